@@ -1,0 +1,5 @@
+"""``python -m vflops`` is the command ``vflops``."""
+
+from vflops.cli import main
+
+main()

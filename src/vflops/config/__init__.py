@@ -1,0 +1,1 @@
+"""Settings of a run: typed, validated, and free of torch."""

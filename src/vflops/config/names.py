@@ -1,0 +1,21 @@
+"""The words that settings may use; one word for one thing in code, command line and files."""
+
+from __future__ import annotations
+
+PRECISIONS: dict[str, str] = {
+    "fp64": "IEEE double",
+    "fp32": "IEEE single, no shortcut of the tensor cores",
+    "tf32": "fp32 operands rounded to 10 bits of mantissa, fp32 sums",
+    "bf16": "bfloat16 operands, fp32 sums",
+    "fp16": "IEEE half operands, fp32 sums where the device has them",
+    "fp8": "float8 e4m3 operands with a scale, higher-precision sums",
+}
+
+BENCHMARKS: dict[str, str] = {
+    "gemm": "matrix product, searched over shapes for its peak",
+    "convolution": "forward, input gradient and weight gradient on the workloads' shapes",
+    "memory": "copy and triad",
+    "transfer": "host to device and back",
+    "all-reduce": "between local ranks, over message sizes",
+    "storage": "sequential and random read, write with fsync, on the run's file system",
+}

@@ -1,0 +1,43 @@
+"""Profiles: plain functions that return a whole configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vflops.config.settings import MicroSettings, Settings
+from vflops.errors import unknown_name
+
+
+def tiny() -> Settings:
+    """Seconds, on anything: for tests and a first look."""
+    return Settings(profile="tiny", micro=MicroSettings(budget_s=5))
+
+
+def laptop() -> Settings:
+    """Minutes on two cores; the default without an accelerator."""
+    return Settings(profile="laptop", micro=MicroSettings(budget_s=40))
+
+
+def gpu() -> Settings:
+    """Minutes on one accelerator; the default where there is one."""
+    return Settings(profile="gpu", micro=MicroSettings(budget_s=90))
+
+
+def reference() -> Settings:
+    """The papers' full rules; ceilings with time to find the true peak."""
+    return Settings(profile="reference", micro=MicroSettings(budget_s=600))
+
+
+PROFILES: dict[str, Callable[[], Settings]] = {
+    "tiny": tiny,
+    "laptop": laptop,
+    "gpu": gpu,
+    "reference": reference,
+}
+
+
+def profile(name: str) -> Settings:
+    """The configuration that ``name`` stands for."""
+    if name not in PROFILES:
+        raise unknown_name("profile", name, PROFILES)
+    return PROFILES[name]()

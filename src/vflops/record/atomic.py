@@ -1,0 +1,79 @@
+"""Files that are whole or absent: written to a temporary name, synced, renamed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from vflops.errors import RunFailed, UsageError, VflopsError
+
+_CURES = {
+    errno.ENOSPC: "free some room, or choose another folder with --out",
+    errno.EDQUOT: "the quota is used up: free some room, or choose another folder with --out",
+    errno.EROFS: "the file system is read-only: choose another folder with --out",
+    errno.EACCES: "you may not write there: choose another folder with --out",
+    errno.EPERM: "you may not write there: choose another folder with --out",
+    errno.ENOTDIR: "a part of the path is a file: choose another folder with --out",
+}
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text``, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Replace ``path`` by ``data`` as JSON: the same bytes for the same data."""
+    write_text(path, json_text(data))
+
+
+def json_text(data: Any) -> str:
+    """JSON as all files of a run folder hold it: sorted, indented, no NaN."""
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def make_folder(path: Path) -> None:
+    """Create ``path`` with its parents, with a clear error where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make a rename inside ``path`` survive a power cut, where the file system can."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # some network file systems refuse to sync a folder: the file itself is synced
+    finally:
+        os.close(descriptor)
+
+
+def cannot_write(path: Path, error: OSError) -> VflopsError:
+    """The error for a write that failed: a full disk is the run's failure, the rest wrong use."""
+    kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
+    cure = _CURES.get(error.errno or 0, "check the path, or choose another folder with --out")
+    return kind(f"cannot write {path}: {error.strerror or error}", cure=cure)

@@ -1,0 +1,164 @@
+"""The run folder: created once, appended to by its jobs, read by everything after.
+
+    runs/<utc>-<workload>-<short id>/
+      run.json                         settings, versions, seed: written once, never changed
+      system.json                      the system in nine layers
+      graphs/<model>.json              operation graphs of what was counted or ran
+      jobs/<k>/<attempt>/events.jsonl  what happened, chained
+      score.json  findings.json  report.html   pure functions of the above
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import vflops
+from vflops.config.settings import Settings
+from vflops.errors import FolderError
+from vflops.record import atomic
+from vflops.record.events import Event, EventWriter, Log, read_log
+from vflops.record.schema import Document
+
+
+class RunRecord(Document):
+    """``run.json``: what was asked for, by which software, when."""
+
+    schema_name: ClassVar[str] = "vflops.run"
+
+    id: str
+    workload: str
+    created_utc: str
+    settings: Settings
+    versions: dict[str, str | None]
+    """Of vflops and Python; the libraries are in ``system.json``."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether a run ended, and where it stopped if it did not."""
+
+    complete: bool
+    reason: str | None
+
+
+class RunFolder:
+    """A folder that holds one run."""
+
+    def __init__(self, path: Path, record: RunRecord) -> None:
+        self.path = path
+        self.record = record
+
+    @classmethod
+    def create(cls, parent: Path, workload: str, settings: Settings) -> RunFolder:
+        """A new folder under ``parent`` with its ``run.json``."""
+        now = datetime.now(UTC)
+        name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{secrets.token_hex(3)}"
+        versions = {"vflops": vflops.__version__, "python": platform.python_version()}
+        record = RunRecord(
+            id=name,
+            workload=workload,
+            created_utc=now.isoformat(timespec="seconds"),
+            settings=settings,
+            versions=dict(versions),
+        )
+        path = parent / name
+        atomic.make_folder(path)
+        record.write(path / "run.json")
+        return cls(path, record)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The run in ``path``, or an error that says why it is none."""
+        if not (path / "run.json").is_file():
+            inside = latest(path) if path.is_dir() else None
+            raise FolderError(
+                f"{path} is not a run folder: "
+                + ("it has no run.json" if path.exists() else "it does not exist"),
+                cure=f"the newest run inside it is {inside}"
+                if inside
+                else "give a folder that `vflops run` or `vflops micro` made",
+            )
+        return cls(path, RunRecord.read(path / "run.json"))
+
+    @property
+    def system_file(self) -> Path:
+        """Where the system is described."""
+        return self.path / "system.json"
+
+    @property
+    def score_file(self) -> Path:
+        """Where the score goes."""
+        return self.path / "score.json"
+
+    @property
+    def findings_file(self) -> Path:
+        """Where the findings of the check go."""
+        return self.path / "findings.json"
+
+    @property
+    def report_file(self) -> Path:
+        """Where the report goes."""
+        return self.path / "report.html"
+
+    @property
+    def graph_files(self) -> list[Path]:
+        """The recorded operation graphs, by name."""
+        return sorted((self.path / "graphs").glob("*.json"))
+
+    def graph_file(self, model: str) -> Path:
+        """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
+        return self.path / "graphs" / f"{model.replace('/', '_').replace(':', '.')}.json"
+
+    def start_attempt(self, job: int) -> EventWriter:
+        """The log of a new attempt at ``job``."""
+        attempts = self.path / "jobs" / str(job)
+        return EventWriter(
+            attempts / str(len(self._logs_of(attempts))) / "events.jsonl", self.anchor
+        )
+
+    @cached_property
+    def anchor(self) -> str:
+        """What the first line of every log is chained to: the hash of ``run.json``."""
+        return hashlib.sha256((self.path / "run.json").read_bytes()).hexdigest()
+
+    def logs(self) -> list[Log]:
+        """Every log of the run, by job and attempt."""
+        jobs = sorted((self.path / "jobs").glob("*/"), key=lambda job: int(job.name))
+        return [read_log(path, self.anchor) for job in jobs for path in self._logs_of(job)]
+
+    def events(self, kind: str) -> list[Event]:
+        """All events of one kind, over jobs and attempts."""
+        return [event for log in self.logs() for event in log.events if event.kind == kind]
+
+    def state(self) -> State:
+        """Whether the run is complete; if not, what its log ends with."""
+        logs = self.logs()
+        if not logs:
+            return State(False, "no job was started")
+        last = logs[-1]
+        if any(event.kind == "end" for event in last.events):
+            return State(True, None)
+        if not last.events:
+            return State(False, "its last attempt has no event")
+        end = last.events[-1]
+        if end.kind == "failed":
+            return State(False, f"it failed: {end.data.get('message')}")
+        return State(False, f"it stopped after {end.kind!r} at {end.utc}")
+
+    @staticmethod
+    def _logs_of(job: Path) -> list[Path]:
+        paths = job.glob("*/events.jsonl")
+        return sorted(paths, key=lambda path: int(path.parent.name))
+
+
+def latest(parent: Path) -> Path | None:
+    """The newest run folder directly under ``parent``."""
+    runs = sorted(path.parent for path in parent.glob("*/run.json"))
+    return runs[-1] if runs else None

@@ -1,0 +1,53 @@
+"""Quantities as people write them: ``7.73 GFLOP``, ``4.19 TB/s``, ``3x224x224``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def quantity(value: float | None, unit: str, *, digits: int = 3) -> str:
+    """``value`` with an SI prefix and ``digits`` significant digits; ``—`` for what is absent."""
+    if value is None:
+        return "—"
+    for scale, prefix in _PREFIXES:
+        if abs(value) >= scale:
+            return f"{_significant(value / scale, digits)} {prefix}{unit}"
+    return f"{_significant(value, digits)} {unit}"
+
+
+def _significant(value: float, digits: int) -> str:
+    if value == 0:
+        return "0"
+    whole = len(str(int(abs(value))))
+    return f"{value:.{max(digits - whole, 0)}f}" if abs(value) >= 1 else f"{value:.{digits}g}"
+
+
+def integer(value: int | None) -> str:
+    """An exact count with thin groups of three: ``7 806 583 495``."""
+    return "—" if value is None else f"{value:,}".replace(",", " ")
+
+
+def percent(share: float | None, *, digits: int = 1) -> str:
+    """A share as a percentage; ``—`` for what is absent."""
+    return "—" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def seconds(value: float | None) -> str:
+    """A duration: ``12.4 ms``, ``3.2 s``, ``4 min 05 s``."""
+    if value is None:
+        return "—"
+    if value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    if value < 60:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def shape(sizes: Iterable[int]) -> str:
+    """``(3, 224, 224)`` as ``3x224x224``."""
+    return "x".join(str(size) for size in sizes)
