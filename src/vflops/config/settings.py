@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from vflops.config.names import BENCHMARKS, PRECISIONS
 from vflops.errors import UsageError, unknown_name
@@ -15,6 +15,10 @@ from vflops.errors import UsageError, unknown_name
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _one_or_many(names: object) -> object:
+    return (names,) if isinstance(names, str) else names
 
 
 def _known(what: str, valid: Mapping[str, str]) -> Any:
@@ -27,13 +31,18 @@ def _known(what: str, valid: Mapping[str, str]) -> Any:
     return AfterValidator(check)
 
 
+_Names = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+_Benchmarks = Annotated[_Names, _known("benchmark", BENCHMARKS)]
+_Precisions = Annotated[_Names, _known("precision", PRECISIONS)]
+
+
 class MicroSettings(_Section):
     """The ceilings: what is measured, and how long that may take."""
 
     budget_s: float = Field(default=40.0, gt=0, le=86400)
     """Seconds for all benchmarks together."""
-    benchmarks: Annotated[tuple[str, ...], _known("benchmark", BENCHMARKS)] = tuple(BENCHMARKS)
-    precisions: Annotated[tuple[str, ...], _known("precision", PRECISIONS)] = tuple(PRECISIONS)
+    benchmarks: _Benchmarks = tuple(BENCHMARKS)
+    precisions: _Precisions = tuple(PRECISIONS)
     device: str = "auto"
     """``auto`` is the accelerator where there is one, else the CPU."""
     ranks: int = Field(default=2, ge=2, le=1024)
@@ -45,7 +54,7 @@ class Settings(_Section):
 
     profile: str
     seed: int = Field(default=1, ge=0, lt=2**63)
-    models: tuple[str, ...] = ("resnet50", "resnet50-v1")
+    models: _Names = ("resnet50", "resnet50-v1")
     """Built-in models that the run counts."""
     micro: MicroSettings = MicroSettings()
 

@@ -1,0 +1,44 @@
+"""The command ``vflops``: thin commands over the packages; no logic here, no torch at import."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from vflops.cli import console, count, listing, micro, report, roofline, run, score, system
+from vflops.errors import VflopsError
+
+app = typer.Typer(
+    name="vflops",
+    help="Measure how fast a computer really trains AI, in valid FLOPS: speed times quality.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _module in (run, micro, count, roofline, system, score, report, listing):
+    _module.register(app)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: bool = typer.Option(False, "--version", help="Show the version and stop."),
+) -> None:
+    if version:
+        import vflops
+
+        typer.echo(f"vflops {vflops.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is a line and an exit code, never a traceback."""
+    try:
+        app()
+    except VflopsError as error:
+        console.show_error(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `vflops list | head`
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,76 @@
+"""``vflops count MODEL``: the operations of one training step, by a paper's rules."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class By(StrEnum):
+    """What the rows of the table are."""
+
+    KIND = "kind"
+    LAYER = "layer"
+
+
+class Export(StrEnum):
+    """File formats of the table."""
+
+    HTML = "html"
+    GRAPH = "graph"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(count)
+
+
+def count(
+    model: Annotated[
+        str, typer.Argument(help="A built-in name (see vflops list) or package.module:callable.")
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape of one sample, e.g. 3x224x224 or 128:int64; once per input."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Samples in a batch.", min=1)] = 1,
+    rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
+    against: Annotated[
+        str | None, typer.Option(help="A second rule set to set beside the first.")
+    ] = None,
+    by: Annotated[By, typer.Option(help="Rows of the table.")] = By.KIND,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    export: Annotated[
+        Export | None, typer.Option(help="Also write the table (html) or the graph (graph).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to export to.")] = None,
+) -> None:
+    """Count the operations of one training step: forward, backward, update."""
+    from vflops.cli.console import console, next_step, shown
+    from vflops.flops import show
+    from vflops.flops.count import count as count_graph
+    from vflops.flops.rules import rule_set
+    from vflops.flops.source import graph_of, parse_input
+
+    sets = [rule_set(name) for name in (rules, against) if name]
+    inputs = [parse_input(text) for text in input or ()]
+    graph = graph_of(model, inputs=inputs, batch=batch)
+    counts = [count_graph(graph, each) for each in sets]
+    if json:
+        typer.echo(show.as_json(counts, by.value), nl=False)
+    else:
+        console().print(show.as_tables(counts, by.value))
+    if export is not None:
+        suffix = {"html": "html", "graph": "json"}[export.value]
+        path = out or Path(f"{graph.model.replace(':', '.')}-{export.value}.{suffix}")
+        show.export(counts, by.value, path, export.value)
+        typer.echo(f"written: {shown(path)}", err=True)
+    if not json:
+        other = "executed" if rules != "executed" else "hpcai500"
+        if against is None:
+            next_step(f"vflops count {model} --against {other}", "beside what the framework runs")
+        else:
+            next_step(f"vflops roofline --model {model}", "what bounds it on this machine")

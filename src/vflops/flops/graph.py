@@ -1,0 +1,173 @@
+"""The operation graph: what a model does to one batch, as plain data of no framework.
+
+A capture writes it, rule sets read it, and nothing here knows torch. The vocabulary is small:
+``Kind`` says what a node is, and the order of its operands is fixed for the kinds that rules
+look into:
+
+    convolution   input, weight[, bias]      attributes: kernel, stride, padding, dilation,
+                                             groups, transposed
+    dense         input, weight[, bias]      a product with a parameter: rows×in · in×out
+    product       left, right[, addend]      a product of two activations
+    max-pool, average-pool                   attributes: kernel
+    activation, elementwise, normalization   attributes: function
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import ClassVar, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from vflops.record.schema import Data, Document
+
+Kind = Literal[
+    "convolution",
+    "dense",
+    "product",
+    "normalization",
+    "activation",
+    "elementwise",
+    "max-pool",
+    "average-pool",
+    "global-pool",
+    "softmax",
+    "loss",
+    "reduction",
+    "embedding",
+    "interpolation",
+    "random",
+    "copy",
+    "layout",
+    "bookkeeping",
+    "other",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
+"""Kinds that move, rename or index data and do no floating-point operation by any rule."""
+
+Attribute = bool | int | float | str | tuple[int, ...]
+
+
+class Value(Data):
+    """A tensor that flows along an edge."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    grad: bool
+    """Whether training needs its gradient."""
+    parameter: str | None = None
+    """The name of the parameter that it is, or is a view of."""
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
+class Node(Data):
+    """One operator with its operands and results, as indices into the graph's values."""
+
+    kind: Kind
+    op: str
+    """The framework's own name for it."""
+    scope: str
+    """The module that it belongs to, as a dotted path; empty for the model itself."""
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: dict[str, Attribute] = {}
+
+
+class Graph(Document):
+    """``graphs/<model>.json``: the forward pass of one batch, in the order of execution."""
+
+    schema_name: ClassVar[str] = "vflops.graph"
+
+    model: str
+    framework: str
+    batch: int = Field(ge=1)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    parameters: dict[str, int]
+    """Elements of every trainable parameter, used or not."""
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+
+    @model_validator(mode="after")
+    def _edges_exist(self) -> Self:
+        known = set(range(len(self.values)))
+        produced = {index for node in self.nodes for index in node.outputs}
+        ready = known - produced
+        for number, node in enumerate(self.nodes):
+            if not set(node.inputs) <= ready:
+                raise ValueError(f"node {number} ({node.op}) uses a value that nothing made yet")
+            ready |= set(node.outputs) & known
+        if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
+            raise ValueError("an input or output of the graph names no value")
+        return self
+
+    def inputs_of(self, node: Node) -> list[Value]:
+        """The operands of ``node``."""
+        return [self.values[index] for index in node.inputs]
+
+    def output_of(self, node: Node) -> Value:
+        """The first, and mostly only, result of ``node``."""
+        return self.values[node.outputs[0]]
+
+    def elements_touched(self, node: Node) -> int:
+        """Numbers that ``node`` reads and writes, each tensor once."""
+        return sum(self.values[index].elements for index in (*node.inputs, *node.outputs))
+
+    @cached_property
+    def trained(self) -> frozenset[int]:
+        """Nodes that the backward pass visits: those whose result reaches the loss by gradients."""
+        wanted = {index for index in self.outputs if self.values[index].grad}
+        visited: set[int] = set()
+        for number in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[number]
+            if wanted.intersection(node.outputs):
+                visited.add(number)
+                wanted.update(index for index in node.inputs if self.values[index].grad)
+        return frozenset(visited)
+
+    @cached_property
+    def first_use(self) -> dict[str, int]:
+        """For every parameter, the node that uses it first; a shared one is updated once."""
+        first: dict[str, int] = {}
+        for number, node in enumerate(self.nodes):
+            for value in self.inputs_of(node):
+                if value.parameter is not None and node.kind not in NO_ARITHMETIC:
+                    first.setdefault(value.parameter, number)
+        return first
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers training adjusts."""
+        return sum(self.parameters.values())
+
+    def to_json(self) -> str:
+        """The file's text: a value or a node a line, so that two graphs can be compared."""
+        data = self.model_dump(mode="json")
+        lines = [f'  "schema": "{self.schema_name}/{self.schema_version}"']
+        for key in sorted(data):
+            if key in ("values", "nodes"):
+                lines.append(f'  "{key}": [\n{_rows(data[key])}\n  ]')
+            else:
+                lines.append(f'  "{key}": {json.dumps(data[key], sort_keys=True)}')
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _rows(items: list[dict[str, object]]) -> str:
+    return ",\n".join(f"    {json.dumps(item, sort_keys=True)}" for item in items)
+
+
+def scopes(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
+    """The graph's nodes by scope, in the order in which scopes first appear."""
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        groups.setdefault(node.scope, []).append(node)
+    yield from groups.items()

@@ -1,0 +1,99 @@
+"""Speed weighed by the quality the training reached, and the time it took to reach it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from vflops.metrics._arguments import (
+    require_between,
+    require_count,
+    require_non_negative,
+    require_positive,
+    require_samples,
+)
+
+# The defaults of HPC AI500 V2.0 (section 4.3), kept by V3.0. The public ranking of 2020 is image
+# classification too, but its figures follow from 10 and not from 5 (docs/metrics.md): hence the
+# exponent is an argument without a default, and is shown beside every score.
+EXPONENT_IMAGE_CLASSIFICATION = 5
+EXPONENT_EXTREME_WEATHER = 10
+
+Better = Literal["higher", "lower"]
+"""Which way a quality improves: accuracy and mAP ``higher``, error and perplexity ``lower``."""
+
+
+def penalty(*, achieved: float, target: float, exponent: int, better: Better = "higher") -> float:
+    """The factor that quality puts on FLOPS: V3.0 eq. 8 (V2.0 eq. 2), (achieved / target)ⁿ.
+
+    1 at the target, less below it, more above it. The papers know only qualities of which more is
+    better. For ``better="lower"`` the ratio is turned over, (target / achieved)ⁿ, which keeps all
+    three properties; it is this project's extension.
+    """
+    require_positive("target", target)
+    require_count("exponent", exponent, at_least=1)
+    _require_direction(better)
+    if better == "lower":
+        require_positive("achieved", achieved)
+        return float((target / achieved) ** exponent)
+    require_non_negative("achieved", achieved)
+    return float((achieved / target) ** exponent)
+
+
+def vflops(
+    *, flops: float, achieved: float, target: float, exponent: int, better: Better = "higher"
+) -> float:
+    """Valid FLOPS: V3.0 eq. 7 (V2.0 eq. 1), FLOPS times ``penalty``."""
+    require_non_negative("flops", flops)
+    return flops * penalty(achieved=achieved, target=target, exponent=exponent, better=better)
+
+
+def regulated_score(*, flops: float, error: float) -> float:
+    """FLOPS weighed by the validation error: AIPerf eq. 3, −ln(error) × FLOPS."""
+    require_non_negative("flops", flops)
+    require_between("error", error, 0, 1)
+    return -math.log(error) * flops
+
+
+def time_to_quality(
+    times_s: Sequence[float],
+    qualities: Sequence[float],
+    *,
+    target: float,
+    better: Better = "higher",
+) -> float | None:
+    """Seconds at the first evaluation that reached ``target``; None when none of them did.
+
+    ``times_s`` are the evaluations' times since the start of training, each later than the one
+    before. Nothing is interpolated between two evaluations.
+    """
+    require_positive("target", target)
+    _require_direction(better)
+    if len(times_s) != len(qualities):
+        raise ValueError(
+            f"times_s has length {len(times_s)} and qualities {len(qualities)}: "
+            "expected one quality for each time"
+        )
+    require_samples("qualities", qualities, at_least=0)
+    _require_rising(times_s)
+    for time_s, quality in zip(times_s, qualities, strict=True):
+        if quality <= target if better == "lower" else quality >= target:
+            return time_s
+    return None
+
+
+def _require_rising(times_s: Sequence[float]) -> None:
+    previous_s = 0.0
+    for index, time_s in enumerate(times_s):
+        if not previous_s < time_s < math.inf:
+            raise ValueError(
+                f"times_s[{index}] is {time_s!r}: expected a finite number greater than "
+                f"{previous_s!r}, the time before it"
+            )
+        previous_s = time_s
+
+
+def _require_direction(better: str) -> None:
+    if better not in ("higher", "lower"):
+        raise ValueError(f"better is {better!r}: expected 'higher' or 'lower'")

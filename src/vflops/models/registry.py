@@ -1,0 +1,115 @@
+"""Models by name: the built-in ones, those of installed packages, and ``package.module:name``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from vflops.errors import UsageError, unknown_name
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model that can be counted: where its code is, and what it takes."""
+
+    name: str
+    title: str
+    target: str
+    """``package.module:callable``, imported only when the model is built."""
+    input_shape: tuple[int, ...] | None
+    """One sample's; None when the user has to say."""
+    loss: str | None
+    """``package.module:callable`` from the model's output to the loss; None: outputs only."""
+    origin: str = "vflops"
+
+    def load(self) -> Callable[[], Any]:
+        """The callable that builds the model."""
+        return load(self.target)
+
+    def load_loss(self) -> Callable[[Any], Any] | None:
+        """The callable that makes the loss, where there is one."""
+        return load(self.loss) if self.loss else None
+
+
+_CROSS_ENTROPY = "vflops.flops.capture:cross_entropy"
+
+BUILT_IN: tuple[ModelSpec, ...] = (
+    ModelSpec(
+        name="resnet50",
+        title="ResNet-50 v1.5, HPC AI500's image classification",
+        target="vflops.models.resnet:resnet50",
+        input_shape=(3, 224, 224),
+        loss=_CROSS_ENTROPY,
+    ),
+    ModelSpec(
+        name="resnet50-v1",
+        title="ResNet-50 as first published, AIPerf's starting point",
+        target="vflops.models.resnet:resnet50_v1",
+        input_shape=(3, 224, 224),
+        loss=_CROSS_ENTROPY,
+    ),
+)
+
+ENTRY_POINTS = "vflops.models"
+"""Other packages offer a ``ModelSpec`` by an entry point of this group."""
+
+
+@cache
+def models() -> Mapping[str, ModelSpec]:
+    """All named models: built in and installed by others."""
+    known = {spec.name: spec for spec in BUILT_IN}
+    for entry in entry_points(group=ENTRY_POINTS):
+        known.setdefault(entry.name, entry.load())
+    return known
+
+
+def model(name: str) -> ModelSpec:
+    """The model called ``name``, or the user's own ``package.module:callable``."""
+    if ":" in name:
+        return ModelSpec(name, "your own", name, None, None, origin="you")
+    if name not in models():
+        error = unknown_name("model", name, models())
+        cure = f"{error.cure} Or your own as package.module:callable"
+        raise UsageError(error.message, cure=cure)
+    return models()[name]
+
+
+def load(target: str) -> Callable[..., Any]:
+    """The object that ``package.module:name`` names, with one clear line when it cannot be had."""
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(
+            f"{target!r} names no model", cure="write it as package.module:callable"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:  # a script's folder is on the path for python, not for a command
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"cannot import {module_name}: no module named {error.name!r}",
+            cure="install it, or start in the folder that holds it",
+        ) from error
+    except Exception as error:
+        raise UsageError(
+            f"cannot import {module_name}: {type(error).__name__}: {error}",
+            cure="the module must import without error: python -c 'import " + module_name + "'",
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            names = [name for name in dir(found) if callable(getattr(found, name, None))]
+            raise unknown_name("name", part, names, where=f" in {module_name}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(
+            f"{target} is a {type(found).__name__}, expected a class or a function",
+            cure="name a callable that takes no arguments and returns a torch.nn.Module",
+        )
+    return found  # type: ignore[no-any-return]

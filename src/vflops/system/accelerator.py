@@ -1,0 +1,81 @@
+"""The accelerators: what torch says of any kind, and what the vendor's library adds.
+
+Asking torch for the properties of a CUDA device initialises CUDA in this process: do not fork
+workers from it afterwards; start them with spawn, as torch itself asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from vflops.system.probe import Absent, fact
+from vflops.system.record import Fact
+from vflops.system.vendor import FIGURES, NoVendor, Vendor
+
+
+def accelerator_facts(torch: Any, nvidia: Vendor) -> list[Fact]:
+    """Facts of the accelerators that torch can use, or else of those that the driver sees."""
+    usable = fact("accelerators", "torch.accelerator", lambda: _count(torch))
+    seen = fact("accelerators seen by driver", nvidia.source, nvidia.count)
+    facts = [usable, seen, fact("accelerator kind", "torch.accelerator", lambda: _kind(torch))]
+    if usable.value:
+        for index in range(int(usable.value)):
+            facts += _usable_device(torch, nvidia, index)
+    elif seen.value:
+        for index in range(int(seen.value)):
+            facts += nvidia.device_facts(f"accelerator {index}", lambda index=index: index)
+    return facts
+
+
+def _count(torch: Any) -> int:
+    return int(torch.accelerator.device_count())
+
+
+def _kind(torch: Any) -> str:
+    device = torch.accelerator.current_accelerator()
+    if device is None or not torch.accelerator.is_available():
+        raise Absent("torch sees no accelerator")
+    return "cuda (ROCm)" if device.type == "cuda" and torch.version.hip else str(device.type)
+
+
+def _usable_device(torch: Any, nvidia: Vendor, index: int) -> list[Fact]:
+    prefix = f"accelerator {index}"
+    kind = _kind(torch)
+    vendor: Vendor = nvidia
+    if kind != "cuda":
+        reason = f"vflops does not yet read the vendor's own figures of {kind!r}"
+        vendor = NoVendor("vendor's library", reason, FIGURES)
+    # NVML counts in another order than CUDA, and past CUDA_VISIBLE_DEVICES: ask it by UUID.
+    own = vendor.device_facts(prefix, lambda: str(torch.cuda.get_device_properties(index).uuid))
+    return _first_known([*own, *_told_by_torch(torch, prefix, index)])
+
+
+def _told_by_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
+    """What torch's own device properties hold; the kinds of device do not have them all."""
+
+    def properties() -> Any:
+        kind = torch.accelerator.current_accelerator().type
+        return getattr(torch, kind).get_device_properties(index)
+
+    def capability() -> str:
+        return f"{properties().major}.{properties().minor}"
+
+    source = "torch"
+    return [
+        fact(f"{prefix} model", source, lambda: str(properties().name)),
+        fact(f"{prefix} memory", source, lambda: int(properties().total_memory), unit="B"),
+        fact(f"{prefix} compute capability", source, capability),
+        fact(f"{prefix} compute units", source, lambda: int(properties().multi_processor_count)),
+        fact(f"{prefix} L2 cache", source, lambda: int(properties().L2_cache_size), unit="B"),
+    ]
+
+
+def _first_known(facts: Iterable[Fact]) -> list[Fact]:
+    """One fact a name: the first that has a value, or else the first."""
+    known: dict[str, Fact] = {}
+    for candidate in facts:
+        held = known.get(candidate.name)
+        if held is None or (held.value is None and candidate.value is not None):
+            known[candidate.name] = candidate
+    return list(known.values())

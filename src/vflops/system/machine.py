@@ -1,0 +1,18 @@
+"""The machine as its maker names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.system.probe import fact, text
+from vflops.system.record import Fact
+
+
+def machine_facts(root: Path) -> list[Fact]:
+    """Maker and product of the node; the serial numbers beside them are never read."""
+    dmi = "/sys/class/dmi/id"
+    folder = root / "sys/class/dmi/id"
+    return [
+        fact("machine vendor", f"{dmi}/sys_vendor", lambda: text(folder / "sys_vendor")),
+        fact("machine model", f"{dmi}/product_name", lambda: text(folder / "product_name")),
+    ]
