@@ -35,6 +35,12 @@ class RunFailed(VflopsError):
     exit_code = 3
 
 
+class Interrupted(VflopsError):
+    """The user stopped the run; what it wrote stays."""
+
+    exit_code = 130
+
+
 class CheckFailed(VflopsError):
     """The run was read, and it does not meet the rules."""
 

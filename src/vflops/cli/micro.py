@@ -1,1 +1,53 @@
-def register(app): pass
+"""``vflops micro``: the ceilings of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vflops.cli import options
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(micro)
+
+
+def micro(
+    benchmarks: Annotated[
+        list[str] | None, typer.Argument(help="Which ones, e.g. gemm memory; all by default.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds for all of them together.")
+    ] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="Only this precision; repeatable.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    profile: options.Profile = None,
+    seed: options.Seed = None,
+    out: options.Out = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="Print the score as JSON.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure GEMM, convolution, memory, transfer, all-reduce and storage."""
+    from vflops import suite
+    from vflops.cli.progress import Progress
+
+    assignments = [f"micro.device={device}", "count.models=[]"]
+    if benchmarks:
+        assignments.append(f"micro.benchmarks={benchmarks}")
+    if precision:
+        assignments.append(f"micro.precisions={precision}")
+    if budget is not None:
+        assignments.append(f"micro.budget_s={budget}")
+    settings = options.settings(profile, seed, None, assignments)
+    with Progress(quiet=quiet or json) as progress:
+        folder = suite.start(out, "micro", settings, progress.watch)
+        findings = suite.conclude(folder)
+    if json:
+        typer.echo(folder.score_file.read_text(encoding="utf-8"), nl=False)
+    else:
+        progress.summary(folder, findings)

@@ -1,1 +1,62 @@
-def register(app): pass
+"""``vflops score`` and ``vflops check``: figures and verdicts, from the run folder alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vflops.cli import options
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(score)
+    app.command()(check)
+
+
+def score(run: options.Run = None, json: Json = False) -> None:
+    """Recompute the score of a run and write score.json: the same bytes every time."""
+    from vflops.cli import console
+    from vflops.score.score import score as compute
+
+    folder = console.open_run(run)
+    console.warn_if_incomplete(folder)
+    result = compute(folder)
+    result.write(folder.score_file)
+    if json:
+        typer.echo(result.to_json(), nl=False)
+        return
+    from vflops.score.show import as_table
+
+    console.console().print(as_table(result))
+    name = console.shown(folder.path)
+    console.next_step(f"vflops check {name}", "does it meet the rules?")
+
+
+def check(run: options.Run = None, json: Json = False) -> None:
+    """Judge a run by the rules; exit code 0 only if it meets all of them."""
+    from vflops.check.practice import check as judge
+    from vflops.check.show import as_table
+    from vflops.cli import console
+    from vflops.errors import CheckFailed
+
+    folder = console.open_run(run)
+    console.warn_if_incomplete(folder)
+    findings = judge(folder)
+    findings.write(folder.findings_file)
+    name = console.shown(folder.path)
+    if json:
+        typer.echo(findings.to_json(), nl=False)
+    else:
+        console.console().print(as_table(findings))
+    failed = [finding.rule for finding in findings.findings if finding.failed]
+    if failed:
+        raise CheckFailed(
+            f"{name} does not meet the rule set {findings.rule_set}: {', '.join(failed)}",
+            cure=f"its evidence: {console.shown(folder.findings_file)}",
+        )
+    if not json:
+        console.next_step(f"vflops report {name}", "the page to look at")

@@ -1,1 +1,49 @@
-def register(app): pass
+"""``vflops system``: this machine in nine layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(system)
+
+
+def system(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    mlperf: Annotated[
+        Path | None, typer.Option(help="Also write an MLPerf system description to this file.")
+    ] = None,
+    submitter: Annotated[str, typer.Option(help="For MLPerf: who submits.")] = "",
+    division: Annotated[str, typer.Option(help="For MLPerf: open or closed.")] = "open",
+    name: Annotated[str, typer.Option(help="For MLPerf: the system's name.")] = "",
+) -> None:
+    """Describe the system: nine layers, gathered not typed."""
+    from vflops.cli.console import console, next_step, shown
+    from vflops.record import atomic
+    from vflops.system.gather import gather
+    from vflops.system.mlperf import DEFAULT_STATUS, system_desc
+    from vflops.system.table import tables
+
+    record = gather(Path.cwd())
+    if json:
+        typer.echo(record.to_json(), nl=False)
+    else:
+        for table in tables(record):
+            console().print(table)
+    if mlperf is not None:
+        description = system_desc(
+            record,
+            submitter=submitter,
+            division=division,
+            status=DEFAULT_STATUS,
+            system_name=name,
+        )
+        atomic.write_json(mlperf, description)
+        typer.echo(f"written: {shown(mlperf)}", err=True)
+    if not json:
+        next_step("vflops micro", "what this system can do at most")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vflops.config.settings import MicroSettings, Settings
+from vflops.config.settings import CountSettings, MicroSettings, Settings
 from vflops.errors import unknown_name
 
 
@@ -20,12 +20,12 @@ def laptop() -> Settings:
 
 def gpu() -> Settings:
     """Minutes on one accelerator; the default where there is one."""
-    return Settings(profile="gpu", micro=MicroSettings(budget_s=90))
+    return Settings(profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=90))
 
 
 def reference() -> Settings:
     """The papers' full rules; ceilings with time to find the true peak."""
-    return Settings(profile="reference", micro=MicroSettings(budget_s=600))
+    return Settings(profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600))
 
 
 PROFILES: dict[str, Callable[[], Settings]] = {

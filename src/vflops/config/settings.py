@@ -49,13 +49,20 @@ class MicroSettings(_Section):
     """Local ranks of the all-reduce when there are not several accelerators."""
 
 
+class CountSettings(_Section):
+    """The models whose work is counted and placed on the roofline."""
+
+    models: _Names = ("resnet50", "resnet50-v1")
+    batch: int = Field(default=32, ge=1)
+    """Samples a step; a larger batch uses the weights more often, so it is bound less by memory."""
+
+
 class Settings(_Section):
     """A whole run, as it is kept in ``run.json``."""
 
     profile: str
     seed: int = Field(default=1, ge=0, lt=2**63)
-    models: _Names = ("resnet50", "resnet50-v1")
-    """Built-in models that the run counts."""
+    count: CountSettings = CountSettings()
     micro: MicroSettings = MicroSettings()
 
 

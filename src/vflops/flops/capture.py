@@ -160,10 +160,11 @@ class _Recorder(_MetaMode):
         kwargs = kwargs or {}
         op = str(func)
         name = aten.base_name(op)
-        if name in aten.NEEDS_DATA:
-            raise _NeedsDataError(op)
         tensors = [leaf for leaf in _leaves(args) if isinstance(leaf, Tensor)]
         tensors += [leaf for leaf in _leaves(kwargs.values()) if isinstance(leaf, Tensor)]
+        picks_by_mask = name == "index" and any(t.dtype == torch.bool for t in tensors)
+        if name in aten.NEEDS_DATA or picks_by_mask:
+            raise _NeedsDataError(op)
         inputs = [self._lookup(tensor) for tensor in aten.operands(name, tensors)]
         shortcut = None if kwargs else SHORTCUTS.get(op)
         result = shortcut(*args) if shortcut else func(*args, **kwargs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vflops.errors import FolderError, VflopsError
+from vflops.errors import FolderError
 from vflops.record import atomic
 
 
@@ -28,6 +29,10 @@ class Document(Data):
         """The file's text: the same bytes for the same data."""
         tag = f"{self.schema_name}/{self.schema_version}"
         return atomic.json_text({"schema": tag, **self.model_dump(mode="json")})
+
+    def digest(self) -> str:
+        """The SHA-256 of the file's text."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -85,6 +90,3 @@ def first_fault(error: ValidationError) -> str:
     value = fault.get("input")
     shown = "" if isinstance(value, dict | list) else f" (it is {value!r})"
     return f"{where}: {fault['msg'].lower()}{shown}"
-
-
-__all__ = ["Data", "Document", "VflopsError", "first_fault", "read_json"]

@@ -1,0 +1,137 @@
+"""The rule set ``practice``: what any honest run must meet, at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vflops.check.record import Finding, Findings, Verdict
+from vflops.errors import FolderError
+from vflops.record.folder import RunFolder
+from vflops.record.schema import read_json
+from vflops.score.score import graphs, measurements, score
+from vflops.system.record import SystemRecord
+
+VERSION = 1
+LEAST_SAMPLES = 3
+
+Outcome = tuple[Verdict, str]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with its name; ``judge`` reads the folder and gives a verdict with evidence."""
+
+    id: str
+    title: str
+    judge: Callable[[RunFolder], Outcome]
+
+
+def _complete(folder: RunFolder) -> Outcome:
+    state = folder.state()
+    return ("pass", "the log ends with its end") if state.complete else ("fail", str(state.reason))
+
+
+def _chain(folder: RunFolder) -> Outcome:
+    logs = folder.logs()
+    faults = [fault for log in logs for fault in log.faults]
+    torn = [log.torn for log in logs if log.torn]
+    if faults:
+        return "fail", "; ".join(faults[:3])
+    if torn:
+        return "fail", f"{torn[0]}: cut off while it was written"
+    lines = sum(len(log.events) for log in logs)
+    return "pass", f"{lines} lines, each chained to the one before"
+
+
+def _system(folder: RunFolder) -> Outcome:
+    record = SystemRecord.read(folder.system_file)
+    facts = [fact for layer in record.layers for fact in layer.facts]
+    known = sum(fact.value is not None for fact in facts)
+    return "pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read"
+
+
+def _planned(folder: RunFolder) -> Outcome:
+    wanted = folder.events("plan")
+    if not wanted:
+        return "cannot tell", "the log holds no plan"
+    planned = {tuple(key) for event in wanted for key in event.data["measurements"]}
+    missing = planned - {item.key for item in measurements(folder)}
+    if missing:
+        named = ", ".join("/".join(str(part) for part in key if part) for key in sorted(missing))
+        return "fail", f"planned and neither measured nor explained: {named}"
+    return "pass", f"{len(planned)} planned, each measured or explained"
+
+
+def _correct(folder: RunFolder) -> Outcome:
+    checked = [item for item in measurements(folder) if item.value and item.error is not None]
+    if not checked:
+        return "not applicable", "no ceiling with arithmetic in this run"
+    for item in checked:
+        if item.tolerance is None or not item.error <= item.tolerance:  # NaN is not below it
+            return "fail", f"{item.benchmark} {item.case} {item.precision}: error {item.error}"
+    return "pass", f"{len(checked)} ceilings agree with a higher-precision reference"
+
+
+def _sampled(folder: RunFolder) -> Outcome:
+    measured = [item for item in measurements(folder) if item.value is not None]
+    if not measured:
+        return "not applicable", "no ceiling was measured"
+    few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
+    if few:
+        named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
+        return "fail", f"fewer than {LEAST_SAMPLES} samples: {named}"
+    return "pass", f"{len(measured)} ceilings, each the median of {LEAST_SAMPLES} samples or more"
+
+
+def _recounted(folder: RunFolder) -> Outcome:
+    counted = {str(event.data["model"]): event.data for event in folder.events("counted")}
+    if not counted:
+        return "not applicable", "no model was counted in this run"
+    recorded = {graph.model: graph for graph in graphs(folder)}
+    for model, data in counted.items():
+        if model not in recorded:
+            return "fail", f"the graph of {model} is missing"
+        if data["sha256"] != recorded[model].digest():
+            return "fail", f"the graph of {model} is not the one that was counted"
+    return "pass", f"{len(counted)} graphs are those that were counted"
+
+
+def _score(folder: RunFolder) -> Outcome:
+    if not folder.score_file.exists():
+        return "fail", "score.json is missing: vflops score writes it"
+    text = folder.score_file.read_text(encoding="utf-8")
+    read_json(folder.score_file)
+    if text != score(folder).to_json():
+        return "fail", "score.json is not what the record gives: vflops score recomputes it"
+    return "pass", "score.json is what the record gives, byte for byte"
+
+
+PRACTICE: tuple[Rule, ...] = (
+    Rule("complete", "the run came to its end", _complete),
+    Rule("chain", "no line of the log was changed, dropped or cut off", _chain),
+    Rule("system", "the system is described", _system),
+    Rule("planned", "all that was planned was measured or explained", _planned),
+    Rule("correct", "results are right before they are fast", _correct),
+    Rule("sampled", "no ceiling rests on a single sample", _sampled),
+    Rule("recounted", "operations come from the recorded graphs", _recounted),
+    Rule("score", "the score follows from the record", _score),
+)
+
+
+def check(folder: RunFolder) -> Findings:
+    """Every rule's verdict on the run; a file that cannot be read is a failure, not an error."""
+    return Findings(
+        run=folder.record.id,
+        rule_set="practice",
+        rule_set_version=VERSION,
+        findings=tuple(_judge(rule, folder) for rule in PRACTICE),
+    )
+
+
+def _judge(rule: Rule, folder: RunFolder) -> Finding:
+    try:
+        verdict, evidence = rule.judge(folder)
+    except FolderError as error:
+        verdict, evidence = "fail", error.message
+    return Finding(rule=rule.id, title=rule.title, verdict=verdict, evidence=evidence)

@@ -1,0 +1,40 @@
+"""``findings.json``: what each rule found."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from vflops.record.schema import Data, Document
+
+Verdict = Literal["pass", "fail", "not applicable", "cannot tell"]
+
+
+class Finding(Data):
+    """One rule's verdict on one run."""
+
+    rule: str
+    title: str
+    verdict: Verdict
+    evidence: str
+    """What was read, with file and line where there is one."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rule is not met; what cannot be told is not met."""
+        return self.verdict in ("fail", "cannot tell")
+
+
+class Findings(Document):
+    """All verdicts of a rule set."""
+
+    schema_name: ClassVar[str] = "vflops.findings"
+
+    run: str
+    rule_set: str
+    rule_set_version: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every rule that applies is met."""
+        return not any(finding.failed for finding in self.findings)

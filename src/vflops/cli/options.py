@@ -1,0 +1,45 @@
+"""Options that several commands share, each defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from vflops.config.settings import Settings
+
+Run = Annotated[
+    Path | None, typer.Argument(help="A run folder; the newest under runs/ when left out.")
+]
+Out = Annotated[Path, typer.Option(help="Folder that run folders are made in.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="tiny, laptop, gpu or reference; by default the one that suits the machine."),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random data.")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, e.g. micro.budget_s=20; repeatable.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
+
+
+def settings(
+    profile: str | None, seed: int | None, config: Path | None, assignments: list[str]
+) -> Settings:
+    """The profile changed by the file, then ``--set``, then ``--seed``."""
+    from vflops.config.profiles import profile as find
+    from vflops.config.settings import load
+
+    chosen = find(profile or default_profile())
+    extra = [] if seed is None else [f"seed={seed}"]
+    return load(chosen, config, [*assignments, *extra])
+
+
+def default_profile() -> str:
+    """``gpu`` where torch sees an accelerator, else ``laptop``."""
+    import torch
+
+    return "gpu" if torch.accelerator.is_available() else "laptop"

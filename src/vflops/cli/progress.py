@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from vflops.cli.console import console, next_step, shown
+from vflops.suite import Watch
+from vflops.units import percent, quantity
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from vflops.check.record import Findings
+    from vflops.micro.plan import Item
+    from vflops.record.folder import RunFolder
+    from vflops.record.measurement import Measurement
+
+
+class Progress:
+    """Shows a run's steps and ceilings as they come; nothing when quiet."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._console = console()
+        self._live: Live | None = None
+        self._items: tuple[Item, ...] = ()
+        self._done: list[Measurement] = []
+        self.watch = Watch(
+            step=self._step, plan=self._plan, start=self._start, ceiling=self._ceiling
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _step(self, text: str) -> None:
+        if not self._quiet:
+            self._stop_live()
+            print(f"{text} …", file=sys.stderr)
+
+    def _plan(self, items: tuple[Item, ...]) -> None:
+        self._items = items
+        if not self._quiet and self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+            self._live.start()
+
+    def _start(self, item: Item) -> None:
+        if self._live is not None:
+            from vflops.micro.table import table
+
+            self._live.update(table(self._items, self._done, running=item))
+
+    def _ceiling(self, measurement: Measurement) -> None:
+        self._done.append(measurement)
+        if self._live is not None:
+            from vflops.micro.table import table
+
+            self._live.update(table(self._items, self._done))
+        elif not self._quiet:
+            name = " ".join(filter(None, measurement.key))
+            value = quantity(measurement.value, measurement.unit)
+            detail = measurement.reason or f"spread {percent(measurement.spread)}"
+            print(f"  {name}: {value} ({detail})", file=sys.stderr)
+
+    def _stop_live(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def summary(self, folder: RunFolder, findings: Findings) -> None:
+        """The run's outcome, where its report is, and what to do next."""
+        self._stop_live()
+        met = "meets" if findings.passed else "does not meet"
+        print(f"\nrun     {shown(folder.path)} ({met} the rule set {findings.rule_set})")
+        print(f"report  {shown(folder.report_file)}")
+        next_step(f"vflops roofline {shown(folder.path)}", "what bounds a model here")

@@ -1,0 +1,88 @@
+"""``report.html``: the run folder as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflops.check.practice import check
+from vflops.flops.count import count
+from vflops.flops.rules import rule_set
+from vflops.record import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.measurement import Measurement
+from vflops.report import charts
+from vflops.report.page import chart_library, render
+from vflops.roofline.analysis import Bound, Roofs, roofs
+from vflops.roofline.words import sentences
+from vflops.score.record import Score
+from vflops.score.score import SCORING_RULES, best_bound, graphs, measurements, score
+from vflops.system.record import SystemRecord
+from vflops.units import quantity
+
+
+def write_report(folder: RunFolder) -> None:
+    """Write the page of the run; an incomplete run gets one that says so."""
+    found = measurements(folder)
+    scored = score(folder)
+    machine = roofs(found)
+    bound = _first_bound(folder, machine)
+    system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
+    page = render(
+        "report.html",
+        title=folder.record.id,
+        headline=_headline(system, scored),
+        run=folder.record,
+        score=scored,
+        tiles=_tiles(found),
+        absent=[item for item in scored.ceilings if item.value is None],
+        roofline=charts.roofline(machine, [bound]) if bound else None,
+        bounded=bound.model if bound else None,
+        sentences=sentences(bound) if bound else [],
+        search=charts.shape_search(found),
+        messages=charts.message_sizes(found),
+        findings=check(folder),
+        system=system,
+        library=chart_library(),
+    )
+    atomic.write_text(folder.report_file, page)
+
+
+def _first_bound(folder: RunFolder, machine: Roofs) -> Bound | None:
+    for graph in graphs(folder):
+        bound, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+        return bound
+    return None
+
+
+def _headline(system: SystemRecord | None, scored: Score) -> str:
+    """The machine in one line: the accelerator where there is one, else the processor."""
+    if system is None:
+        return f"{scored.workload} run"
+    accelerator = system.value("hardware", "accelerator 0 name")
+    return str(accelerator or system.value("hardware", "cpu model") or f"{scored.workload} run")
+
+
+def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
+    """The figures that people quote first."""
+    tiles = []
+    products = [item for item in found if item.benchmark == "gemm" and item.value is not None]
+    for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
+        name = f"{item.precision} matrix product"
+        tiles.append({"name": name, "value": quantity(item.value, item.unit)})
+    for benchmark, name in (
+        ("convolution", "convolution"),
+        ("memory", "memory"),
+        ("transfer", "host to device"),
+        ("all-reduce", "all-reduce between local ranks"),
+        ("storage", "storage, best of read and write"),
+    ):
+        values = [
+            item
+            for item in found
+            if item.benchmark == benchmark and item.value is not None and item.unit != "IO/s"
+        ]
+        if values:
+            best = max(values, key=lambda item: item.value or 0)
+            label = f"{best.precision} {name}" if best.precision else name
+            tiles.append({"name": label, "value": quantity(best.value, best.unit)})
+    return tiles

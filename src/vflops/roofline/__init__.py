@@ -1,0 +1,1 @@
+"""The roofline: measured ceilings, and where a counted model stands under them."""

@@ -1,0 +1,153 @@
+"""The run of everything: describe the system, count the models, measure the ceilings.
+
+Each step writes events; what is written is never measured again, so a run that was killed goes on
+where it stopped. Workloads join here as further steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vflops.check.practice import check
+from vflops.check.record import Findings
+from vflops.config.settings import Settings
+from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.record.events import EventWriter
+from vflops.record.folder import RunFolder
+from vflops.record.measurement import Measurement
+from vflops.score.score import measurements, score
+
+if TYPE_CHECKING:
+    from vflops.micro.plan import Item
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a caller may want to see of a run while it goes on."""
+
+    step: Callable[[str], None] = lambda text: None
+    """Told the name of each step as it starts."""
+    plan: Callable[[tuple[Item, ...]], None] = lambda items: None
+    """Told all that will be measured."""
+    start: Callable[[Item], None] = lambda item: None
+    """Told what is being measured now."""
+    ceiling: Callable[[Measurement], None] = lambda measurement: None
+    """Told each measurement as it is ready."""
+
+
+def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
+    """Make a new run folder under ``parent`` and run into it; wrong settings make no folder."""
+    _validate(settings)
+    folder = RunFolder.create(parent, workload, settings)
+    _attempt(folder, watch)
+    return folder
+
+
+def resume(folder: RunFolder, watch: Watch) -> None:
+    """Go on with a run that did not end: only what is missing is done."""
+    if folder.state().complete:
+        raise UsageError(
+            f"{folder.path} is complete: there is nothing to resume",
+            cure=f"look at it: vflops report {folder.path}",
+        )
+    _attempt(folder, watch)
+
+
+def _validate(settings: Settings) -> None:
+    from vflops.micro.run import planned
+    from vflops.models.registry import model
+
+    for name in settings.count.models:
+        model(name)
+    planned(settings.micro)
+
+
+def _attempt(folder: RunFolder, watch: Watch) -> None:
+    with folder.start_attempt(job=0) as events:
+        try:
+            _steps(folder, events, watch)
+            events.write("end")
+        except KeyboardInterrupt:
+            events.write("failed", message="interrupted by the user")
+            raise Interrupted(
+                f"interrupted; what was measured is kept in {folder.path}",
+                cure=f"go on with it: vflops resume {folder.path}",
+            ) from None
+        except VflopsError as error:
+            _note_failure(events, error)
+            raise
+
+
+def _note_failure(events: EventWriter, error: VflopsError) -> None:
+    try:
+        events.write("failed", message=error.message)
+    except VflopsError:
+        pass  # the disk that failed is the one that holds the log
+
+
+def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
+    settings = folder.record.settings
+    events.write("start", workload=folder.record.workload)
+    if not folder.system_file.exists():
+        watch.step("describing the system")
+        _describe(folder)
+    counted = {event.data["model"] for event in folder.events("counted")}
+    for model in settings.count.models:
+        if model not in counted:
+            watch.step(f"counting {model}")
+            _count(folder, events, model)
+    if settings.micro.benchmarks:
+        watch.step("measuring the ceilings")
+        _measure(folder, events, watch)
+
+
+def _describe(folder: RunFolder) -> None:
+    from vflops.system.gather import gather
+
+    gather(folder.path).write(folder.system_file)
+
+
+def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
+    from vflops.flops.source import graph_of
+    from vflops.record import atomic
+
+    graph = graph_of(model, batch=folder.record.settings.count.batch)
+    path = folder.graph_file(model)
+    atomic.make_folder(path.parent)
+    graph.write(path)
+    events.write("counted", model=model, batch=graph.batch, sha256=graph.digest())
+
+
+def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
+    from vflops.micro.run import measure, planned
+
+    settings = folder.record.settings
+    items = planned(settings.micro)
+    events.write("plan", measurements=[item.key for item in items])
+    watch.plan(items)
+    done = [item for item in measurements(folder) if item.value is not None]
+    for item in done:
+        watch.ceiling(item)
+    for item in measure(
+        settings.micro,
+        seed=settings.seed,
+        folder=folder.path,
+        done={item.key for item in done},
+        on_start=watch.start,
+    ):
+        events.write("measurement", **item.model_dump(mode="json"))
+        watch.ceiling(item)
+
+
+def conclude(folder: RunFolder) -> Findings:
+    """Write what follows from the record: score, findings and report."""
+    from vflops.report.report import write_report
+
+    score(folder).write(folder.score_file)
+    findings = check(folder)
+    findings.write(folder.findings_file)
+    write_report(folder)
+    return findings

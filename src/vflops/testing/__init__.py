@@ -1,0 +1,1 @@
+"""Conformance suites: what extends vflops inherits its tests from here."""

@@ -1,0 +1,114 @@
+"""What any rule set must meet; subclass it with a parameter or fixture ``rules``.
+
+    @pytest.mark.parametrize("rules", [MY_RULES])
+    class TestMine(RuleSetConformance):
+        pass
+"""
+
+from __future__ import annotations
+
+from vflops.flops.count import count
+from vflops.flops.graph import Graph, Node, Value
+from vflops.flops.rules import RuleSet
+
+
+def sample_graph(batch: int = 1) -> Graph:
+    """A convolution, a batch normalization, a ReLU and a classifier on ``batch`` 4×4 images."""
+
+    def value(*shape: int, grad: bool = True, parameter: str | None = None) -> Value:
+        return Value(shape=shape, dtype="float32", grad=grad, parameter=parameter)
+
+    values = (
+        value(batch, 3, 4, 4, grad=False),
+        value(8, 3, 3, 3, parameter="conv.weight"),
+        value(batch, 8, 4, 4),
+        value(8, parameter="norm.weight"),
+        value(batch, 8, 4, 4),
+        value(batch, 8, 4, 4),
+        value(batch, 128),
+        value(128, 10, parameter="classifier.weight"),
+        value(batch, 10),
+    )
+    nodes = (
+        Node(
+            kind="convolution",
+            op="convolution",
+            scope="conv",
+            inputs=(0, 1),
+            outputs=(2,),
+            attributes={"kernel": (3, 3), "groups": 1, "transposed": False},
+        ),
+        Node(
+            kind="normalization",
+            op="batch_norm",
+            scope="norm",
+            inputs=(2, 3),
+            outputs=(4,),
+            attributes={"function": "native_batch_norm"},
+        ),
+        Node(
+            kind="activation",
+            op="relu",
+            scope="relu",
+            inputs=(4,),
+            outputs=(5,),
+            attributes={"function": "relu"},
+        ),
+        Node(kind="layout", op="flatten", scope="", inputs=(5,), outputs=(6,)),
+        Node(kind="dense", op="linear", scope="classifier", inputs=(6, 7), outputs=(8,)),
+    )
+    return Graph(
+        model="sample",
+        framework="none",
+        batch=batch,
+        inputs=(0,),
+        outputs=(8,),
+        parameters={"conv.weight": 216, "norm.weight": 8, "classifier.weight": 1280},
+        values=values,
+        nodes=nodes,
+    )
+
+
+class RuleSetConformance:
+    """Facts about every rule set: pure, integer, linear in the batch, honest about gaps."""
+
+    def test_it_has_an_id_a_version_and_a_source(self, rules: RuleSet) -> None:
+        """A score must be able to name what it was counted by."""
+        assert rules.id == rules.id.strip().lower() != ""
+        assert rules.version >= 1
+        assert rules.title
+        assert rules.source
+
+    def test_counts_are_integers_and_not_negative(self, rules: RuleSet) -> None:
+        """FLOP counts are exact."""
+        for ops in count(sample_graph(), rules).ops:
+            if ops is not None:
+                for figure in (ops.forward, ops.backward, ops.update):
+                    assert type(figure) is int
+                    assert figure >= 0
+
+    def test_the_same_graph_gives_the_same_count(self, rules: RuleSet) -> None:
+        """A rule set is a pure function."""
+        assert count(sample_graph(), rules).ops == count(sample_graph(), rules).ops
+
+    def test_work_grows_with_the_batch(self, rules: RuleSet) -> None:
+        """Forward and backward of n samples are n times those of one."""
+        one, five = (count(sample_graph(batch), rules).total for batch in (1, 5))
+        assert (five.forward, five.backward) == (5 * one.forward, 5 * one.backward)
+
+    def test_kinds_and_layers_add_up_to_the_total(self, rules: RuleSet) -> None:
+        """No table hides a part of the whole."""
+        counted = count(sample_graph(), rules)
+        for rows in (counted.by_kind, counted.by_layer):
+            assert sum(row.ops.total for row in rows) == counted.total.total
+
+    def test_what_it_does_not_count_is_listed(self, rules: RuleSet) -> None:
+        """Every operator with arithmetic is either counted or listed."""
+        counted = count(sample_graph(), rules)
+        listed = {item.op for item in counted.uncounted}
+        silent = [
+            node.op
+            for node, ops in zip(counted.graph.nodes, counted.ops, strict=True)
+            if ops is None and node.op not in listed
+        ]
+        assert silent == []

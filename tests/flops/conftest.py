@@ -1,0 +1,1 @@
+import sys; from pathlib import Path; sys.path.insert(0, str(Path(__file__).parent))
