@@ -54,14 +54,14 @@ def _mass_inside(t: float, degrees_of_freedom: float) -> float:
 def _beta(x: float, y: float, a: float, b: float) -> float:
     """I_x(a, b), the regularised incomplete beta function; y = 1 − x comes with its own digits."""
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side
-        return 1 - _beta(y, x, b, a)
+        return 1 - _beta_below(y, x, b, a)
+    return _beta_below(x, y, a, b)
+
+
+def _beta_below(x: float, y: float, a: float, b: float) -> float:
+    """I_x(a, b) where x is at most (a + 1) / (a + b + 2)."""
     log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-    return math.exp(a * _log(x, y) + b * _log(y, x) - log_beta) / (a * _beta_fraction(x, a, b))
-
-
-def _log(x: float, y: float) -> float:
-    """ln(x) where x = 1 − y: from whichever of the two is small."""
-    return math.log1p(-y) if y < x else math.log(x)
+    return math.exp(a * math.log(x) + b * math.log(y) - log_beta) / (a * _beta_fraction(x, a, b))
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:

@@ -16,21 +16,33 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from vflops.errors import FolderError
 from vflops.record import atomic
+from vflops.record.schema import Data
 
 
-@dataclass(frozen=True)
-class Event:
-    """One line of the log."""
+class EventLine(Data):
+    """One line of ``events.jsonl``."""
 
     kind: str
     data: dict[str, Any]
     time_s: float
     """Monotonic clock of the process that wrote it."""
     utc: str
+    prev: str
+    """SHA-256 of the line before, or of ``run.json``."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event, and the file and line that it was read from."""
+
+    kind: str
+    data: dict[str, Any]
+    utc: str
     source: str
-    """File and line, for findings."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +70,15 @@ class EventWriter:
 
     def write(self, kind: str, **data: Any) -> None:
         """Append one event; it is on disk when this returns."""
+        entry = EventLine(
+            kind=kind,
+            data=data,
+            time_s=round(time.monotonic(), 6),
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            prev=self._prev,
+        )
         line = json.dumps(
-            {
-                "kind": kind,
-                "time_s": round(time.monotonic(), 6),
-                "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "prev": self._prev,
-                "data": data,
-            },
-            sort_keys=True,
-            ensure_ascii=False,
-            allow_nan=False,
+            entry.model_dump(mode="json"), sort_keys=True, ensure_ascii=False, allow_nan=False
         ).encode()
         try:
             self._file.write(line + b"\n")
@@ -104,13 +114,12 @@ def read_log(path: Path, anchor: str) -> Log:
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
         try:
-            entry = json.loads(line)
-            event = Event(entry["kind"], entry["data"], entry["time_s"], entry["utc"], where)
-        except (ValueError, KeyError, TypeError):
+            entry = EventLine.model_validate_json(line)
+        except ValidationError:
             faults.append(f"{where}: not an event")
         else:
-            events.append(event)
-            if entry.get("prev") != prev:
+            events.append(Event(entry.kind, entry.data, entry.utc, where))
+            if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")
         prev = hashlib.sha256(line).hexdigest()
     return Log(tuple(events), tuple(faults), torn)

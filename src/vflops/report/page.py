@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from vflops import __version__, units
+from vflops.system.words import shown
 
 
 def render(template: str, **context: Any) -> str:
@@ -26,6 +27,7 @@ def render(template: str, **context: Any) -> str:
         percent=units.percent,
         seconds=units.seconds,
         spec=_spec,
+        fact=shown,
     )
     return environment.get_template(template).render(version=__version__, **context)
 

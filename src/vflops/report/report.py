@@ -55,11 +55,15 @@ def _first_bound(folder: RunFolder, machine: Roofs) -> Bound | None:
 
 
 def _headline(system: SystemRecord | None, scored: Score) -> str:
-    """The machine in one line: the accelerator where there is one, else the processor."""
+    """The machine in one line: its accelerators where it has some, else its processor."""
     if system is None:
         return f"{scored.workload} run"
-    accelerator = system.value("hardware", "accelerator 0 name")
-    return str(accelerator or system.value("hardware", "cpu model") or f"{scored.workload} run")
+    models = [str(fact.value) for fact in system.matching("hardware", "accelerator * model")]
+    if models:
+        return f"{len(models)} × {models[0]}"
+    processor = system.fact("hardware", "cpu model").value or "unknown processor"
+    cores = system.fact("hardware", "usable cpus").value
+    return f"{processor}, {cores} cores"
 
 
 def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:

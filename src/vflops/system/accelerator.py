@@ -6,25 +6,34 @@ workers from it afterwards; start them with spawn, as torch itself asks for.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from vflops.system.probe import Absent, fact
+from vflops.system.probe import absent, fact
 from vflops.system.record import Fact
+from vflops.system.torch_module import accelerator_kind
 from vflops.system.vendor import FIGURES, NoVendor, Vendor
 
 
 def accelerator_facts(torch: Any, nvidia: Vendor) -> list[Fact]:
     """Facts of the accelerators that torch can use, or else of those that the driver sees."""
-    usable = fact("accelerators", "torch.accelerator", lambda: _count(torch))
-    seen = fact("accelerators seen by driver", nvidia.source, nvidia.count)
-    facts = [usable, seen, fact("accelerator kind", "torch.accelerator", lambda: _kind(torch))]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        usable = fact("accelerators", "torch.accelerator", lambda: _count(torch))
+        kind = fact("accelerator kind", "torch.accelerator", lambda: accelerator_kind(torch))
+    if kind.reason and warned:
+        # torch warns, but does not raise, when a driver is too old for it or will not start.
+        kind = absent(kind.name, kind.source, f"{kind.reason}: {warned[0].message}")
+    seen = fact("accelerators seen by NVML", nvidia.source, nvidia.count)
+    facts = [usable, seen, kind]
     if usable.value:
         for index in range(int(usable.value)):
-            facts += _usable_device(torch, nvidia, index)
+            facts += _usable_device(torch, nvidia, kind, index)
     elif seen.value:
         for index in range(int(seen.value)):
-            facts += nvidia.device_facts(f"accelerator {index}", lambda index=index: index)
+            facts += nvidia.device_facts(f"accelerator {index}", partial(int, index))
     return facts
 
 
@@ -32,19 +41,11 @@ def _count(torch: Any) -> int:
     return int(torch.accelerator.device_count())
 
 
-def _kind(torch: Any) -> str:
-    device = torch.accelerator.current_accelerator()
-    if device is None or not torch.accelerator.is_available():
-        raise Absent("torch sees no accelerator")
-    return "cuda (ROCm)" if device.type == "cuda" and torch.version.hip else str(device.type)
-
-
-def _usable_device(torch: Any, nvidia: Vendor, index: int) -> list[Fact]:
+def _usable_device(torch: Any, nvidia: Vendor, kind: Fact, index: int) -> list[Fact]:
     prefix = f"accelerator {index}"
-    kind = _kind(torch)
     vendor: Vendor = nvidia
-    if kind != "cuda":
-        reason = f"vflops does not yet read the vendor's own figures of {kind!r}"
+    if kind.value != "cuda":
+        reason = f"vflops does not yet read the vendor's own figures of {kind.value}"
         vendor = NoVendor("vendor's library", reason, FIGURES)
     # NVML counts in another order than CUDA, and past CUDA_VISIBLE_DEVICES: ask it by UUID.
     own = vendor.device_facts(prefix, lambda: str(torch.cuda.get_device_properties(index).uuid))

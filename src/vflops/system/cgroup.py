@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from vflops.system.mounts import mounts
-from vflops.system.probe import Absent, text
+from vflops.system.probe import AbsentError, text
 
 # Version 1 has no word for "unlimited": it gives the largest count of whole pages.
 _UNLIMITED_B = 2**62
@@ -16,7 +16,7 @@ def cpu_quota(root: Path) -> float:
     """How many CPUs' worth of time this process may use."""
     quotas = [*_v2_cpus(root), *_v1_cpus(root)]
     if not quotas:
-        raise Absent("no cgroup sets a CPU quota")
+        raise AbsentError("no cgroup sets a CPU quota")
     return min(quotas)
 
 
@@ -26,7 +26,7 @@ def memory_limit_b(root: Path) -> int:
     limits = [int(limit) for limit in map(text, files) if limit != "max"]
     limits = [limit for limit in limits if limit < _UNLIMITED_B]
     if not limits:
-        raise Absent("no cgroup sets a memory limit")
+        raise AbsentError("no cgroup sets a memory limit")
     return min(limits)
 
 
@@ -56,7 +56,7 @@ def _files(root: Path, controller: str, name: str) -> Iterator[Path]:
     for mount in mounts(root):
         if mount.type != kind or (controller and controller not in mount.options):
             continue
-        # Inside a container the mount may show a part of the tree that the path does not start with.
+        # In a container the mount may show a part of the tree that the path does not lead to.
         inside = path.is_relative_to(mount.root) and ".." not in path.parts
         below = path.relative_to(mount.root) if inside else PurePosixPath()
         for folder in (below, *below.parents):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vflops.system.cpu_info import CpuInfo
-from vflops.system.probe import Absent, text
+from vflops.system.probe import AbsentError, text
 
 _VARIABLES = {
     "APPTAINER_CONTAINER": "apptainer",
@@ -59,7 +59,7 @@ def _is_guest(root: Path, maker: str) -> bool:
         return "hypervisor" in info.flags()
     if maker:
         return False
-    raise Absent("no flag of this CPU and no DMI table tells")
+    raise AbsentError("no flag of this CPU and no DMI table tells")
 
 
 def _hypervisor(root: Path) -> str | None:

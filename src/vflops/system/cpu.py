@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from vflops.system import cgroup
-from vflops.system.cpu_caches import caches
+from vflops.system.cpu_caches import read_caches
 from vflops.system.cpu_info import CpuInfo
-from vflops.system.probe import Absent, fact, listed, text
+from vflops.system.probe import AbsentError, fact, listed, missing, text
 from vflops.system.record import Fact
 
 _CPUINFO = "/proc/cpuinfo"
@@ -26,15 +28,16 @@ def cpu_facts(root: Path) -> list[Fact]:
     """Facts of the processors of this node."""
     info = CpuInfo.read(root)  # once: the kernel samples every clock for each reading of it
     cpus = root / "sys/devices/system/cpu"
+    caches = read_caches(cpus)
     return [
         fact("cpu model", _CPUINFO, info.model),
         fact("cpu sockets", f"{_CPUS}/cpu*/topology", lambda: _sockets(cpus, info)),
-        fact("cpu cores", f"{_CPUS}/cpu*/topology", lambda: _cores(cpus, info)),
-        fact("cpus", f"{_CPUS}/online", lambda: listed(text(cpus / "online"))),
-        fact("cpus usable", "/proc/self/status and cgroup", lambda: _usable(root)),
+        fact("physical cores", f"{_CPUS}/cpu*/topology", lambda: _cores(cpus, info)),
+        fact("logical cpus", f"{_CPUS}/online", lambda: listed(text(cpus / "online"))),
+        fact("usable cpus", "/proc/self/status and cgroup", lambda: _usable(root)),
         fact("cpus in affinity", "/proc/self/status", lambda: _affinity(root)),
         fact("cpus in cgroup quota", "cgroup", lambda: _whole(cgroup.cpu_quota(root))),
-        fact("cpu numa nodes", "/sys/devices/system/node/online", lambda: _numa_nodes(root)),
+        fact("numa nodes", "/sys/devices/system/node/online", lambda: _numa_nodes(root)),
         fact(
             "cpu clock max",
             f"{_CPUS}/cpu*/cpufreq/cpuinfo_max_freq",
@@ -48,10 +51,10 @@ def cpu_facts(root: Path) -> list[Fact]:
             lambda: ", ".join(sorted(set(_cpufreq(cpus, "scaling_governor")))),
         ),
         *(
-            fact(f"cpu {name} cache", f"{_CPUS}/cpu*/cache", lambda name=name: caches(cpus, name))
+            fact(f"cpu {name} cache", f"{_CPUS}/cpu*/cache", partial(_cache, caches, name))
             for name in ("L1d", "L1i", "L2", "L3")
         ),
-        fact("cpu instruction sets", _CPUINFO, lambda: _instruction_sets(info)),
+        fact("instruction sets", _CPUINFO, lambda: _instruction_sets(info)),
     ]
 
 
@@ -59,7 +62,7 @@ def _sockets(cpus: Path, info: CpuInfo) -> int:
     ids = {text(file) for file in cpus.glob("cpu[0-9]*/topology/physical_package_id")}
     ids = ids or info.all("physical id")
     if not ids or "-1" in ids:
-        raise Absent("the kernel does not tell which socket a CPU is in")
+        raise AbsentError("the kernel does not tell which socket a CPU is in")
     return len(ids)
 
 
@@ -69,7 +72,7 @@ def _cores(cpus: Path, info: CpuInfo) -> int:
         f"{cpu['physical id']}:{cpu['core id']}" for cpu in info.cpus if "core id" in cpu
     }
     if not cores:
-        raise Absent("the kernel does not tell which CPUs share a core")
+        raise AbsentError("the kernel does not tell which CPUs share a core")
     return len(cores)
 
 
@@ -78,14 +81,14 @@ def _affinity(root: Path) -> int:
         key, _, value = line.partition(":")
         if key == "Cpus_allowed_list":
             return listed(value.strip())
-    raise Absent("/proc/self/status has no Cpus_allowed_list")
+    raise AbsentError("/proc/self/status has no Cpus_allowed_list")
 
 
 def _usable(root: Path) -> int | float:
     """The CPUs that this process may run on, less where a quota gives it a share of their time."""
     try:
         quota = cgroup.cpu_quota(root)
-    except (Absent, OSError, ValueError):
+    except (AbsentError, OSError, ValueError):
         return _affinity(root)
     return _whole(min(_affinity(root), quota))
 
@@ -101,7 +104,9 @@ def _numa_nodes(root: Path) -> int:
 def _cpufreq(cpus: Path, name: str) -> list[str]:
     values = [text(file) for file in sorted(cpus.glob(f"cpu[0-9]*/cpufreq/{name}"))]
     if not values:
-        raise Absent("the kernel has no cpufreq driver for these CPUs, as in most virtual machines")
+        raise AbsentError(
+            "the kernel has no cpufreq driver for these CPUs, as in most virtual machines"
+        )
     return values
 
 
@@ -110,6 +115,10 @@ def _clock_now_mhz(cpus: Path, info: CpuInfo) -> float:
     if not clocks:
         clocks = [int(khz) / 1e3 for khz in _cpufreq(cpus, "scaling_cur_freq")]
     return round(median(clocks), 1)
+
+
+def _cache(caches: Mapping[str, str], name: str) -> str:
+    return caches.get(name) or missing(f"the kernel lists no {name} cache")
 
 
 def _instruction_sets(info: CpuInfo) -> str:

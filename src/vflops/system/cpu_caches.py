@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.system.probe import Absent, text
+from vflops.system.probe import text
 
 _TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
 
 
-def caches(cpus: Path, name: str) -> str:
-    """``32 KiB x 64`` for ``L1d`` of a node with 64 of them."""
-    sizes: dict[str, set[str]] = {}
+def read_caches(cpus: Path) -> dict[str, str]:
+    """``32 KiB x 64`` for ``L1d`` of a node with 64 of them, and so on for each level."""
+    found: dict[str, dict[str, set[str]]] = {}
     for index in cpus.glob("cpu[0-9]*/cache/index*"):
-        if _name(index) == name:
+        try:
+            name, size = _name(index), _size(text(index / "size"))
             # CPUs that share a cache show it under the same list.
-            sizes.setdefault(text(index / "size"), set()).add(text(index / "shared_cpu_list"))
-    if not sizes:
-        raise Absent(f"the kernel lists no {name} cache")
-    return " + ".join(f"{_size(size)} x {len(lists)}" for size, lists in sorted(sizes.items()))
+            sharers = text(index / "shared_cpu_list")
+        except (OSError, ValueError):
+            continue  # some virtual machines leave files out, or empty
+        found.setdefault(name, {}).setdefault(size, set()).add(sharers)
+    return {
+        name: " + ".join(f"{size} x {len(lists)}" for size, lists in sorted(sizes.items()))
+        for name, sizes in found.items()
+    }
 
 
 def _name(index: Path) -> str:

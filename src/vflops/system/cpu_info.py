@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.system.probe import Absent, text
+from vflops.system.probe import AbsentError, text
 
 # arm64 gives numbers for names: implementer and part, from Linux' arch/arm64/include/asm/cputype.h.
 _ARM_CORES = {
@@ -46,7 +46,7 @@ class CpuInfo:
         """The name of the processor; several in a machine of unequal cores."""
         names = self.all("model name") or self._arm_cores() or self.all("cpu")
         if not names:
-            raise Absent("/proc/cpuinfo names no model")
+            raise AbsentError("/proc/cpuinfo names no model")
         return " + ".join(sorted(names))
 
     def flags(self) -> set[str]:
@@ -55,15 +55,11 @@ class CpuInfo:
             words = cpu.get("flags") or cpu.get("Features")
             if words:
                 return set(words.split())
-        raise Absent("/proc/cpuinfo lists no features")
+        raise AbsentError("/proc/cpuinfo lists no features")
 
     def _arm_cores(self) -> set[str]:
-        ids = {
-            (cpu["CPU implementer"], cpu["CPU part"]) for cpu in self.cpus if "CPU part" in cpu
-        }
-        return {
-            _ARM_CORES.get(core, f"arm64 implementer {core[0]} part {core[1]}") for core in ids
-        }
+        ids = {(cpu["CPU implementer"], cpu["CPU part"]) for cpu in self.cpus if "CPU part" in cpu}
+        return {_ARM_CORES.get(core, f"arm64 implementer {core[0]} part {core[1]}") for core in ids}
 
 
 def _block(lines: str) -> dict[str, str]:

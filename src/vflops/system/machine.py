@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.system.probe import fact, text
+from vflops.system.probe import AbsentError, fact, text
 from vflops.system.record import Fact
 
 
@@ -13,6 +13,12 @@ def machine_facts(root: Path) -> list[Fact]:
     dmi = "/sys/class/dmi/id"
     folder = root / "sys/class/dmi/id"
     return [
-        fact("machine vendor", f"{dmi}/sys_vendor", lambda: text(folder / "sys_vendor")),
-        fact("machine model", f"{dmi}/product_name", lambda: text(folder / "product_name")),
+        fact("machine vendor", f"{dmi}/sys_vendor", lambda: _dmi(folder, "sys_vendor")),
+        fact("machine model", f"{dmi}/product_name", lambda: _dmi(folder, "product_name")),
     ]
+
+
+def _dmi(folder: Path, name: str) -> str:
+    if not folder.is_dir():
+        raise AbsentError("the firmware gives no DMI table")
+    return text(folder / name)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from vflops.system import cgroup
-from vflops.system.probe import Absent, command, fact, missing, text
+from vflops.system.probe import AbsentError, command, fact, missing, text
 from vflops.system.record import Fact, Value
 
 _MODULES = "dmidecode --type memory"
@@ -27,14 +27,14 @@ def _meminfo_b(root: Path, key: str) -> int:
         name, _, size = line.partition(":")
         if name == key:
             return int(size.split()[0]) * 1024
-    raise Absent(f"/proc/meminfo has no {key}")
+    raise AbsentError(f"/proc/meminfo has no {key}")
 
 
 def _module_facts(root: Path) -> list[Fact]:
     """Kind, speed and number of the modules: EDAC gives the kind to anyone, DMI all to root."""
     try:
         modules = _modules(command(*_MODULES.split()))
-    except (Absent, OSError) as error:
+    except (AbsentError, OSError) as error:
         reason = f"{error} (it needs root)"
         edac = "/sys/devices/system/edac/mc"
         return [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vflops.system.probe import Absent, text
+from vflops.system.probe import AbsentError, text
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def mount_of(path: PurePosixPath, table: Sequence[Mount]) -> Mount:
     """The mount that holds ``path``: the deepest one, and of those at one place the last made."""
     holding = [mount for mount in table if path.is_relative_to(mount.point)]
     if not holding:
-        raise Absent("no mount holds the folder")
+        raise AbsentError("no mount holds the folder")
     return max(reversed(holding), key=lambda mount: len(mount.point.parts))
 
 

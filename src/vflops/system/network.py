@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-from vflops.system.probe import Absent, absent, fact, missing, text
+from vflops.system.probe import AbsentError, absent, fact, missing, text
 from vflops.system.record import Fact
 
 _NET = "/sys/class/net"
@@ -26,7 +27,7 @@ def _interface_facts(root: Path) -> list[Fact]:
     virtual = ", ".join(path.name for path in found if path not in linked)
     facts = [
         fact("interfaces", _NET, lambda: len(linked)),
-        fact("interfaces without link", _NET, lambda: virtual or "none"),
+        fact("virtual interfaces", _NET, lambda: virtual or "none"),
     ]
     for path in linked:
         facts += _interface(path)
@@ -59,7 +60,7 @@ def _speed_mbit_s(path: Path) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:  # the kernel refuses to tell the speed of a link that is down
-        raise Absent("the link is down, or its driver tells no speed") from error
+        raise AbsentError("the link is down, or its driver tells no speed") from error
     return speed if speed > 0 else missing("the driver tells no speed")
 
 
@@ -76,9 +77,9 @@ def _rdma_facts(root: Path) -> list[Fact]:
         device = port.parent.parent.name
         name, source = f"rdma {device}:{port.name}", f"{_RDMA}/{device}/ports/{port.name}"
         facts += [
-            fact(f"{name} rate", f"{source}/rate", lambda p=port: _rate_gbit_s(p), unit="Gbit/s"),
-            fact(f"{name} state", f"{source}/state", lambda p=port: _state(p)),
-            fact(f"{name} link", f"{source}/link_layer", lambda p=port: text(p / "link_layer")),
+            fact(f"{name} rate", f"{source}/rate", partial(_rate_gbit_s, port), unit="Gbit/s"),
+            fact(f"{name} state", f"{source}/state", partial(_state, port)),
+            fact(f"{name} link", f"{source}/link_layer", partial(text, port / "link_layer")),
         ]
     return facts
 
@@ -87,7 +88,7 @@ def _rate_gbit_s(port: Path) -> float:
     """``400 Gb/sec (4X NDR)`` as 400."""
     number, unit, *_ = text(port / "rate").split()
     if unit != "Gb/sec":
-        raise Absent(f"the rate is in {unit!r}, expected Gb/sec")
+        raise AbsentError(f"the rate is in {unit!r}, expected Gb/sec")
     return float(number)
 
 

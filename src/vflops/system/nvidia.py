@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from vflops.system.probe import Absent, fact
+from vflops.system.probe import AbsentError, fact
 from vflops.system.record import Fact, Value
 from vflops.system.vendor import FIGURES, NoVendor, Vendor
 
@@ -40,7 +40,8 @@ def nvidia() -> Iterator[Vendor]:
     try:
         yield Nvidia(nvml)
     finally:
-        nvml.nvmlShutdown()
+        with suppress(nvml.NVMLError):  # a device that was lost meanwhile is no reason to fail
+            nvml.nvmlShutdown()
 
 
 class Nvidia:
@@ -76,7 +77,7 @@ class Nvidia:
             try:
                 return _READ[name](self._nvml, self._handle(device()))
             except self._nvml.NVMLError as error:
-                raise Absent(f"NVML answers: {error}") from error
+                raise AbsentError(f"NVML answers: {error}") from error
 
         return read
 

@@ -12,31 +12,29 @@ from typing import NoReturn
 from vflops.system.record import Fact, Value
 
 
-class Absent(Exception):
+class AbsentError(Exception):
     """A figure cannot be read; the message says why, for the reader of the record."""
 
 
 def missing(reason: str) -> NoReturn:
-    """Raise ``Absent`` where only an expression can stand: ``value or missing("…")``."""
-    raise Absent(reason)
+    """Raise ``AbsentError`` where only an expression can stand: ``value or missing("…")``."""
+    raise AbsentError(reason)
 
 
 def fact(name: str, source: str, read: Callable[[], Value], *, unit: str | None = None) -> Fact:
     """What ``read`` gives, or a fact without a value and with the reason."""
     try:
         value = read()
+        if isinstance(value, str):
+            value = _printable(value) or missing(f"{source} is empty")
+        return Fact(name=name, value=value, unit=unit, source=source)
     except Exception as error:
-        return absent(name, source, _reason(error, source), unit=unit)
-    if isinstance(value, str):
-        value = _printable(value)
-        if not value:
-            return absent(name, source, f"{source} is empty", unit=unit)
-    return Fact(name=name, value=value, unit=unit, source=source)
+        return absent(name, source, reason_of(error, source), unit=unit)
 
 
 def absent(name: str, source: str, reason: str, *, unit: str | None = None) -> Fact:
     """A fact that has no value."""
-    return Fact(name=name, value=None, unit=unit, source=source, reason=reason)
+    return Fact(name=name, value=None, unit=unit, source=source, reason=_printable(reason))
 
 
 def text(path: Path) -> str:
@@ -47,7 +45,7 @@ def text(path: Path) -> str:
 def command(*words: str, timeout_s: float = 2.0) -> str:
     """What a command prints; a hung or missing one is absent, in no more than ``timeout_s``."""
     if shutil.which(words[0]) is None:
-        raise Absent(f"{words[0]} is not on PATH")
+        raise AbsentError(f"{words[0]} is not on PATH")
     shown = " ".join(words)
     try:
         done = subprocess.run(
@@ -60,9 +58,9 @@ def command(*words: str, timeout_s: float = 2.0) -> str:
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        raise Absent(f"`{shown}` did not answer within {timeout_s:g} s") from error
+        raise AbsentError(f"`{shown}` did not answer within {timeout_s:g} s") from error
     if done.returncode:
-        raise Absent(f"`{shown}` failed with exit status {done.returncode}")
+        raise AbsentError(f"`{shown}` failed with exit status {done.returncode}")
     return done.stdout.strip() or done.stderr.strip()
 
 
@@ -75,18 +73,19 @@ def listed(numbers: str) -> int:
     return count
 
 
-def _reason(error: Exception, source: str) -> str:
+def reason_of(error: Exception, source: str) -> str:
+    """An error in words for the reader of the record."""
     if isinstance(error, FileNotFoundError):
         return f"{source} does not exist"
     if isinstance(error, OSError) and error.strerror:
         return f"{source} cannot be read: {error.strerror.lower()}"
-    said = _printable(str(error))
-    if isinstance(error, Absent):
-        return said
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if isinstance(error, AbsentError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _printable(words: str) -> str:
     """One line of valid text, without the path to somebody's home folder."""
     line = " ".join(words.encode("utf-8", "replace").decode().split())
-    return line.replace(f"{Path.home()}/", "~/")[:300]
+    home = os.environ.get("HOME", "").rstrip("/")
+    return (line.replace(f"{home}/", "~/") if home else line)[:300]

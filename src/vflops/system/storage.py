@@ -6,20 +6,22 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from vflops.system.mounts import Mount, mount_of, mounts
-from vflops.system.probe import Absent, fact, text
+from vflops.system.probe import AbsentError, fact, text
 from vflops.system.record import Fact
 
 _MOUNTS = "/proc/self/mountinfo"
 _NETWORK = {
-    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "9p"),
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs"),
     *("glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "dvs", "mfs", "ocfs2", "gfs2"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.daos", "fuse.dfuse"),
     *("fuse.s3fs", "fuse.juicefs", "fuse.gcsfuse", "fuse.rclone", "fuse.mfs", "fuse.beegfs"),
 }
 _HIDDEN = {
     "overlay": "an overlay shows nothing of the file system below it",
+    "9p": "the file system belongs to the virtual machine's host",
     "virtiofs": "the file system belongs to the virtual machine's host",
 }
+_VIRTUAL_DISKS = {"qemu", "vmware", "msft", "google", "virtual"}
 
 
 def storage_facts(folder: Path, root: Path) -> list[Fact]:
@@ -46,9 +48,8 @@ def _existing(folder: Path) -> Path:
 
 def _device(mount: Mount) -> str:
     # server:/export/user and pool/home/user name hosts and people, and results get published.
-    if "/" in mount.device.removeprefix("/dev/") or ":" in mount.device or "@" in mount.device:
-        if not mount.device.startswith("/dev/mapper/"):
-            raise Absent("its name holds a server or a path, which are not recorded")
+    if not mount.device.startswith("/dev/") and set(mount.device) & set("/:@"):
+        raise AbsentError("its name holds a server or a path, which are not recorded")
     return mount.device
 
 
@@ -56,9 +57,9 @@ def _over_network(mount: Mount) -> bool:
     if mount.type in _NETWORK:
         return True
     if mount.type in _HIDDEN:
-        raise Absent(_HIDDEN[mount.type])
+        raise AbsentError(_HIDDEN[mount.type])
     if mount.type.startswith("fuse"):
-        raise Absent(f"cannot tell for {mount.type}")
+        raise AbsentError(f"cannot tell for {mount.type}")
     return False
 
 
@@ -66,8 +67,8 @@ def _medium(mount: Mount, root: Path) -> str:
     if mount.type in ("tmpfs", "ramfs"):
         return "memory"
     disk = _disk(mount, root)
-    if disk.name.startswith(("vd", "xvd")):
-        raise Absent("a virtual disk does not tell what it stands on")
+    if _is_virtual(disk):
+        raise AbsentError("a virtual disk does not tell what it stands on")
     if disk.name.startswith("nvme"):
         return "NVMe"
     return "hard disk" if text(disk / "queue/rotational") == "1" else "SSD"
@@ -80,5 +81,11 @@ def _disk(mount: Mount, root: Path) -> Path:
         # btrfs and others have a number of their own; their device has its name.
         block = (root / "sys/class/block" / PurePosixPath(mount.device).name).resolve()
     if not mount.device.startswith("/dev/") or not block.exists():
-        raise Absent(f"a {mount.type} file system shows no disk of its own")
+        raise AbsentError(f"a {mount.type} file system shows no disk of its own")
     return block.parent if (block / "partition").exists() else block
+
+
+def _is_virtual(disk: Path) -> bool:
+    vendor = disk / "device/vendor"
+    maker = text(vendor).lower() if vendor.is_file() else ""
+    return disk.name.startswith(("vd", "xvd")) or maker in _VIRTUAL_DISKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from vflops.system.probe import Absent
+from vflops.system.probe import AbsentError
 
 
 class NoTorch:
@@ -15,7 +15,15 @@ class NoTorch:
         self._reason = reason
 
     def __getattr__(self, name: str) -> Any:
-        raise Absent(self._reason)
+        raise AbsentError(self._reason)
+
+
+def accelerator_kind(torch: Any) -> str:
+    """``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
+    device = torch.accelerator.current_accelerator()
+    if device is None or not torch.accelerator.is_available():
+        raise AbsentError("torch sees no accelerator")
+    return "cuda (ROCm)" if device.type == "cuda" and torch.version.hip else str(device.type)
 
 
 def load_torch(wanted: bool) -> Any:

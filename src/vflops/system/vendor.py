@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from vflops.system.probe import Absent, absent
+from vflops.system.probe import AbsentError, absent
 from vflops.system.record import Fact
 
 # What is asked of every vendor's devices, with the units.
@@ -27,7 +27,7 @@ FIGURES: dict[str, str | None] = {
 
 
 class Vendor(Protocol):
-    """Reads what torch does not tell; every method but ``device_facts`` may raise ``Absent``."""
+    """Reads what torch does not tell; all but ``device_facts`` may raise ``AbsentError``."""
 
     source: str
 
@@ -57,16 +57,16 @@ class NoVendor:
         self._figures = figures
 
     def driver(self) -> str:
-        """Absent."""
-        raise Absent(self._reason)
+        """AbsentError."""
+        raise AbsentError(self._reason)
 
     def cuda(self) -> str:
-        """Absent."""
-        raise Absent(self._reason)
+        """AbsentError."""
+        raise AbsentError(self._reason)
 
     def count(self) -> int:
-        """Absent."""
-        raise Absent(self._reason)
+        """AbsentError."""
+        raise AbsentError(self._reason)
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
         """All figures, each absent."""

@@ -1,0 +1,148 @@
+"""All-reduce between local ranks, over message sizes: gloo on the CPU, NCCL between accelerators.
+
+The ranks are processes of their own, so that one that dies or hangs takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflops.micro.statistics import median
+from vflops.micro.task import Task
+from vflops.record.measurement import Measurement, Trial
+
+_TOLERANCE = 1e-6
+"""Of a sum of fp32 numbers over ranks."""
+
+_LEAVE_S = 1.0
+"""Ranks that have not ended this long after they should have are killed."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What the ranks found for one message size."""
+
+    size_bytes: int
+    times_s: list[float]
+    error: float
+
+
+class RanksError(RuntimeError):
+    """A rank died, hung or found a wrong sum."""
+
+
+def measure(task: Task) -> Measurement:
+    """Bus bandwidth, 2(n−1)/n · bytes / time, at the best message size; all sizes in ``tried``.
+
+    The time of one all-reduce follows from a trial: 2(n−1)/n · size_bytes / value.
+    """
+    backend = task.item.case.partition("-")[0]
+    device = task.device.name if backend == "nccl" else "cpu"
+    ranks = task.ranks if backend == "gloo" else task.device.accelerators
+    if ranks < 2:
+        return task.item.absent(device, _nothing_to_reduce(task))
+    try:
+        sizes = _run(task, backend, ranks)
+    except (RanksError, OSError) as failure:
+        return task.item.absent(device, str(failure))
+    if not sizes:
+        return task.item.absent(device, task.out_of_time)
+    error = max(size.error for size in sizes)
+    if not error <= _TOLERANCE:  # a NaN is not
+        reason = f"wrong result: relative error {error:.2g}, tolerance {_TOLERANCE:g}"
+        return task.item.absent(device, reason)
+    share = 2 * (ranks - 1) / ranks
+    tried: list[Trial] = []
+    for size in sizes:
+        setting: dict[str, int | str] = {"size_bytes": size.size_bytes, "ranks": ranks}
+        value = share * size.size_bytes / median(size.times_s)
+        tried.append(Trial(setting=setting, value=value))
+        task.on_trial(tried[-1])
+    best = max(range(len(sizes)), key=lambda index: tried[index].value)
+    return task.item.measured(
+        device,
+        [share * sizes[best].size_bytes / time_s for time_s in sizes[best].times_s],
+        setting=tried[best].setting,
+        tried=tuple(tried),
+        error=error,
+        tolerance=_TOLERANCE,
+    )
+
+
+def command(backend: str, ranks: int, folder: Path, limit_s: float, seed: int) -> list[str]:
+    """How the ranks are started: one process that becomes ``ranks`` of them."""
+    module = "vflops.micro.allreduce_rank"
+    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed)
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def _nothing_to_reduce(task: Task) -> str:
+    if task.device.is_cpu:
+        return "the device is the CPU: NCCL reduces between accelerators"
+    return "one accelerator: nothing to reduce between"
+
+
+def _run(task: Task, backend: str, ranks: int) -> list[_Size]:
+    with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
+        folder = Path(name)
+        left_s = max(task.deadline.left_s(), task.item.start_s)
+        errors = folder / "stderr"
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                command(backend, ranks, folder, left_s, task.own_seed),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+                env=_environment(backend, ranks),
+            )
+        try:
+            code = process.wait(timeout=left_s + _LEAVE_S)
+        except subprocess.TimeoutExpired:
+            raise RanksError(_explain(f"the ranks hung for {left_s:.0f} s", errors)) from None
+        finally:
+            _kill(process)
+        lines = _lines(folder / "result.jsonl")
+        failures = [str(line["failed"]) for line in lines if "failed" in line]
+        if failures or code != 0:
+            what = failures[0] if failures else f"the ranks ended with exit code {code}"
+            raise RanksError(_explain(what, errors))
+        return [_Size(**line) for line in lines]
+
+
+def _environment(backend: str, ranks: int) -> dict[str, str]:
+    threads = str(max((os.cpu_count() or 1) // ranks, 1))
+    # OpenBLAS would start threads when numpy is imported, before the process becomes ranks.
+    changes = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
+    if backend == "gloo" and Path("/sys/class/net/lo").exists():
+        changes["GLOO_SOCKET_IFNAME"] = "lo"
+    return {**os.environ, **changes}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group of ranks, whatever state it is in."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def _explain(what: str, errors: Path) -> str:
+    lines = errors.read_text(errors="replace").strip().splitlines()
+    return f"{what}: {lines[-1].strip()}" if lines else what

@@ -1,0 +1,150 @@
+"""The convolution's peak over the workloads' shapes, a direction and a precision at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from vflops.micro.device import Device, first_line
+from vflops.micro.operands import Operands
+from vflops.micro.plan import DIRECTIONS
+from vflops.micro.precision import PRECISIONS, Precision, emulated, fp32_arithmetic, missing
+from vflops.micro.reference import convolution_error
+from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.shapes import ConvolutionShape, search_order
+from vflops.micro.task import Task
+from vflops.record.measurement import Measurement
+
+_CALL_S = 4e-3
+"""Batches grow until a call takes about this."""
+_MOST_IMAGES = 256
+_FIRST_IMAGES = 32
+"""On an accelerator, before anything is known of its speed."""
+_MEMORY_SHARE = 0.1
+
+
+def measure(task: Task) -> Measurement:
+    """The highest speed of the item's direction over all shapes tried, channels last.
+
+    Every direction does 2·N·Cout·Ho·Wo·Cin·K² operations.
+    """
+    precision = PRECISIONS[task.item.precision or ""]
+    lacking = missing(task.device, precision) or _missing(task.device, precision)
+    if lacking:
+        return task.absent(lacking)
+    bench = _Directed(task, precision)
+    with fp32_arithmetic(precision.fp32_mode), _tuned():
+        for shape in search_order():
+            bench.attempt(shape)
+        return bench.search.finish(emulated(task.device, precision))
+
+
+class _Directed:
+    """One direction in one precision."""
+
+    def __init__(self, task: Task, precision: Precision) -> None:
+        self.search = Search(task, precision.tolerance)
+        self._direction = task.item.case
+        self._device = task.device
+        self._dtype = precision.dtype
+        self._operands = Operands(task.device, precision.dtype, task.own_seed)
+        self._free_bytes = task.device.free_bytes()
+
+    def attempt(self, shape: ConvolutionShape) -> None:
+        family = f"{shape.kernel}x{shape.kernel}/{shape.stride}"
+        batch = self._batch(shape, family)
+        self.search.attempt(
+            Candidate(
+                setting=shape.setting(batch),
+                work=batch * shape.flops,
+                build=lambda: self._kernel(shape, batch),
+                family=family,
+            )
+        )
+
+    def _batch(self, shape: ConvolutionShape, family: str) -> int:
+        """A power of two of images: enough for a long call, few enough for the memory."""
+        image_s = shape.flops * self.search.costs.growth_s(family)
+        first = 1.0 if self._device.is_cpu else float(_FIRST_IMAGES)
+        images = _CALL_S / image_s if image_s else first
+        image_bytes = shape.numbers * self._dtype.itemsize
+        images = min(images, _MOST_IMAGES, _MEMORY_SHARE * self._free_bytes / image_bytes)
+        return 1 << max(int(images).bit_length() - 1, 0)
+
+    def _kernel(self, shape: ConvolutionShape, batch: int) -> Kernel:
+        operands, direction = self._operands, self._direction
+        kernel = shape.kernel
+        x = _channels_last(operands, "x", batch, shape.height, shape.width, shape.channels_in)
+        weight = _channels_last(
+            operands, "weight", shape.channels_out, kernel, kernel, shape.channels_in
+        )
+        gradient = _channels_last(
+            operands, "gradient", batch, shape.height_out, shape.width_out, shape.channels_out
+        )
+        call = _CALLS[direction](shape, x, weight, gradient)
+
+        def check() -> float:
+            return convolution_error(
+                shape, direction, x, weight, gradient, call(), operands.generator
+            )
+
+        return Kernel(call, check)
+
+
+def _channels_last(
+    operands: Operands, name: str, count: int, height: int, width: int, channels: int
+) -> torch.Tensor:
+    return operands.random(name, (count, height, width, channels)).permute(0, 3, 1, 2)
+
+
+def _forward(
+    shape: ConvolutionShape, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    stride, padding = [shape.stride] * 2, [shape.padding] * 2
+    return lambda: torch.ops.aten.convolution(
+        x, weight, None, stride, padding, [1, 1], False, [0, 0], 1
+    )
+
+
+def _backward(
+    wanted: int,
+) -> Callable[
+    [ConvolutionShape, torch.Tensor, torch.Tensor, torch.Tensor], Callable[[], torch.Tensor]
+]:
+    mask = [wanted == output for output in range(3)]  # of input, weight, bias
+
+    def make(
+        shape: ConvolutionShape, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
+    ) -> Callable[[], torch.Tensor]:
+        stride, padding = [shape.stride] * 2, [shape.padding] * 2
+        return lambda: torch.ops.aten.convolution_backward(
+            gradient, x, weight, None, stride, padding, [1, 1], False, [0, 0], 1, mask
+        )[wanted]
+
+    return make
+
+
+_CALLS = dict(zip(DIRECTIONS, (_forward, _backward(0), _backward(1)), strict=True))
+
+
+def _missing(device: Device, precision: Precision) -> str | None:
+    """Why torch has no convolution of ``precision``; products do not imply it."""
+    try:
+        x, weight = torch.ones(2, 8, 8, 3, 3, device=device.place).to(precision.dtype)
+        torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    except (RuntimeError, TypeError) as refusal:
+        return f"torch has no {precision.name} convolution on {device.name}: {first_line(refusal)}"
+    return None
+
+
+@contextmanager
+def _tuned() -> Iterator[None]:
+    """cuDNN tries its algorithms on each new shape and keeps the fastest; undone at the end."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,52 @@
+"""What the host says of its own memory: how much is free, how large the last cache is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+_CGROUP = Path("/sys/fs/cgroup")
+_CPUS = Path("/sys/devices/system/cpu")
+_SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def free_memory_bytes() -> int:
+    """Main memory that this process may still take, a container's or job's limit heeded."""
+    available = int(psutil.virtual_memory().available)
+    limit = _cgroup_left_bytes()
+    return available if limit is None else min(available, limit)
+
+
+def last_level_cache_bytes() -> int | None:
+    """The last-level caches of all cores together; None where the kernel does not tell."""
+    caches: dict[tuple[int, str], int] = {}
+    for index in _CPUS.glob("cpu[0-9]*/cache/index[0-9]*"):
+        try:
+            level = int((index / "level").read_text())
+            shared = (index / "shared_cpu_list").read_text().strip()
+            size = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        caches[level, shared] = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1:], 1)
+    if not caches:
+        return None
+    last = max(level for level, _ in caches)
+    return sum(size for (level, _), size in caches.items() if level == last)
+
+
+def _cgroup_left_bytes() -> int | None:
+    """What the control groups of this process leave it; the tightest of the hierarchy."""
+    try:
+        entries = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    own = next((entry.removeprefix("0::/") for entry in entries if entry.startswith("0::/")), "")
+    left: list[int] = []
+    for group in (_CGROUP / own, *(_CGROUP / own).parents):
+        try:
+            limit = int((group / "memory.max").read_text())
+            left.append(limit - int((group / "memory.current").read_text()))
+        except (OSError, ValueError):
+            continue  # "max", or not a memory group
+    return max(min(left), 0) if left else None

@@ -1,0 +1,143 @@
+"""What is measured, in which order, and how the time is shared; needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.config.names import PRECISIONS
+from vflops.config.settings import MicroSettings
+from vflops.micro.statistics import median, spread
+from vflops.record.measurement import Measurement, Unit
+
+Key = tuple[str, str, str | None]
+
+DIRECTIONS = ("forward", "input-gradient", "weight-gradient")
+MEMORY_CASES = ("copy", "triad")
+TRANSFER_CASES = (
+    "host-to-device-pinned",
+    "host-to-device-pageable",
+    "device-to-host-pinned",
+    "device-to-host-pageable",
+)
+STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
+
+RANK_START_S = 2.5
+"""Kept for starting the ranks of an all-reduce: one import of torch."""
+
+_WEIGHTS = {
+    "gemm": 2.0,
+    "convolution": 1.0,
+    "memory": 1.5,
+    "transfer": 0.5,
+    "storage": 1.0,
+    "all-reduce": 1.5,
+}
+"""In the order of measuring: last what starts processes, which takes longer on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One measurement to make: a benchmark's case in one precision."""
+
+    benchmark: str
+    case: str
+    precision: str | None
+    weight: float
+    """Its share of the time, beside the weights of the others."""
+    start_s: float = 0.0
+    """Seconds that it needs before its first sample."""
+
+    @property
+    def key(self) -> Key:
+        """What names the measurement within a run."""
+        return (self.benchmark, self.case, self.precision)
+
+    @property
+    def unit(self) -> Unit:
+        """What its value counts."""
+        if self.benchmark in ("gemm", "convolution"):
+            return "FLOPS"
+        return "IO/s" if self.case.startswith("random") else "B/s"
+
+    def measured(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
+        """The measurement with ``samples`` in the item's unit; its value is their median."""
+        return Measurement(
+            benchmark=self.benchmark,
+            case=self.case,
+            precision=self.precision,
+            device=device,
+            unit=self.unit,
+            value=median(samples),
+            spread=spread(samples),
+            samples=tuple(samples),
+            **facts,
+        )
+
+    def absent(self, device: str, reason: str) -> Measurement:
+        """The measurement without a value, and why."""
+        return Measurement(
+            benchmark=self.benchmark,
+            case=self.case,
+            precision=self.precision,
+            device=device,
+            unit=self.unit,
+            value=None,
+            reason=reason,
+        )
+
+
+def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
+    """Every benchmark, case and precision exactly once, also those that the device may lack.
+
+    ``accelerators`` is how many of the chosen kind there are: 0 when the CPU is measured.
+    """
+    return tuple(
+        Item(
+            benchmark,
+            case,
+            precision,
+            weight=_WEIGHTS[benchmark],
+            start_s=RANK_START_S if _starts_ranks(case, accelerators) else 0.0,
+        )
+        for benchmark in _WEIGHTS
+        if benchmark in settings.benchmarks
+        for case in _cases(benchmark, settings.ranks, accelerators)
+        for precision in _precisions(benchmark, settings.precisions)
+    )
+
+
+def share_s(items: Sequence[Item], left_s: float) -> float:
+    """Seconds for the first of ``items`` when ``left_s`` are left for all of them."""
+    first = items[0]
+    shared_s = max(left_s - sum(item.start_s for item in items), 0.0)
+    return first.start_s + shared_s * first.weight / sum(item.weight for item in items)
+
+
+def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
+    match benchmark:
+        case "convolution":
+            return DIRECTIONS
+        case "memory":
+            return MEMORY_CASES
+        case "transfer":
+            return TRANSFER_CASES
+        case "storage":
+            return STORAGE_CASES
+        case "all-reduce":
+            device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
+            return (f"gloo-{ranks}-ranks", device_case)
+        case _:
+            return ("peak",)
+
+
+def _precisions(benchmark: str, wanted: Sequence[str]) -> Iterator[str | None]:
+    if benchmark in ("gemm", "convolution"):
+        yield from (precision for precision in PRECISIONS if precision in wanted)
+    else:
+        yield None
+
+
+def _starts_ranks(case: str, accelerators: int) -> bool:
+    return case.startswith("gloo") or (case.startswith("nccl") and accelerators > 1)

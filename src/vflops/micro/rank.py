@@ -1,0 +1,149 @@
+"""One rank of an all-reduce: all ranks take the same steps, and rank 0 decides which."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from vflops.micro.reference import relative_error
+
+_SMALLEST_BYTES = 1 << 10
+_LARGEST_BYTES = {"gloo": 1 << 26, "nccl": 1 << 30}
+_GROWTH = 4
+_DISTINCT = 1_048_573
+"""Random numbers that a message repeats."""
+_SAMPLE_S = 5e-3
+_SAMPLES = 5
+_FINAL_SAMPLES = 11
+_FINALISTS = 2
+_SUM_BITS = 100
+"""Values grow with each sum in place; a sample ends before fp32 overflows."""
+
+
+@dataclass
+class _Message:
+    """What is reduced: ``numbers`` times the rank's own factor, summed into ``data``."""
+
+    numbers: torch.Tensor
+    data: torch.Tensor
+    error: float = math.nan
+    times_s: list[float] = field(default_factory=list)
+    call_s: float = 0.0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.data.nbytes
+
+    @property
+    def speed(self) -> float:
+        return self.size_bytes / statistics.median(self.times_s)
+
+
+class Rank:
+    """A member of the group, from its start to what it found."""
+
+    def __init__(
+        self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
+    ) -> None:
+        self._rank = rank
+        self._ranks = ranks
+        self._end_s = end_s
+        self._largest_bytes = _LARGEST_BYTES[backend]
+        self._device = torch.device("cpu")
+        if backend == "nccl":
+            self._device = torch.device("cuda", rank)
+            torch.accelerator.set_device_index(rank)
+        generator = torch.Generator().manual_seed(seed)  # the same numbers on every rank
+        self._tile = (torch.rand(_DISTINCT, generator=generator) + 0.5).to(self._device)
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=max(self._left_s(), 1.0)),
+        )
+
+    def measure(self) -> list[dict[str, object]]:
+        """Bytes, seconds of each sample and error of every message size that there was time for."""
+        messages: list[_Message] = []
+        size_bytes, needed_s = _SMALLEST_BYTES, 0.0
+        while size_bytes <= self._largest_bytes and self._agree(
+            not messages or needed_s < self._left_s()
+        ):
+            start_s = time.monotonic()
+            message = self._message(size_bytes)
+            self._sample(message, _SAMPLES)
+            messages.append(message)
+            needed_s = max(_GROWTH * (time.monotonic() - start_s) - _SAMPLES * _SAMPLE_S, 0.0)
+            size_bytes *= _GROWTH
+        for message in sorted(messages, key=lambda message: message.speed)[-_FINALISTS:]:
+            needed_s = _FINAL_SAMPLES * max(message.call_s, _SAMPLE_S)
+            if self._agree(needed_s < self._left_s()):
+                self._sample(message, _FINAL_SAMPLES)
+        dist.destroy_process_group()
+        return [
+            {"size_bytes": message.size_bytes, "times_s": message.times_s, "error": message.error}
+            for message in messages
+        ]
+
+    def _message(self, size_bytes: int) -> _Message:
+        """A message whose sum was found right, or the error that shows it wrong."""
+        count = size_bytes // 4
+        copies = -(-count // _DISTINCT)
+        numbers = self._tile if copies == 1 else self._tile.repeat(copies)
+        message = _Message(numbers[:count], torch.empty(count, device=self._device))
+        self._refill(message)
+        dist.all_reduce(message.data)
+        expected = message.numbers.double() * (self._ranks * (self._ranks + 1) / 2)
+        message.error = self._largest(relative_error(message.data, expected))
+        return message
+
+    def _sample(self, message: _Message, most: int) -> None:
+        self._refill(message)
+        message.call_s = self._time_s(message, 1)
+        wanted = math.ceil(_SAMPLE_S / message.call_s)
+        calls = max(min(wanted, int(_SUM_BITS / math.log2(self._ranks))), 1)
+        message.times_s = []
+        while len(message.times_s) < most and self._agree(
+            not message.times_s or calls * message.call_s < self._left_s()
+        ):
+            self._refill(message)
+            message.times_s.append(self._time_s(message, calls))
+
+    def _time_s(self, message: _Message, calls: int) -> float:
+        """Mean seconds of ``calls`` all-reduces in a row, on the rank that took longest."""
+        dist.barrier()
+        self._synchronize()
+        start_s = time.perf_counter()
+        for _ in range(calls):
+            dist.all_reduce(message.data)
+        self._synchronize()
+        return self._largest((time.perf_counter() - start_s) / calls)
+
+    def _refill(self, message: _Message) -> None:
+        torch.mul(message.numbers, self._rank + 1.0, out=message.data)
+
+    def _largest(self, value: float) -> float:
+        worst = torch.tensor(value, dtype=torch.float64, device=self._device)
+        dist.all_reduce(worst, dist.ReduceOp.MAX)
+        return float(worst)
+
+    def _agree(self, go_on: bool) -> bool:
+        """What rank 0 says: each rank's own clock would part their ways."""
+        word = torch.tensor(int(go_on), device=self._device)
+        dist.broadcast(word, 0)
+        return bool(word)
+
+    def _left_s(self) -> float:
+        return self._end_s - time.monotonic()
+
+    def _synchronize(self) -> None:
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize()

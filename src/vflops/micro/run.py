@@ -1,0 +1,87 @@
+"""Every item of the plan measured within the time budget, one Measurement each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path
+
+from vflops.config.settings import MicroSettings
+from vflops.micro import allreduce, convolution, gemm, memory, storage, transfer
+from vflops.micro.deadline import Clock, Deadline
+from vflops.micro.device import first_line, pick
+from vflops.micro.plan import Item, Key, plan, share_s
+from vflops.micro.task import Task
+from vflops.record.measurement import Measurement, Trial
+
+GRACE_S = 2.0
+"""Beyond the budget at most: the last trial, first calls that compile, a rank that is killed."""
+
+_BENCHMARKS: dict[str, Callable[[Task], Measurement]] = {
+    "gemm": gemm.measure,
+    "convolution": convolution.measure,
+    "memory": memory.measure,
+    "transfer": transfer.measure,
+    "all-reduce": allreduce.measure,
+    "storage": storage.measure,
+}
+
+
+def planned(settings: MicroSettings) -> tuple[Item, ...]:
+    """What ``measure`` yields with nothing done before, in order."""
+    return plan(settings, accelerators=pick(settings.device).accelerators)
+
+
+def measure(
+    settings: MicroSettings,
+    *,
+    seed: int,
+    folder: Path,
+    done: Collection[Key] = (),
+    on_start: Callable[[Item], None] = lambda item: None,
+    on_trial: Callable[[Item, Trial], None] = lambda item, trial: None,
+    clock: Clock = time.monotonic,
+) -> Iterator[Measurement]:
+    """A Measurement for every planned item that is not in ``done``, each as soon as it is ready.
+
+    The clock starts with the first one asked for, and all end within ``settings.budget_s`` plus
+    ``GRACE_S``. ``folder`` is where the storage under test is. A device that does not exist is an
+    error at once.
+    """
+    device = pick(settings.device)
+    items = plan(settings, accelerators=device.accelerators)
+    todo = [item for item in items if item.key not in done]
+
+    def measurements() -> Iterator[Measurement]:
+        last = Deadline(clock() + settings.budget_s, clock)
+        for index, item in enumerate(todo):
+            on_start(item)
+            yield _measure(
+                Task(
+                    item=item,
+                    device=device,
+                    deadline=last.within(share_s(todo[index:], last.left_s())),
+                    last=last,
+                    budget_s=settings.budget_s,
+                    seed=seed,
+                    folder=folder,
+                    ranks=settings.ranks,
+                    on_trial=partial(on_trial, item),
+                )
+            )
+
+    return measurements()
+
+
+def _measure(task: Task) -> Measurement:
+    """One item; what goes wrong in it is its reason, and the others go on."""
+    if task.last.left_s() <= 0:
+        return task.absent(task.out_of_time)
+    try:
+        with task.device.current():
+            return _BENCHMARKS[task.item.benchmark](task)
+    except (RuntimeError, OSError) as failure:
+        return task.absent(f"it failed: {first_line(failure)}")
+    finally:
+        task.device.release()

@@ -1,0 +1,128 @@
+"""A file to measure storage with: past the page cache where that can be, gone at the end."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import random
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PAGE = 4096
+"""Alignment of direct reads and writes, and the size of a random one."""
+TILE = 4 << 20
+"""Random bytes that the file repeats."""
+LARGEST_BLOCK = 16 << 20
+"""Most that is written by one call."""
+_PREFIX = ".vflops-storage-"
+
+
+class ScratchFile:
+    """A temporary file of random bytes; a context manager that removes it whatever happens."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._path = folder / f"{_PREFIX}{socket.gethostname()}-{os.getpid()}"
+        self._tile = random.Random(seed).randbytes(TILE)
+        self._source = buffer(LARGEST_BLOCK)
+        self._source[:] = self._tile * (LARGEST_BLOCK // TILE)
+        self._open = -1
+        self.direct = False
+        """Whether reads and writes ask to go past the page cache."""
+
+    def __enter__(self) -> Self:
+        remove_leftovers(self._folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        try:
+            self._open = os.open(self._path, flags | os.O_DIRECT, 0o600)
+            self.direct = True
+        except OSError as refusal:
+            if refusal.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            self._path.unlink(missing_ok=True)  # some systems create the file and then refuse
+            self._open = os.open(self._path, flags, 0o600)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._open)
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the file is now."""
+        return os.fstat(self._open).st_size
+
+    def empty(self) -> None:
+        """Cut the file to nothing, so that the next write finds its room anew."""
+        os.ftruncate(self._open, 0)
+
+    def write(self, offset: int, size_bytes: int) -> None:
+        """Write at ``offset`` what the file shall hold there."""
+        end = offset + size_bytes
+        view = memoryview(self._source)
+        while offset < end:
+            start = offset % LARGEST_BLOCK
+            stop = min(start + end - offset, LARGEST_BLOCK)
+            offset += os.pwritev(self._open, [view[start:stop]], offset)
+
+    def read(self, target: mmap.mmap, offset: int) -> None:
+        """Fill the whole of ``target``, which must be aligned, from ``offset``."""
+        view = memoryview(target)
+        done = 0
+        while done < len(target):
+            count = os.preadv(self._open, [view[done:]], offset + done)
+            if count == 0:
+                raise OSError(errno.EIO, "the file ends before what was written")
+            done += count
+
+    def holds(self, content: mmap.mmap, offset: int) -> bool:
+        """Whether ``content`` is what was written at ``offset``."""
+        start = offset % TILE
+        whole = self._tile * (len(content) // TILE + 2)
+        return content[:] == whole[start : start + len(content)]
+
+    def sync(self) -> None:
+        """Return when all that was written is on the device."""
+        os.fsync(self._open)
+
+    def drop_cache(self, *, random_reads: bool) -> None:
+        """Ask the kernel to forget the file's pages, and not to read ahead of random reads."""
+        advice = os.POSIX_FADV_RANDOM if random_reads else os.POSIX_FADV_SEQUENTIAL
+        os.posix_fadvise(self._open, 0, 0, advice)
+        os.posix_fadvise(self._open, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def cached_share(self) -> float:
+        """How much of the file lies in the page cache now, from 0 to 1; 1 when nobody can tell."""
+        size_bytes = self.size_bytes
+        pages = -(-size_bytes // mmap.PAGESIZE)
+        resident = (ctypes.c_ubyte * pages)()
+        with mmap.mmap(self._open, size_bytes) as mapped:
+            start = ctypes.c_char.from_buffer(mapped)
+            failed = ctypes.CDLL(None).mincore(
+                ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size_bytes), resident
+            )
+            del start  # or the map cannot be closed
+        return 1.0 if failed else bytes(resident).count(1) / pages
+
+
+def buffer(size_bytes: int) -> mmap.mmap:
+    """Page-aligned memory, as direct reads and writes need it."""
+    return mmap.mmap(-1, size_bytes)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove scratch files of processes of this host that were killed."""
+    prefix = f"{_PREFIX}{socket.gethostname()}-"
+    for path in folder.glob(f"{prefix}*"):
+        owner = path.name.removeprefix(prefix)
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,242 @@
+"""The search for the fastest setting: try, check the result, time the best again, by turns.
+
+The value of a measurement is the median of samples that were taken after the search, at the
+setting that was fastest then: a lucky sample of the search selects, but does not count. A
+sample is a burst of calls after a short warm-up. On an accelerator a rest comes before each: a
+ceiling is what the device can reach, and one at its power cap is slower than that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vflops.micro.cost import Costs
+from vflops.micro.deadline import Deadline
+from vflops.micro.device import first_line, is_out_of_memory, threads
+from vflops.micro.statistics import median
+from vflops.micro.task import Task
+from vflops.record.measurement import Measurement, Trial
+
+_SAMPLE_S = 5e-3
+"""A sample lasts at least this: long against the timer and the gaps between samples."""
+_COARSE_SAMPLES = 3
+_FINAL_SAMPLES = 15
+_LEAST_FINAL_SAMPLES = 3
+_FINALISTS = 4
+_FINAL_SHARE = 0.35
+"""Of an item's time, kept for the samples that count."""
+_CONTENDER = 0.85
+"""A setting slower than this share of the best is not timed again."""
+_WARM_CALLS = 3
+_STEADY = 0.1
+"""Two calls this close: the warm-up is over."""
+_REST = 3.0
+"""Rests of an accelerator, in lengths of a sample."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call that is ready to be timed."""
+
+    call: Callable[[], object]
+    check: Callable[[], float]
+    """Makes one call into a poisoned output; the relative error of what it wrote."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting that may be the fastest."""
+
+    setting: dict[str, int | str]
+    work: int
+    """FLOPs or bytes of a call."""
+    build: Callable[[], Kernel]
+    family: str = ""
+    """Candidates of one family run at a similar speed, from which their time is foretold."""
+
+
+@dataclass
+class _Tried:
+    """A candidate whose result was right, and its samples."""
+
+    candidate: Candidate
+    error: float
+    times_s: list[float]
+    threads: int | None
+    """Of a CPU, where it was fastest."""
+
+    @property
+    def call_s(self) -> float:
+        return median(self.times_s)
+
+    @property
+    def speed(self) -> float:
+        return self.candidate.work / self.call_s
+
+    @property
+    def setting(self) -> dict[str, int | str]:
+        own = self.candidate.setting
+        return own if self.threads is None else {**own, "threads": self.threads}
+
+    @property
+    def trial(self) -> Trial:
+        return Trial(setting=self.setting, value=self.speed)
+
+
+class Search:
+    """All trials of one item."""
+
+    def __init__(self, task: Task, tolerance: float) -> None:
+        self._task = task
+        self._device = task.device
+        self._tolerance = tolerance
+        self._deadline = task.deadline.within((1 - _FINAL_SHARE) * task.deadline.left_s())
+        self._tried: list[_Tried] = []
+        self._wrong: list[str] = []
+        self._refused: list[str] = []
+        self.costs = Costs()
+
+    def attempt(self, candidate: Candidate) -> float | None:
+        """The best speed of ``candidate``; None when it was wrong, refused or would take long."""
+        deadline = self._deadline if self._tried else self._task.last
+        if deadline.left_s() < self._expected_s(candidate):
+            return None
+        start_s = time.perf_counter()
+        try:
+            kernel = candidate.build()
+            error = kernel.check()
+            self._device.synchronize()
+            if not error <= self._tolerance:  # a NaN is not
+                self._reject(candidate, error)
+                return None
+            setup_s = time.perf_counter() - start_s
+            tried = self._time(candidate, kernel, error, deadline)
+        except RuntimeError as failure:
+            self._refused.append(f"{first_line(failure)} at {_words(candidate.setting)}")
+            if is_out_of_memory(failure):
+                self._device.release()
+            return None
+        self._tried.append(tried)
+        self.costs.add(candidate.family, candidate.work, min(tried.times_s), setup_s)
+        self._task.on_trial(tried.trial)
+        return candidate.work / min(tried.times_s)
+
+    def best(self) -> Candidate | None:
+        """The fastest setting so far."""
+        return max(self._tried, key=lambda tried: tried.speed).candidate if self._tried else None
+
+    def finish(self, caveat: str | None = None) -> Measurement:
+        """The measurement: the fastest settings timed again by turns, the winner checked again."""
+        while self._tried:
+            winner = self._final()
+            error = winner.candidate.build().check()
+            if error <= self._tolerance:
+                return self._measurement(winner, max(error, winner.error), caveat)
+            self._reject(winner.candidate, error)
+            self._tried.remove(winner)
+        if self._wrong:
+            reason = f"wrong result: {self._wrong[0]}, tolerance {self._tolerance:g}"
+            return self._task.absent(reason)
+        return self._task.absent(self._refused[0] if self._refused else self._task.out_of_time)
+
+    def _time(
+        self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
+    ) -> _Tried:
+        """A few samples with all threads, and with fewer where a look shows them faster."""
+        everyone, *fewer = self._device.thread_counts() or [None]
+        with threads(everyone):
+            call_s = self._warm_up(kernel, deadline)
+            tried = _Tried(candidate, error, [], everyone)
+            tried.times_s = self._samples(kernel, _calls(call_s), deadline)
+        for count in fewer:
+            if deadline.left_s() < 2 * _calls(call_s) * call_s:
+                break
+            with threads(count):
+                look_s = self._device.time_s(kernel.call, _calls(call_s))
+                if look_s < min(tried.times_s):
+                    tried.threads = count
+                    tried.times_s = self._samples(kernel, _calls(look_s), deadline)
+        return tried
+
+    def _samples(self, kernel: Kernel, calls: int, deadline: Deadline) -> list[float]:
+        times_s = [self._device.time_s(kernel.call, calls)]
+        while len(times_s) < _COARSE_SAMPLES and deadline.left_s() > calls * times_s[-1]:
+            times_s.append(self._device.time_s(kernel.call, calls))
+        return times_s
+
+    def _warm_up(self, kernel: Kernel, deadline: Deadline) -> float:
+        """Seconds of a call once two in a row agree; the check's call came before."""
+        call_s = self._device.time_s(kernel.call)
+        for _ in range(_WARM_CALLS):
+            if deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
+                break
+            before_s, call_s = call_s, self._device.time_s(kernel.call)
+            if abs(call_s - before_s) <= _STEADY * call_s:
+                break
+        return call_s
+
+    def _final(self) -> _Tried:
+        ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)
+        enough = _CONTENDER * ranked[0].speed
+        contenders = [tried for tried in ranked[:_FINALISTS] if tried.speed >= enough]
+        deadline = self._task.deadline
+        left_s = deadline.left_s()
+        while contenders and left_s < _LEAST_FINAL_SAMPLES * sum(map(self._burst_s, contenders)):
+            contenders.pop()
+        if not contenders:
+            return ranked[0]  # no time: the search's own samples count
+        kernels = [tried.candidate.build() for tried in contenders]
+        samples: list[list[float]] = [[] for _ in contenders]
+        round_s = sum(map(self._burst_s, contenders))
+        while len(samples[0]) < _FINAL_SAMPLES and (not samples[0] or deadline.left_s() > round_s):
+            for tried, kernel, times_s in zip(contenders, kernels, samples, strict=True):
+                times_s.append(self._burst(tried, kernel))
+        for tried, times_s in zip(contenders, samples, strict=True):
+            tried.times_s = times_s
+        return max(contenders, key=lambda tried: tried.speed)
+
+    def _burst(self, tried: _Tried, kernel: Kernel) -> float:
+        """One sample that counts: seconds of a call."""
+        calls = _calls(tried.call_s)
+        if not self._device.is_cpu:
+            time.sleep(_REST * calls * tried.call_s)
+        with threads(tried.threads):
+            if calls > 1 or not self._device.is_cpu:
+                self._device.time_s(kernel.call, _WARM_CALLS)
+            return self._device.time_s(kernel.call, calls)
+
+    def _burst_s(self, tried: _Tried) -> float:
+        rest = 0.0 if self._device.is_cpu else _REST
+        return ((1 + rest) * _calls(tried.call_s) + _WARM_CALLS) * tried.call_s
+
+    def _expected_s(self, candidate: Candidate) -> float:
+        family, work = candidate.family, candidate.work
+        call_s = self.costs.call_s(family, work)
+        return _COARSE_SAMPLES * max(call_s, _SAMPLE_S) + self.costs.setup_s(family, work)
+
+    def _reject(self, candidate: Candidate, error: float) -> None:
+        self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
+
+    def _measurement(self, winner: _Tried, error: float, caveat: str | None) -> Measurement:
+        caveats = [caveat] if caveat else []
+        if self._wrong:
+            caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
+        return self._task.measured(
+            [winner.candidate.work / time_s for time_s in winner.times_s],
+            setting=winner.setting,
+            tried=tuple(tried.trial for tried in self._tried),
+            error=error,
+            tolerance=self._tolerance,
+            caveat="; ".join(caveats) or None,
+        )
+
+
+def _calls(call_s: float) -> int:
+    return max(math.ceil(_SAMPLE_S / max(call_s, 1e-7)), 1)
+
+
+def _words(setting: dict[str, int | str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in setting.items())

@@ -1,0 +1,29 @@
+"""Which precisions a processor computes in by itself, told from its own feature list."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+# CUDA C programming guide, table of compute capabilities: the first that has the arithmetic.
+_CUDA = {
+    "fp64": (1, 3),
+    "fp32": (1, 0),
+    "tf32": (8, 0),
+    "bf16": (8, 0),
+    "fp16": (5, 3),
+    "fp8": (8, 9),
+}
+_CPU = {
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "fp16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
+
+
+def cuda_precisions(major: int, minor: int) -> str:
+    """``fp64 fp32 tf32 bf16 fp16 fp8`` for compute capability 9.0."""
+    return " ".join(name for name, first in _CUDA.items() if (major, minor) >= first)
+
+
+def cpu_precisions(flags: Set[str]) -> str:
+    """``fp64 fp32``, and the halves for which the CPU has instructions."""
+    return " ".join(["fp64", "fp32", *(name for name, marks in _CPU.items() if marks & flags)])

@@ -1,0 +1,116 @@
+"""A whole run: to its end, killed and resumed, interrupted, and with nowhere to write."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vflops.record.folder import RunFolder, latest
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_path: Path) -> None:
+    result = vflops("run", "--profile", "tiny", "--seed", "3")
+    assert result.returncode == 0, result.stderr
+    path = latest(tmp_path / "runs")
+    assert path is not None
+    assert f"report  {path.relative_to(tmp_path)}/report.html" in result.stdout
+    assert "next: vflops" in result.stderr
+    folder = RunFolder.open(path)
+    assert folder.record.settings.seed == 3
+    for name in ("run.json", "system.json", "score.json", "findings.json", "report.html"):
+        assert (path / name).stat().st_size > 0
+    score = json.loads(folder.score_file.read_text())
+    assert score["complete"] is True
+    assert {model["model"] for model in score["models"]} == {"resnet50", "resnet50-v1"}
+    values = {(c["benchmark"], c["precision"]): c for c in score["ceilings"]}
+    assert values["gemm", "fp32"]["value"] > 1e9
+    assert all((c["value"] is None) != (c["reason"] is None) for c in score["ceilings"])
+    assert vflops("check", path).returncode == 0
+
+
+def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A run in its own process group, with one measurement already in its log."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vflops", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        path = latest(tmp_path / "runs")
+        if path is not None and RunFolder.open(path).events("measurement"):
+            return process
+        time.sleep(0.05)
+    raise AssertionError(f"no measurement came: {process.communicate()}")
+
+
+RUN = ("micro", "gemm", "memory", "--precision", "fp32", "--precision", "fp64", "--budget", "8")
+
+
+def test_a_run_killed_at_any_moment_can_be_read_and_resumed(vflops: Vflops, tmp_path: Path) -> None:
+    process = started(tmp_path, *RUN)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    path = latest(tmp_path / "runs")
+    assert path is not None
+    before = [e.data for e in RunFolder.open(path).events("measurement")]
+    assert vflops("check", path).returncode == 1
+    result = vflops("resume", path)
+    assert result.returncode == 0, result.stderr
+    folder = RunFolder.open(path)
+    assert folder.state().complete
+    after = [e.data for e in folder.events("measurement")]
+    assert after[: len(before)] == before
+    keys = [(data["benchmark"], data["case"], data["precision"]) for data in after]
+    assert len(keys) == len(set(keys)) == 4
+    again = vflops("resume", path)
+    assert again.returncode == 2
+    assert "is complete: there is nothing to resume" in again.stderr
+
+
+def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process = started(tmp_path, *RUN)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert "vflops resume" in error
+    assert "Traceback" not in error
+    path = latest(tmp_path / "runs")
+    assert path is not None
+    assert RunFolder.open(path).state().reason == "it failed: interrupted by the user"
+    assert not list(path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("out", ["/proc/runs", "file/runs"])
+def test_an_output_folder_that_cannot_be_made(vflops: Vflops, tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = vflops("run", "--profile", "tiny", "--out", out)
+    assert result.returncode == 2
+    assert f"cannot write {out}" in result.stderr
+    assert "--out" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_full_disk_is_exit_code_3_and_leaves_no_half_written_file(
+    vflops: Vflops, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes((1 << 20) - 40_000))
+    result = vflops("run", "--profile", "tiny", "--out", small_disk / "runs")
+    assert result.returncode == 3
+    assert "No space left" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(small_disk.rglob("*.tmp"))

@@ -1,0 +1,82 @@
+"""Settings: a file and ``--set`` change them; what is wrong is named with its cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vflops.config.profiles import PROFILES, profile, tiny
+from vflops.config.settings import load
+from vflops.errors import UsageError
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_is_a_whole_configuration_of_its_name(name: str) -> None:
+    assert profile(name).profile == name
+
+
+def test_set_wins_over_the_file_and_the_file_over_the_profile(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('seed = 7\n[micro]\nbudget_s = 11\nbenchmarks = ["gemm", "memory"]\n')
+    settings = load(tiny(), file, ["micro.budget_s=3.5", "micro.precisions=fp32,bf16"])
+    assert settings.seed == 7
+    assert settings.micro.benchmarks == ("gemm", "memory")
+    assert settings.micro.budget_s == 3.5
+    assert settings.micro.precisions == ("fp32", "bf16")
+    assert settings.count == tiny().count
+
+
+def test_one_name_where_several_may_stand() -> None:
+    assert load(tiny(), None, ["micro.precisions=fp32"]).micro.precisions == ("fp32",)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message", "cure"),
+    [
+        ("micro.buget_s=3", "unknown setting 'micro.buget_s'", "micro.budget_s"),
+        ("mirco.budget_s=3", "unknown setting 'mirco'", "micro"),
+        ("micro.budget_s=-3", "micro.budget_s = -3", "default is 40.0"),
+        ("micro.budget_s=soon", "micro.budget_s = 'soon'", "default is 40.0"),
+        ("micro.precisions=fp31", "unknown precision 'fp31'", "fp32"),
+        ("micro.benchmarks=gem,memory", "unknown benchmark 'gem'", "gemm"),
+        ("micro=3", "it is a section", "micro.<key>"),
+        ("seed.x=3", "it is a single value", "default is 1"),
+        ("seed", "has no '='", "--set micro.budget_s=20"),
+        ("count.batch=0", "count.batch = 0", "default is 32"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_its_cure(
+    assignment: str, message: str, cure: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tiny(), None, [assignment])
+    assert message in caught.value.message
+    assert cure in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = ", "is not TOML"),
+        ("[micro]\nspeed = 1", "unknown setting 'micro.speed' in"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load(tiny(), file, [])
+    assert message in caught.value.message
+    assert "mine.toml" in caught.value.message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none.toml"):
+        load(tiny(), tmp_path / "none.toml", [])
+
+
+def test_unknown_profile_suggests_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        profile("labtop")
+    assert "laptop" in str(caught.value.cure)

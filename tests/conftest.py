@@ -1,0 +1,140 @@
+"""Run folders made by hand, and the command line as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vflops.config.profiles import tiny
+from vflops.record import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.measurement import Measurement, Trial
+from vflops.system.record import LAYERS, Fact, Layer, SystemRecord
+from vflops.testing.rules import sample_graph
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def measured(benchmark: str, case: str, precision: str | None, value: float, **facts: object) -> Measurement:
+    """A measurement with three samples around ``value``."""
+    unit = "FLOPS" if benchmark in ("gemm", "convolution") else "B/s"
+    arithmetic = {"error": 1e-7, "tolerance": 1e-5} if unit == "FLOPS" else {}
+    return Measurement.model_validate(
+        {
+            "benchmark": benchmark,
+            "case": case,
+            "precision": precision,
+            "device": "cpu",
+            "unit": unit,
+            "value": value,
+            "samples": (0.9 * value, value, 1.1 * value),
+            "spread": 0.1,
+            **arithmetic,
+            **facts,
+        }
+    )
+
+
+MEASUREMENTS = (
+    measured(
+        "gemm",
+        "peak",
+        "fp32",
+        2e11,
+        setting={"m": 1024, "n": 1024, "k": 1024},
+        tried=(Trial(setting={"m": 512, "n": 512, "k": 512}, value=1e11),),
+    ),
+    measured("convolution", "forward", "fp32", 1.5e11),
+    measured("memory", "copy", None, 2e10),
+    measured(
+        "all-reduce",
+        "gloo-2-ranks",
+        None,
+        1e9,
+        setting={"ranks": 2, "bytes": 1 << 20},
+        tried=(Trial(setting={"bytes": 1 << 20, "ranks": 2}, value=1e9),),
+    ),
+    Measurement(
+        benchmark="gemm",
+        case="peak",
+        precision="fp8",
+        device="cpu",
+        unit="FLOPS",
+        value=None,
+        reason="this device has none",
+    ),
+)
+
+
+def write_system(folder: RunFolder) -> None:
+    """A small ``system.json``: a processor, and nothing else known."""
+    known = (
+        Fact(name="cpu model", value="Test CPU <1>", source="test"),
+        Fact(name="usable cpus", value=2, source="test"),
+    )
+    unknown = Fact(name="nothing", value=None, source="test", reason="not looked for")
+    layers = tuple(
+        Layer(name=name, facts=known if name == "hardware" else (unknown,)) for name in LAYERS
+    )
+    system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
+    system.write(folder.system_file)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> RunFolder:
+    """A complete run that measured a few ceilings and counted one model."""
+    folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
+    write_system(folder)
+    graph = sample_graph(batch=4)
+    atomic.make_folder(folder.path / "graphs")
+    graph.write(folder.graph_file(graph.model))
+    with folder.start_attempt(job=0) as events:
+        events.write("start", workload="suite")
+        events.write("counted", model=graph.model, batch=graph.batch, sha256=graph.digest())
+        events.write("plan", measurements=[item.key for item in MEASUREMENTS])
+        for item in MEASUREMENTS:
+            events.write("measurement", **item.model_dump(mode="json"))
+        events.write("end")
+    return folder
+
+
+@pytest.fixture
+def vflops(tmp_path: Path) -> Vflops:
+    """Runs the command in an empty folder, in a process of its own."""
+
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "vflops", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "100", **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs that a few megabytes fill."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)

@@ -1,0 +1,71 @@
+"""Files are whole or absent, whatever goes wrong while they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vflops.errors import RunFailed, UsageError
+from vflops.record import atomic
+
+
+def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "score.json"
+    atomic.write_text(path, "a long first text")
+    atomic.write_text(path, "short")
+    assert path.read_text() == "short"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "score.json"
+    atomic.write_text(path, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match=r"cannot write .*score.json: No space left") as caught:
+        atomic.write_text(path, "new")
+    assert caught.value.exit_code == 3
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_really_full_file_system(small_disk: Path) -> None:
+    path = small_disk / "big.json"
+    with pytest.raises(RunFailed, match="No space left"):
+        atomic.write_bytes(path, bytes(8 << 20))
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
+def test_where_one_may_not_write_is_wrong_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UsageError) as caught:
+        atomic.make_folder(tmp_path / "runs")
+    assert caught.value.exit_code == 2
+    assert "--out" in str(caught.value.cure)
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(UsageError, match="cannot write"):
+        atomic.make_folder(tmp_path / "runs" / "one")
+
+
+def test_json_is_the_same_for_the_same_data_and_refuses_nan() -> None:
+    assert atomic.json_text({"b": 1, "a": 2}) == atomic.json_text({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        atomic.json_text({"a": float("nan")})

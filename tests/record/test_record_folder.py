@@ -1,0 +1,132 @@
+"""The run folder: chained events, torn lines, newer schemas, and what is no run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vflops.config.profiles import tiny
+from vflops.errors import FolderError
+from vflops.record.folder import RunFolder, RunRecord, latest
+
+
+def log_file(folder: RunFolder, attempt: int = 0) -> Path:
+    return folder.path / "jobs" / "0" / str(attempt) / "events.jsonl"
+
+
+def test_a_run_is_read_as_it_was_written(run_folder: RunFolder) -> None:
+    again = RunFolder.open(run_folder.path)
+    assert again.record == run_folder.record
+    assert again.state().complete
+    assert [event.kind for event in again.logs()[0].events][:2] == ["start", "counted"]
+
+
+def test_every_line_is_chained_to_the_one_before(run_folder: RunFolder) -> None:
+    [log] = run_folder.logs()
+    assert log.faults == ()
+    assert log.torn is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda lines: [*lines[:2], *lines[3:]], ":3: does not follow"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], ":1: does not follow"),
+        (lambda lines: [lines[0].replace(b"suite", b"other"), *lines[1:]], ":2: does not follow"),
+        (lambda lines: [lines[0], b"{broken", *lines[2:]], ":2: not an event"),
+    ],
+    ids=["dropped", "reordered", "edited", "damaged"],
+)
+def test_a_changed_log_is_found(run_folder: RunFolder, change: object, fault: str) -> None:
+    path = log_file(run_folder)
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join(change(lines)) + b"\n")  # type: ignore[operator]
+    [log] = run_folder.logs()
+    assert fault in log.faults[0]
+
+
+def test_an_edited_run_json_breaks_the_chain(run_folder: RunFolder) -> None:
+    path = run_folder.path / "run.json"
+    path.write_text(path.read_text().replace('"seed": 1', '"seed": 2'))
+    [log] = RunFolder.open(run_folder.path).logs()
+    assert ":1: does not follow" in log.faults[0]
+
+
+def test_a_torn_last_line_is_skipped_and_reported(run_folder: RunFolder) -> None:
+    path = log_file(run_folder)
+    path.write_bytes(path.read_bytes()[:-20])
+    [log] = run_folder.logs()
+    assert log.torn == f"{path}:{len(log.events) + 1}"
+    assert log.faults == ()
+    state = run_folder.state()
+    assert not state.complete
+    assert "stopped after 'measurement'" in str(state.reason)
+
+
+def test_a_second_attempt_gets_its_own_log(run_folder: RunFolder) -> None:
+    with run_folder.start_attempt(job=0) as events:
+        events.write("start")
+    assert log_file(run_folder, attempt=1).exists()
+    assert not run_folder.state().complete
+    assert len(run_folder.events("start")) == 2
+
+
+def test_a_failed_run_says_why(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "micro", tiny())
+    assert folder.state().reason == "no job was started"
+    with folder.start_attempt(job=0) as events:
+        events.write("failed", message="the device was lost")
+    assert folder.state().reason == "it failed: the device was lost"
+
+
+def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
+    path = run_folder.path / "run.json"
+    path.write_text(path.read_text().replace("vflops.run/1", "vflops.run/7"))
+    with pytest.raises(FolderError, match=r"newer vflops.*vflops.run/7") as caught:
+        RunFolder.open(run_folder.path)
+    assert "upgrade" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "expected a JSON object"),
+        ('{"schema": "other/1"}', "is not a vflops.run file"),
+        ('{"schema": "vflops.run/1"}', "does not fit its schema"),
+        ("\xff", "is not"),
+    ],
+)
+def test_a_run_json_that_is_none_is_one_clear_line(
+    run_folder: RunFolder, text: str, message: str
+) -> None:
+    (run_folder.path / "run.json").write_text(text, encoding="latin-1")
+    with pytest.raises(FolderError, match=message):
+        RunFolder.open(run_folder.path)
+
+
+def test_a_folder_that_is_no_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
+    with pytest.raises(FolderError, match="is not a run folder") as caught:
+        RunFolder.open(run_folder.path.parent)
+    assert str(run_folder.path) in str(caught.value.cure)
+    with pytest.raises(FolderError, match="does not exist"):
+        RunFolder.open(run_folder.path / "nowhere")
+
+
+def test_the_latest_run_is_the_newest(tmp_path: Path) -> None:
+    for name in ("20260101T000000Z-micro-aaaaaa", "20270101T000000Z-micro-aaaaaa", "notes"):
+        (tmp_path / name).mkdir()
+    for name in ("20260101T000000Z-micro-aaaaaa", "20270101T000000Z-micro-aaaaaa"):
+        (tmp_path / name / "run.json").write_text("{}")
+    assert latest(tmp_path) == tmp_path / "20270101T000000Z-micro-aaaaaa"
+
+
+def test_unknown_fields_are_refused_not_ignored(run_folder: RunFolder) -> None:
+    path = run_folder.path / "run.json"
+    data = json.loads(path.read_text())
+    data["sede"] = 2
+    path.write_text(json.dumps(data))
+    with pytest.raises(FolderError, match="sede"):
+        RunRecord.read(path)
