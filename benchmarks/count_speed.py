@@ -34,10 +34,12 @@ def theirs(model: torch.nn.Module, batch: int) -> int:
         x = torch.empty(batch, 3, 224, 224)
         with FlopCounterMode(display=False) as counter:
             cross_entropy(model(x)).backward()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
-def timed(function: Callable[[torch.nn.Module, int], int], model: torch.nn.Module, batch: int) -> float:
+def timed(
+    function: Callable[[torch.nn.Module, int], int], model: torch.nn.Module, batch: int
+) -> float:
     started = time.perf_counter()
     function(model, batch)
     return time.perf_counter() - started

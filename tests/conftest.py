@@ -20,7 +20,9 @@ from vflops.testing.rules import sample_graph
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def measured(benchmark: str, case: str, precision: str | None, value: float, **facts: object) -> Measurement:
+def measured(
+    benchmark: str, case: str, precision: str | None, value: float, **facts: object
+) -> Measurement:
     """A measurement with three samples around ``value``."""
     unit = "FLOPS" if benchmark in ("gemm", "convolution") else "B/s"
     arithmetic = {"error": 1e-7, "tolerance": 1e-5} if unit == "FLOPS" else {}

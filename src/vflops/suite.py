@@ -7,6 +7,7 @@ where it stopped. Workloads join here as further steps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,10 +83,8 @@ def _attempt(folder: RunFolder, watch: Watch) -> None:
 
 
 def _note_failure(events: EventWriter, error: VflopsError) -> None:
-    try:
+    with suppress(VflopsError):  # the disk that failed may be the one that holds the log
         events.write("failed", message=error.message)
-    except VflopsError:
-        pass  # the disk that failed is the one that holds the log
 
 
 def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:

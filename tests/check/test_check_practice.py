@@ -25,7 +25,7 @@ def rewrite(folder: RunFolder, change: Callable[[list[dict[str, object]]], None]
     log_file(folder).parent.rmdir()
     with folder.start_attempt(job=0) as writer:
         for event in events:
-            writer.write(str(event["kind"]), **event["data"])  # type: ignore[arg-type]
+            writer.write(str(event["kind"]), **event["data"])
 
 
 def edit_measurement(**fields: object) -> Callable[[RunFolder], None]:
@@ -37,7 +37,10 @@ def edit_measurement(**fields: object) -> Callable[[RunFolder], None]:
 
 
 def drop_end(folder: RunFolder) -> None:
-    rewrite(folder, lambda events: events.pop() and None)
+    def change(events: list[dict[str, object]]) -> None:
+        del events[-1]
+
+    rewrite(folder, change)
 
 
 def drop_line(folder: RunFolder) -> None:
@@ -58,6 +61,11 @@ def edit_graph(folder: RunFolder) -> None:
     path.write_text(path.read_text().replace('"framework": "none"', '"framework": "other"'))
 
 
+def edit_score(folder: RunFolder) -> None:
+    text = folder.score_file.read_text()
+    folder.score_file.write_text(text.replace("200000000000.0", "900000000000.0"))
+
+
 BREAKS: dict[str, Callable[[RunFolder], None]] = {
     "complete": drop_end,
     "chain": drop_line,
@@ -66,9 +74,7 @@ BREAKS: dict[str, Callable[[RunFolder], None]] = {
     "correct": edit_measurement(error=0.5),
     "sampled": edit_measurement(samples=[2e11]),
     "recounted": edit_graph,
-    "score": lambda folder: folder.score_file.write_text(
-        folder.score_file.read_text().replace("200000000000.0", "900000000000.0")
-    ),
+    "score": edit_score,
 }
 
 

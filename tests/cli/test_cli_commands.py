@@ -82,7 +82,11 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("count", "resnet51"), "unknown model 'resnet51'", "resnet50"),
         (("count", "resnet50", "--rules", "aipref"), "unknown rule set 'aipref'", "aiperf"),
         (("count", "resnet50", "--input", "3x-1"), "input shape '3x-1'", "3x224x224"),
-        (("count", "resnet50", "--input", "4x32x32"), "does not run on an input of 4x32x32", "--in"),
+        (
+            ("count", "resnet50", "--input", "4x32x32"),
+            "does not run on an input of 4x32x32",
+            "--in",
+        ),
         (("count", "mine:Net"), "needs the shape of its input", "--input"),
         (("count", "mine:words", "--input", "3"), "returned str, expected a torch", "class"),
         (("count", "mine:Picky", "--input", "10"), "mine.py:14: if x.max() > 1", "torch.where"),
@@ -222,7 +226,9 @@ def test_the_newest_run_is_meant_when_none_is_named(vflops: Vflops, run_folder: 
 
 
 def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:
-    result = vflops("system", "--json", "--mlperf", "desc.json", "--submitter", "us", "--name", "it")
+    result = vflops(
+        "system", "--json", "--mlperf", "desc.json", "--submitter", "us", "--name", "it"
+    )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["schema"] == "vflops.system/1"
     description = json.loads((tmp_path / "desc.json").read_text())

@@ -44,7 +44,8 @@ class Attention(nn.Module):
         x = self.embedding(tokens)
         batch, length, width = x.shape
         parts = self.query_key_value(x).view(batch, length, 3, 4, 8).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        query, key, value = parts.unbind(0)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.output(mixed.transpose(1, 2).reshape(batch, length, width))
         y: Tensor = x + self.mlp(self.norm(x))
         return y

@@ -71,7 +71,7 @@ def test_wrong_shape_is_one_clear_line() -> None:
 
 
 def test_not_a_module_is_refused() -> None:
-    with pytest.raises(UsageError, match="returned dict, expected a torch.nn.Module"):
+    with pytest.raises(UsageError, match=r"returned dict, expected a torch\.nn\.Module"):
         capture(dict, [InputSpec((3,))], name="dict")  # type: ignore[arg-type]
 
 
@@ -96,7 +96,9 @@ def test_a_hundred_terabyte_model_takes_no_memory() -> None:
 
 
 def test_scopes_are_module_paths() -> None:
-    graph = capture(lambda: ResNet((1,), classes=2, width=8), [InputSpec((3, 32, 32))], name="small")
+    graph = capture(
+        lambda: ResNet((1,), classes=2, width=8), [InputSpec((3, 32, 32))], name="small"
+    )
     scopes = [node.scope for node in graph.nodes if node.kind == "convolution"]
     assert scopes == [
         "stem.0",

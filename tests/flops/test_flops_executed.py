@@ -43,7 +43,9 @@ def test_forward_and_backward_equal_flop_counter_mode(name: str, batch: int) -> 
 def test_without_groups_executed_is_what_flop_counter_mode_says(name: str) -> None:
     build, spec = CASES[name]
     graph = capture(build, [spec], name=name, batch=2)
-    assert count(graph, rule_set("executed")).total == count(graph, rule_set("executed-torch")).total
+    assert (
+        count(graph, rule_set("executed")).total == count(graph, rule_set("executed-torch")).total
+    )
 
 
 @pytest.mark.parametrize("build", [resnet50, resnet50_v1])

@@ -15,7 +15,9 @@ from vflops.flops.rules import BUILT_IN, rule_set
 from vflops.testing.rules import RuleSetConformance
 
 
-def single(kind: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], **attributes: Any) -> Graph:
+def single(
+    kind: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], **attributes: Any
+) -> Graph:
     """A graph of one node whose second operand is a parameter."""
     values = [Value(shape=shape, dtype="float32", grad=True) for shape in inputs]
     parameters = {}
@@ -25,7 +27,7 @@ def single(kind: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], **
     values.append(Value(shape=output, dtype="float32", grad=True))
     last = len(values) - 1
     node = Node(
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         op=kind,
         scope="",
         inputs=tuple(range(last)),

@@ -62,9 +62,7 @@ def test_least_time_of_each_kind_is_the_larger_of_compute_and_memory() -> None:
     assert relu.bound_s == pytest.approx(relu.bytes_moved / BANDWIDTH)
 
 
-@given(
-    peak=st.floats(1e6, 1e18), bandwidth=st.floats(1e6, 1e15), batch=st.integers(1, 64)
-)
+@given(peak=st.floats(1e6, 1e18), bandwidth=st.floats(1e6, 1e15), batch=st.integers(1, 64))
 def test_no_point_is_above_its_roofs(peak: float, bandwidth: float, batch: int) -> None:
     machine = Roofs({("gemm", "fp32"): peak, ("convolution", "fp32"): peak}, bandwidth, None, None)
     found = sample_bound(machine, batch)
@@ -91,7 +89,9 @@ def test_gradients_on_the_network_by_hand() -> None:
     assert found.network_s == pytest.approx(2 * (2 - 1) / 2 * 4 * parameters / 1e6)
 
 
-def _ceiling(benchmark: str, precision: str | None, value: float | None, **more: object) -> Measurement:
+def _ceiling(
+    benchmark: str, precision: str | None, value: float | None, **more: object
+) -> Measurement:
     return Measurement.model_validate(
         {
             "benchmark": benchmark,

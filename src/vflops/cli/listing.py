@@ -22,9 +22,7 @@ def list_() -> None:
     from vflops.models.registry import models
 
     own = {rules.id for rules in BUILT_IN}
-    profiles = {
-        name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()
-    }
+    profiles = {name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()}
     sections: list[tuple[str, list[tuple[str, str, str]]]] = [
         ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
         (

@@ -19,9 +19,7 @@ def micro(
     benchmarks: Annotated[
         list[str] | None, typer.Argument(help="Which ones, e.g. gemm memory; all by default.")
     ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Seconds for all of them together.")
-    ] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds for all of them together.")] = None,
     precision: Annotated[
         list[str] | None, typer.Option(help="Only this precision; repeatable.")
     ] = None,

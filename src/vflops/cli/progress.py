@@ -12,9 +12,10 @@ from vflops.units import percent, quantity
 
 if TYPE_CHECKING:
     from rich.live import Live
+    from rich.table import Table
 
     from vflops.check.record import Findings
-    from vflops.micro.plan import Item
+    from vflops.micro.plan import Item, Key
     from vflops.record.folder import RunFolder
     from vflops.record.measurement import Measurement
 
@@ -41,8 +42,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._stop_live()
 
     def _step(self, text: str) -> None:
         if not self._quiet:
@@ -54,22 +54,22 @@ class Progress:
         if not self._quiet and self._console.is_terminal:
             from rich.live import Live
 
-            self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
 
     def _start(self, item: Item) -> None:
         if self._live is not None:
-            from vflops.micro.table import table
+            rows = max(self._console.height - 3, 3)
+            self._live.update(self._table(running=item.key, rows=rows))
 
-            self._live.update(table(self._items, self._done, running=item))
+    def _table(self, running: Key | None = None, rows: int | None = None) -> Table:
+        from vflops.micro.table import table
+
+        return table(self._items, self._done, running=running, rows=rows)
 
     def _ceiling(self, measurement: Measurement) -> None:
         self._done.append(measurement)
-        if self._live is not None:
-            from vflops.micro.table import table
-
-            self._live.update(table(self._items, self._done))
-        elif not self._quiet:
+        if self._live is None and not self._quiet and not self._console.is_terminal:
             name = " ".join(filter(None, measurement.key))
             value = quantity(measurement.value, measurement.unit)
             detail = measurement.reason or f"spread {percent(measurement.spread)}"
@@ -79,10 +79,10 @@ class Progress:
         if self._live is not None:
             self._live.stop()
             self._live = None
+            self._console.print(self._table())
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """The run's outcome, where its report is, and what to do next."""
-        self._stop_live()
         met = "meets" if findings.passed else "does not meet"
         print(f"\nrun     {shown(folder.path)} ({met} the rule set {findings.rule_set})")
         print(f"report  {shown(folder.report_file)}")

@@ -26,7 +26,7 @@ def system(
     from vflops.cli.console import console, next_step, shown
     from vflops.record import atomic
     from vflops.system.gather import gather
-    from vflops.system.mlperf import DEFAULT_STATUS, system_desc
+    from vflops.system.mlperf import system_desc
     from vflops.system.table import tables
 
     record = gather(Path.cwd())
@@ -36,13 +36,7 @@ def system(
         for table in tables(record):
             console().print(table)
     if mlperf is not None:
-        description = system_desc(
-            record,
-            submitter=submitter,
-            division=division,
-            status=DEFAULT_STATUS,
-            system_name=name,
-        )
+        description = system_desc(record, submitter=submitter, division=division, system_name=name)
         atomic.write_json(mlperf, description)
         typer.echo(f"written: {shown(mlperf)}", err=True)
     if not json:

@@ -25,7 +25,9 @@ def gpu() -> Settings:
 
 def reference() -> Settings:
     """The papers' full rules; ceilings with time to find the true peak."""
-    return Settings(profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600))
+    return Settings(
+        profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600)
+    )
 
 
 PROFILES: dict[str, Callable[[], Settings]] = {

@@ -90,7 +90,9 @@ def attributes(
     return {}
 
 
-def is_global_pool(name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> bool:
+def is_global_pool(
+    name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
+) -> bool:
     """Whether a mean or an adaptive pool takes each channel's whole plane to one number."""
     rank = len(shapes[0]) if shapes else 0
     if rank < 3:

@@ -79,7 +79,7 @@ class Node(Data):
     """The module that it belongs to, as a dotted path; empty for the model itself."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    attributes: dict[str, Attribute] = {}
+    attributes: dict[str, Attribute] = Field(default={})
 
 
 class Graph(Document):

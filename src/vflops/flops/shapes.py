@@ -33,8 +33,7 @@ def _nll_loss(x: Tensor, target: Tensor, weight: Any, reduction: int, *rest: Any
 def _mm(left: Tensor, right: Tensor) -> Tensor:
     if left.dim() != 2 or right.dim() != 2 or left.shape[1] != right.shape[0]:
         raise RuntimeError(
-            "mat1 and mat2 shapes cannot be multiplied "
-            f"({_by(left.shape)} and {_by(right.shape)})"
+            f"mat1 and mat2 shapes cannot be multiplied ({_by(left.shape)} and {_by(right.shape)})"
         )
     return left.new_empty(left.shape[0], right.shape[1])
 

@@ -53,9 +53,7 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
         }
         for count in counts
     ]
-    text = render(
-        "count.html", title=_heading(counts[0]), tables=tables, by=by, integer=integer
-    )
+    text = render("count.html", title=_heading(counts[0]), tables=tables, by=by, integer=integer)
     atomic.write_text(path, text)
 
 

@@ -23,7 +23,7 @@ from vflops.record.measurement import Measurement, Trial
 _TOLERANCE = 1e-6
 """Of a sum of fp32 numbers over ranks."""
 
-_LEAVE_S = 1.0
+_LEAVE_S = 1.5
 """Ranks that have not ended this long after they should have are killed."""
 
 
@@ -108,7 +108,9 @@ def _run(task: Task, backend: str, ranks: int) -> list[_Size]:
         try:
             code = process.wait(timeout=left_s + _LEAVE_S)
         except subprocess.TimeoutExpired:
-            raise RanksError(_explain(f"the ranks hung for {left_s:.0f} s", errors)) from None
+            raise RanksError(
+                _explain(f"the ranks did not end within {left_s:.0f} s", errors)
+            ) from None
         finally:
             _kill(process)
         lines = _lines(folder / "result.jsonl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 _LEAST_GROWTH = 0.25
@@ -56,7 +57,7 @@ class Costs:
         if not known:
             return 0.0
         near = min(known, key=lambda call: abs(call.work - work))
-        return near.setup_s * max(work / near.work, 1.0) ** _SETUP_POWER
+        return near.setup_s * math.pow(max(work / near.work, 1.0), _SETUP_POWER)
 
     def _known(self, family: str) -> list[_Call]:
         everything = [call for calls in self._calls.values() for call in calls]

@@ -37,14 +37,16 @@ class Device:
         """How many devices of this kind there are; 0 for the CPU."""
         return 0 if self.is_cpu else torch.accelerator.device_count()
 
-    def thread_counts(self) -> list[int]:
+    def thread_counts(self) -> list[int | None]:
         """How many threads a CPU is measured with: all, and one less for who else uses it.
 
-        Where a core is taken by others, all threads wait for the one that shares it. Empty for an
+        Where a core is taken by others, all threads wait for the one that shares it. None for an
         accelerator, whose speed does not depend on them.
         """
+        if not self.is_cpu:
+            return [None]
         everyone = torch.get_num_threads()
-        return [] if not self.is_cpu else [everyone, everyone - 1] if everyone > 1 else [1]
+        return [everyone, everyone - 1] if everyone > 1 else [1]
 
     def current(self) -> AbstractContextManager[object]:
         """A context in which this accelerator is torch's current one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -65,11 +65,11 @@ PRECISIONS = {
 @contextmanager
 def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
     """Products and convolutions of fp32 operands done in ``mode``; the old modes come back."""
-    backends = (
+    backends: tuple[Any, ...] = (
         torch.backends.cuda.matmul,
-        torch.backends.cudnn.conv,
-        torch.backends.mkldnn.matmul,
-        torch.backends.mkldnn.conv,
+        torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.conv,  # type: ignore[attr-defined]
     )
     before = [backend.fp32_precision for backend in backends]
     try:

@@ -97,6 +97,7 @@ class Search:
         self._tried: list[_Tried] = []
         self._wrong: list[str] = []
         self._refused: list[str] = []
+        self._threads = task.device.thread_counts()
         self.costs = Costs()
 
     def attempt(self, candidate: Candidate) -> float | None:
@@ -145,20 +146,20 @@ class Search:
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
     ) -> _Tried:
-        """A few samples with all threads, and with fewer where a look shows them faster."""
-        everyone, *fewer = self._device.thread_counts() or [None]
-        with threads(everyone):
-            call_s = self._warm_up(kernel, deadline)
-            tried = _Tried(candidate, error, [], everyone)
-            tried.times_s = self._samples(kernel, _calls(call_s), deadline)
-        for count in fewer:
-            if deadline.left_s() < 2 * _calls(call_s) * call_s:
+        """A few samples with the threads that were best so far, or others if a look shows more."""
+        usual, *others = self._threads
+        with threads(usual):
+            calls = _calls(self._warm_up(kernel, deadline))
+            tried = _Tried(candidate, error, self._samples(kernel, calls, deadline), usual)
+        for count in others:
+            if deadline.left_s() < 2 * calls * tried.call_s:
                 break
             with threads(count):
-                look_s = self._device.time_s(kernel.call, _calls(call_s))
+                look_s = self._device.time_s(kernel.call, calls)
                 if look_s < min(tried.times_s):
                     tried.threads = count
                     tried.times_s = self._samples(kernel, _calls(look_s), deadline)
+        self._threads.sort(key=lambda count: count != tried.threads)
         return tried
 
     def _samples(self, kernel: Kernel, calls: int, deadline: Deadline) -> list[float]:

@@ -84,9 +84,7 @@ def load(target: str) -> Callable[..., Any]:
     """The object that ``package.module:name`` names, with one clear line when it cannot be had."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise UsageError(
-            f"{target!r} names no model", cure="write it as package.module:callable"
-        )
+        raise UsageError(f"{target!r} names no model", cure="write it as package.module:callable")
     here = str(Path.cwd())
     if here not in sys.path:  # a script's folder is on the path for python, not for a command
         sys.path.insert(0, here)

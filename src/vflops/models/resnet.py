@@ -42,7 +42,8 @@ class Bottleneck(nn.Module):
         x = self.relu(self.bn2(self.conv2(x)))
         x = self.bn3(self.conv3(x))
         x += shortcut
-        return self.relu(x)
+        result: Tensor = self.relu(x)
+        return result
 
 
 class ResNet(nn.Module):

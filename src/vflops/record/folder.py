@@ -1,11 +1,11 @@
 """The run folder: created once, appended to by its jobs, read by everything after.
 
-    runs/<utc>-<workload>-<short id>/
-      run.json                         settings, versions, seed: written once, never changed
-      system.json                      the system in nine layers
-      graphs/<model>.json              operation graphs of what was counted or ran
-      jobs/<k>/<attempt>/events.jsonl  what happened, chained
-      score.json  findings.json  report.html   pure functions of the above
+runs/<utc>-<workload>-<short id>/
+  run.json                         settings, versions, seed: written once, never changed
+  system.json                      the system in nine layers
+  graphs/<model>.json              operation graphs of what was counted or ran
+  jobs/<k>/<attempt>/events.jsonl  what happened, chained
+  score.json  findings.json  report.html   pure functions of the above
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from vflops.record.schema import Data
 
@@ -35,7 +35,7 @@ class Measurement(Data):
     spread: float | None = None
     """Interquartile range of the samples over their median."""
     samples: tuple[float, ...] = ()
-    setting: dict[str, int | str] = {}
+    setting: dict[str, int | str] = Field(default={})
     """The setting that reached ``value``: sizes, layout, threads."""
     tried: tuple[Trial, ...] = ()
     """Every setting of the search, the best one among them."""

@@ -33,9 +33,11 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
     x = x.title("operations a byte").axis(format="~s", grid=False)
     y = alt.Y("flops:Q").scale(type="log", domain=y_range, nice=False)
     y = y.title("FLOPS").axis(format="~s", gridOpacity=0.4)
-    colour = alt.Color("precision:N").scale(
-        domain=list(COLOURS), range=list(COLOURS.values())
-    ).legend(None)
+    colour = (
+        alt.Color("precision:N")
+        .scale(domain=list(COLOURS), range=list(COLOURS.values()))
+        .legend(None)
+    )
     roofs = _rows(_roof_rows(machine, x_range))
     lines = (
         alt.Chart(roofs)
@@ -85,7 +87,10 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
         alt.Chart(_rows(rows))
         .mark_point(filled=True, size=45, opacity=0.75)
         .encode(
-            x=alt.X("work:Q").scale(type="log").title("operations of one product").axis(format="~s"),
+            x=alt.X("work:Q")
+            .scale(type="log")
+            .title("operations of one product")
+            .axis(format="~s"),
             y=alt.Y("flops:Q").title("FLOPS").axis(format="~s"),
             color=alt.Color("precision:N")
             .scale(domain=list(COLOURS), range=list(COLOURS.values()))
@@ -228,7 +233,9 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
             x=x,
             y=y,
             detail="name:N",
-            strokeDash=alt.condition("datum.name == 'network'", alt.value([2, 3]), alt.value([1, 0])),
+            strokeDash=alt.condition(
+                "datum.name == 'network'", alt.value([2, 3]), alt.value([1, 0])
+            ),
         )
     )
     text = (

@@ -39,7 +39,8 @@ def chart_library() -> str:
     import vl_convert
 
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = vl_convert.javascript_bundle(vl_version=version)
+    whole = {"vl_version": version}  # no snippet: the bundle that sets window.vegaEmbed
+    script = vl_convert.javascript_bundle(**whole)
     return script.replace("</script", "<\\/script")
 
 

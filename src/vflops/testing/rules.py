@@ -1,8 +1,8 @@
 """What any rule set must meet; subclass it with a parameter or fixture ``rules``.
 
-    @pytest.mark.parametrize("rules", [MY_RULES])
-    class TestMine(RuleSetConformance):
-        pass
+@pytest.mark.parametrize("rules", [MY_RULES])
+class TestMine(RuleSetConformance):
+    pass
 """
 
 from __future__ import annotations
