@@ -58,8 +58,8 @@ MEASUREMENTS = (
         "gloo-2-ranks",
         None,
         1e9,
-        setting={"ranks": 2, "bytes": 1 << 20},
-        tried=(Trial(setting={"bytes": 1 << 20, "ranks": 2}, value=1e9),),
+        setting={"ranks": 2, "size_bytes": 1 << 20},
+        tried=(Trial(setting={"size_bytes": 1 << 20, "ranks": 2}, value=1e9),),
     ),
     Measurement(
         benchmark="gemm",

@@ -19,7 +19,8 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
 from vflops.record.measurement import Measurement
-from vflops.score.score import measurements, score
+from vflops.score.contents import Contents
+from vflops.score.score import score
 
 if TYPE_CHECKING:
     from vflops.micro.plan import Item
@@ -49,7 +50,7 @@ def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunF
 
 def resume(folder: RunFolder, watch: Watch) -> None:
     """Go on with a run that did not end: only what is missing is done."""
-    if folder.state().complete:
+    if folder.history().state.complete:
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
             cure=f"look at it: vflops report {folder.path}",
@@ -93,7 +94,7 @@ def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     if not folder.system_file.exists():
         watch.step("describing the system")
         _describe(folder)
-    counted = {event.data["model"] for event in folder.events("counted")}
+    counted = {event.data["model"] for event in folder.history().events("counted")}
     for model in settings.count.models:
         if model not in counted:
             watch.step(f"counting {model}")
@@ -127,7 +128,7 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     items = planned(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
     watch.plan(items)
-    done = [item for item in measurements(folder) if item.value is not None]
+    done = [item for item in Contents(folder).measurements if item.value is not None]
     for item in done:
         watch.ceiling(item)
     for item in measure(
@@ -145,8 +146,9 @@ def conclude(folder: RunFolder) -> Findings:
     """Write what follows from the record: score, findings and report."""
     from vflops.report.report import write_report
 
-    score(folder).write(folder.score_file)
-    findings = check(folder)
+    contents = Contents(folder)
+    score(contents).write(folder.score_file)
+    findings = check(contents)
     findings.write(folder.findings_file)
-    write_report(folder)
+    write_report(contents)
     return findings

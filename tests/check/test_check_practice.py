@@ -10,6 +10,7 @@ import pytest
 
 from vflops.check.practice import PRACTICE, check
 from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
 from vflops.score.score import score
 
 
@@ -79,19 +80,19 @@ BREAKS: dict[str, Callable[[RunFolder], None]] = {
 
 
 def test_a_good_run_passes_every_rule(run_folder: RunFolder) -> None:
-    score(run_folder).write(run_folder.score_file)
-    findings = check(run_folder)
+    score(Contents(run_folder)).write(run_folder.score_file)
+    findings = check(Contents(run_folder))
     assert {finding.verdict for finding in findings.findings} == {"pass"}
     assert findings.passed
 
 
 @pytest.mark.parametrize("rule", [rule.id for rule in PRACTICE])
 def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, rule: str) -> None:
-    score(run_folder).write(run_folder.score_file)
+    score(Contents(run_folder)).write(run_folder.score_file)
     BREAKS[rule](run_folder)
     if rule != "score":  # the score follows the record, also a broken one
-        score(run_folder).write(run_folder.score_file)
-    findings = check(run_folder)
+        score(Contents(run_folder)).write(run_folder.score_file)
+    findings = check(Contents(run_folder))
     assert [finding.rule for finding in findings.findings if finding.failed] == [rule]
     assert not findings.passed
 
@@ -99,11 +100,11 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, 
 def test_an_error_that_is_not_a_number_is_not_below_the_tolerance(run_folder: RunFolder) -> None:
     text = log_file(run_folder).read_text().replace('"error": 1e-07', '"error": "NaN"')
     log_file(run_folder).write_text(text)
-    verdicts = {finding.rule: finding.verdict for finding in check(run_folder).findings}
+    verdicts = {finding.rule: finding.verdict for finding in check(Contents(run_folder)).findings}
     assert verdicts["correct"] == "fail"
 
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:
     edit_measurement(value="fast")(run_folder)
-    evidence = {finding.rule: finding.evidence for finding in check(run_folder).findings}
+    evidence = {finding.rule: finding.evidence for finding in check(Contents(run_folder)).findings}
     assert "events.jsonl:4: not a measurement: value" in evidence["planned"]

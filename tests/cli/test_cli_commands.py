@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
+from vflops.score.score import score
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -141,10 +143,7 @@ def test_nothing_after_the_record_imports_torch(run_folder: RunFolder, command: 
         "try:\n    main()\nfinally:\n"
         "    print('loaded', 'torch' in sys.modules, 'altair' in sys.modules)\n"
     )
-    if command[0] == "check":
-        from vflops.score.score import score
-
-        score(run_folder).write(run_folder.score_file)
+    score(Contents(run_folder)).write(run_folder.score_file)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     draws = command[0] == "report"

@@ -51,7 +51,7 @@ def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         path = latest(tmp_path / "runs")
-        if path is not None and RunFolder.open(path).events("measurement"):
+        if path is not None and RunFolder.open(path).history().events("measurement"):
             return process
         time.sleep(0.05)
     raise AssertionError(f"no measurement came: {process.communicate()}")
@@ -66,13 +66,13 @@ def test_a_run_killed_at_any_moment_can_be_read_and_resumed(vflops: Vflops, tmp_
     process.communicate()
     path = latest(tmp_path / "runs")
     assert path is not None
-    before = [e.data for e in RunFolder.open(path).events("measurement")]
+    before = [e.data for e in RunFolder.open(path).history().events("measurement")]
     assert vflops("check", path).returncode == 1
     result = vflops("resume", path)
     assert result.returncode == 0, result.stderr
     folder = RunFolder.open(path)
-    assert folder.state().complete
-    after = [e.data for e in folder.events("measurement")]
+    assert folder.history().state.complete
+    after = [e.data for e in folder.history().events("measurement")]
     assert after[: len(before)] == before
     keys = [(data["benchmark"], data["case"], data["precision"]) for data in after]
     assert len(keys) == len(set(keys)) == 4
@@ -91,7 +91,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) ->
     assert "Traceback" not in error
     path = latest(tmp_path / "runs")
     assert path is not None
-    assert RunFolder.open(path).state().reason == "it failed: interrupted by the user"
+    assert RunFolder.open(path).history().state.reason == "it failed: interrupted by the user"
     assert not list(path.rglob("*.tmp"))
 
 

@@ -19,12 +19,12 @@ def log_file(folder: RunFolder, attempt: int = 0) -> Path:
 def test_a_run_is_read_as_it_was_written(run_folder: RunFolder) -> None:
     again = RunFolder.open(run_folder.path)
     assert again.record == run_folder.record
-    assert again.state().complete
-    assert [event.kind for event in again.logs()[0].events][:2] == ["start", "counted"]
+    assert again.history().state.complete
+    assert [event.kind for event in again.history().logs[0].events][:2] == ["start", "counted"]
 
 
 def test_every_line_is_chained_to_the_one_before(run_folder: RunFolder) -> None:
-    [log] = run_folder.logs()
+    [log] = run_folder.history().logs
     assert log.faults == ()
     assert log.torn is None
 
@@ -43,24 +43,24 @@ def test_a_changed_log_is_found(run_folder: RunFolder, change: object, fault: st
     path = log_file(run_folder)
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join(change(lines)) + b"\n")  # type: ignore[operator]
-    [log] = run_folder.logs()
+    [log] = run_folder.history().logs
     assert fault in log.faults[0]
 
 
 def test_an_edited_run_json_breaks_the_chain(run_folder: RunFolder) -> None:
     path = run_folder.path / "run.json"
     path.write_text(path.read_text().replace('"seed": 1', '"seed": 2'))
-    [log] = RunFolder.open(run_folder.path).logs()
+    [log] = RunFolder.open(run_folder.path).history().logs
     assert ":1: does not follow" in log.faults[0]
 
 
 def test_a_torn_last_line_is_skipped_and_reported(run_folder: RunFolder) -> None:
     path = log_file(run_folder)
     path.write_bytes(path.read_bytes()[:-20])
-    [log] = run_folder.logs()
+    [log] = run_folder.history().logs
     assert log.torn == f"{path}:{len(log.events) + 1}"
     assert log.faults == ()
-    state = run_folder.state()
+    state = run_folder.history().state
     assert not state.complete
     assert "stopped after 'measurement'" in str(state.reason)
 
@@ -69,16 +69,16 @@ def test_a_second_attempt_gets_its_own_log(run_folder: RunFolder) -> None:
     with run_folder.start_attempt(job=0) as events:
         events.write("start")
     assert log_file(run_folder, attempt=1).exists()
-    assert not run_folder.state().complete
-    assert len(run_folder.events("start")) == 2
+    assert not run_folder.history().state.complete
+    assert len(run_folder.history().events("start")) == 2
 
 
 def test_a_failed_run_says_why(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "micro", tiny())
-    assert folder.state().reason == "no job was started"
+    assert folder.history().state.reason == "no job was started"
     with folder.start_attempt(job=0) as events:
         events.write("failed", message="the device was lost")
-    assert folder.state().reason == "it failed: the device was lost"
+    assert folder.history().state.reason == "it failed: the device was lost"
 
 
 def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from vflops.record.folder import RunFolder
 from vflops.schemas import export, schemas
+from vflops.score.contents import Contents
 from vflops.score.score import score
 
 DOCS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -23,7 +24,7 @@ def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
 
 
 def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:
-    score(run_folder).write(run_folder.score_file)
+    score(Contents(run_folder)).write(run_folder.score_file)
     files = {
         "vflops.run.json": run_folder.path / "run.json",
         "vflops.system.json": run_folder.system_file,

@@ -10,6 +10,7 @@ import pytest
 
 from vflops.record.folder import RunFolder
 from vflops.report.report import write_report
+from vflops.score.contents import Contents
 from vflops.score.score import score
 
 
@@ -42,8 +43,8 @@ def rendered(page: Path) -> str:
 
 
 def test_the_charts_draw_without_a_network(run_folder: RunFolder) -> None:
-    score(run_folder).write(run_folder.score_file)
-    write_report(run_folder)
+    score(Contents(run_folder)).write(run_folder.score_file)
+    write_report(Contents(run_folder))
     dom = rendered(run_folder.report_file)
     for chart in ("roofline", "search", "messages"):
         drawn = dom.split(f'id="{chart}"')[1]
@@ -53,7 +54,7 @@ def test_the_charts_draw_without_a_network(run_folder: RunFolder) -> None:
 
 
 def test_text_from_the_record_is_escaped(run_folder: RunFolder) -> None:
-    write_report(run_folder)
+    write_report(Contents(run_folder))
     page = run_folder.report_file.read_text()
     assert "Test CPU &lt;1&gt;" in page
     assert "Test CPU <1>" not in page
@@ -63,7 +64,7 @@ def test_an_incomplete_run_says_so_on_its_page(run_folder: RunFolder) -> None:
     log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-3]) + lines[-3][:30])
-    write_report(run_folder)
+    write_report(Contents(run_folder))
     page = run_folder.report_file.read_text()
     assert "This run is incomplete" in page
     assert "200 GFLOPS" in page
@@ -72,12 +73,12 @@ def test_an_incomplete_run_says_so_on_its_page(run_folder: RunFolder) -> None:
 def test_a_run_that_measured_nothing_still_has_a_page(run_folder: RunFolder) -> None:
     shutil.rmtree(run_folder.path / "jobs")
     run_folder.system_file.unlink()
-    write_report(run_folder)
+    write_report(Contents(run_folder))
     assert "No roofline" in run_folder.report_file.read_text()
 
 
 def test_the_same_folder_gives_the_same_page(run_folder: RunFolder) -> None:
-    write_report(run_folder)
+    write_report(Contents(run_folder))
     first = run_folder.report_file.read_bytes()
-    write_report(RunFolder.open(run_folder.path))
+    write_report(Contents(RunFolder.open(run_folder.path)))
     assert run_folder.report_file.read_bytes() == first

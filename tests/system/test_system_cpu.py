@@ -43,7 +43,7 @@ def two_sockets(root: Path) -> Path:
         files |= {
             f"{cpu}/topology/physical_package_id": f"{socket}\n",
             f"{cpu}/topology/thread_siblings_list": f"{core},{core + 4}\n",
-            f"{cpu}/cpufreq/cpuinfo_max_freq": "3800000\n",
+            f"{cpu}/cpufreq/cpuinfo_max_freq": "3800000\n" if n else "2000000\n",
             f"{cpu}/cpufreq/scaling_governor": "performance\n" if n else "powersave\n",
         }
         kinds = [("1", "Data", "48K", f"{core}"), ("3", "Unified", "107520K", f"{socket}")]
@@ -69,6 +69,12 @@ def test_clocks_are_in_mhz(tmp_path: Path) -> None:
     assert value(facts, "cpu clock max") == 3800
     assert value(facts, "cpu clock now") == 2250  # the median over the CPUs
     assert named(facts, "cpu clock max").unit == "MHz"
+
+
+def test_arm64_has_its_clock_in_cpufreq_only(tmp_path: Path) -> None:
+    clock = {f"{CPUS}/cpu0/cpufreq/scaling_cur_freq": "3402000\n"}
+    facts = cpu_facts(tree(tmp_path, {"proc/cpuinfo": GRACE.format(n=0), **clock}))
+    assert value(facts, "cpu clock now") == 3402
 
 
 def test_governors_that_differ_are_all_named(tmp_path: Path) -> None:

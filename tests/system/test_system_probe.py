@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from system_fakes import script
 
@@ -51,8 +51,12 @@ def test_the_home_folder_does_not_get_into_the_record(monkeypatch: pytest.Monkey
     assert fact("torch", "torch", read).reason == "ImportError: ~/lib/libtorch.so: cannot open"
 
 
+ANY = st.text(st.characters(exclude_categories=()))  # lone surrogates too, as in file names
+
+
 @settings(max_examples=50, deadline=None)
-@given(st.text(), st.text())
+@given(ANY, ANY)
+@example("\udcff", "\udcff")
 def test_any_text_makes_a_fact_that_can_be_written(words: str, reason: str) -> None:
     def fail() -> str:
         raise AbsentError(reason)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.errors import FolderError
-from vflops.record.folder import RunFolder
-from vflops.record.schema import read_json
-from vflops.score.score import graphs, measurements, score
+from vflops.score.contents import Contents
+from vflops.score.score import score
 from vflops.system.record import SystemRecord
 
 VERSION = 1
@@ -20,20 +19,20 @@ Outcome = tuple[Verdict, str]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule with its name; ``judge`` reads the folder and gives a verdict with evidence."""
+    """A rule with its name; ``judge`` reads the run and gives a verdict with evidence."""
 
     id: str
     title: str
-    judge: Callable[[RunFolder], Outcome]
+    judge: Callable[[Contents], Outcome]
 
 
-def _complete(folder: RunFolder) -> Outcome:
-    state = folder.state()
+def _complete(contents: Contents) -> Outcome:
+    state = contents.history.state
     return ("pass", "the log ends with its end") if state.complete else ("fail", str(state.reason))
 
 
-def _chain(folder: RunFolder) -> Outcome:
-    logs = folder.logs()
+def _chain(contents: Contents) -> Outcome:
+    logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
     torn = [log.torn for log in logs if log.torn]
     if faults:
@@ -44,27 +43,27 @@ def _chain(folder: RunFolder) -> Outcome:
     return "pass", f"{lines} lines, each chained to the one before"
 
 
-def _system(folder: RunFolder) -> Outcome:
-    record = SystemRecord.read(folder.system_file)
+def _system(contents: Contents) -> Outcome:
+    record = SystemRecord.read(contents.folder.system_file)
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
     return "pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read"
 
 
-def _planned(folder: RunFolder) -> Outcome:
-    wanted = folder.events("plan")
+def _planned(contents: Contents) -> Outcome:
+    wanted = contents.history.events("plan")
     if not wanted:
         return "cannot tell", "the log holds no plan"
     planned = {tuple(key) for event in wanted for key in event.data["measurements"]}
-    missing = planned - {item.key for item in measurements(folder)}
+    missing = planned - {item.key for item in contents.measurements}
     if missing:
         named = ", ".join("/".join(str(part) for part in key if part) for key in sorted(missing))
         return "fail", f"planned and neither measured nor explained: {named}"
     return "pass", f"{len(planned)} planned, each measured or explained"
 
 
-def _correct(folder: RunFolder) -> Outcome:
-    checked = [item for item in measurements(folder) if item.value and item.unit == "FLOPS"]
+def _correct(contents: Contents) -> Outcome:
+    checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
     if not checked:
         return "not applicable", "no ceiling with arithmetic in this run"
     for item in checked:
@@ -76,8 +75,8 @@ def _correct(folder: RunFolder) -> Outcome:
     return "pass", f"{len(checked)} ceilings agree with a higher-precision reference"
 
 
-def _sampled(folder: RunFolder) -> Outcome:
-    measured = [item for item in measurements(folder) if item.value is not None]
+def _sampled(contents: Contents) -> Outcome:
+    measured = [item for item in contents.measurements if item.value is not None]
     if not measured:
         return "not applicable", "no ceiling was measured"
     few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
@@ -87,11 +86,11 @@ def _sampled(folder: RunFolder) -> Outcome:
     return "pass", f"{len(measured)} ceilings, each the median of {LEAST_SAMPLES} samples or more"
 
 
-def _recounted(folder: RunFolder) -> Outcome:
-    counted = {str(event.data["model"]): event.data for event in folder.events("counted")}
+def _recounted(contents: Contents) -> Outcome:
+    counted = {str(event.data["model"]): event.data for event in contents.history.events("counted")}
     if not counted:
         return "not applicable", "no model was counted in this run"
-    recorded = {graph.model: graph for graph in graphs(folder)}
+    recorded = {graph.model: graph for graph in contents.graphs}
     for model, data in counted.items():
         if model not in recorded:
             return "fail", f"the graph of {model} is missing"
@@ -100,12 +99,11 @@ def _recounted(folder: RunFolder) -> Outcome:
     return "pass", f"{len(counted)} graphs are those that were counted"
 
 
-def _score(folder: RunFolder) -> Outcome:
-    if not folder.score_file.exists():
+def _score(contents: Contents) -> Outcome:
+    path = contents.folder.score_file
+    if not path.exists():
         return "fail", "score.json is missing: vflops score writes it"
-    text = folder.score_file.read_text(encoding="utf-8")
-    read_json(folder.score_file)
-    if text != score(folder).to_json():
+    if path.read_bytes() != score(contents).to_json().encode():
         return "fail", "score.json is not what the record gives: vflops score recomputes it"
     return "pass", "score.json is what the record gives, byte for byte"
 
@@ -122,19 +120,19 @@ PRACTICE: tuple[Rule, ...] = (
 )
 
 
-def check(folder: RunFolder) -> Findings:
+def check(contents: Contents) -> Findings:
     """Every rule's verdict on the run; a file that cannot be read is a failure, not an error."""
     return Findings(
-        run=folder.record.id,
+        run=contents.folder.record.id,
         rule_set="practice",
         rule_set_version=VERSION,
-        findings=tuple(_judge(rule, folder) for rule in PRACTICE),
+        findings=tuple(_judge(rule, contents) for rule in PRACTICE),
     )
 
 
-def _judge(rule: Rule, folder: RunFolder) -> Finding:
+def _judge(rule: Rule, contents: Contents) -> Finding:
     try:
-        verdict, evidence = rule.judge(folder)
+        verdict, evidence = rule.judge(contents)
     except FolderError as error:
         verdict, evidence = "fail", error.message
     return Finding(rule=rule.id, title=rule.title, verdict=verdict, evidence=evidence)

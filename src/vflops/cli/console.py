@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflops.record.folder import RunFolder
+    from vflops.score.contents import Contents
 
 
 def console() -> Console:
@@ -54,10 +55,14 @@ def open_run(run: Path | None) -> RunFolder:
     return RunFolder.open(path)
 
 
-def warn_if_incomplete(folder: RunFolder) -> None:
-    """Say on stderr that the run did not end, and how to go on with it."""
-    state = folder.state()
+def read_run(run: Path | None) -> Contents:
+    """What the named or newest run holds; one that did not end is named as incomplete."""
+    from vflops.score.contents import Contents
+
+    contents = Contents(open_run(run))
+    state = contents.history.state
     if not state.complete:
-        name = shown(folder.path)
+        name = shown(contents.folder.path)
         print(f"incomplete run {name}: {state.reason}", file=sys.stderr)
         print(f"       go on with it: vflops resume {name}", file=sys.stderr)
+    return contents

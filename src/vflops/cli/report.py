@@ -17,8 +17,7 @@ def report(run: options.Run = None) -> None:
     from vflops.cli import console
     from vflops.report.report import write_report
 
-    folder = console.open_run(run)
-    console.warn_if_incomplete(folder)
-    write_report(folder)
-    typer.echo(console.shown(folder.report_file))
+    contents = console.read_run(run)
+    write_report(contents)
+    typer.echo(console.shown(contents.folder.report_file))
     console.next_step("open it in a browser", "it needs no network")

@@ -46,19 +46,18 @@ def roofline(
     from vflops.flops.rules import rule_set
     from vflops.flops.source import graph_of, parse_input
     from vflops.roofline.page import Roofline
-    from vflops.score.score import graphs, measurements
 
     rule = rule_set(rules)
-    folder = console.open_run(run)
-    console.warn_if_incomplete(folder)
+    contents = console.read_run(run)
+    folder = contents.folder
     if model is None and batch is None:
-        found = graphs(folder)[:1]
+        found = contents.graphs[:1]
     else:
         inputs = [parse_input(input)] if input else []
         size = batch or folder.record.settings.count.batch
         found = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
     picture = Roofline.of(
-        folder.record, measurements(folder), [count(each, rule) for each in found], precision
+        folder.record, contents.measurements, [count(each, rule) for each in found], precision
     )
     path = out or folder.path / f"roofline.{export.value}"
     picture.write(path, export.value)

@@ -22,17 +22,16 @@ def score(run: options.Run = None, json: Json = False) -> None:
     from vflops.cli import console
     from vflops.score.score import score as compute
 
-    folder = console.open_run(run)
-    console.warn_if_incomplete(folder)
-    result = compute(folder)
-    result.write(folder.score_file)
+    contents = console.read_run(run)
+    result = compute(contents)
+    result.write(contents.folder.score_file)
     if json:
         typer.echo(result.to_json(), nl=False)
         return
     from vflops.score.show import as_table
 
     console.console().print(as_table(result))
-    name = console.shown(folder.path)
+    name = console.shown(contents.folder.path)
     console.next_step(f"vflops check {name}", "does it meet the rules?")
 
 
@@ -43,9 +42,9 @@ def check(run: options.Run = None, json: Json = False) -> None:
     from vflops.cli import console
     from vflops.errors import CheckFailed
 
-    folder = console.open_run(run)
-    console.warn_if_incomplete(folder)
-    findings = judge(folder)
+    contents = console.read_run(run)
+    folder = contents.folder
+    findings = judge(contents)
     findings.write(folder.findings_file)
     name = console.shown(folder.path)
     if json:

@@ -43,7 +43,7 @@ class RanksError(RuntimeError):
 def measure(task: Task) -> Measurement:
     """Bus bandwidth, 2(n−1)/n · bytes / time, at the best message size; all sizes in ``tried``.
 
-    The time of one all-reduce follows from a trial: 2(n−1)/n · size_bytes / value.
+    The time of one all-reduce follows from a trial: 2(n−1)/n · bytes / value.
     """
     backend = task.item.case.partition("-")[0]
     device = task.device.name if backend == "nccl" else "cpu"
@@ -63,7 +63,7 @@ def measure(task: Task) -> Measurement:
     share = 2 * (ranks - 1) / ranks
     tried: list[Trial] = []
     for size in sizes:
-        setting: dict[str, int | str] = {"size_bytes": size.size_bytes, "ranks": ranks}
+        setting: dict[str, int | str] = {"bytes": size.size_bytes, "ranks": ranks}
         value = share * size.size_bytes / median(size.times_s)
         tried.append(Trial(setting=setting, value=value))
         task.on_trial(tried[-1])

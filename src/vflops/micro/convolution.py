@@ -9,7 +9,6 @@ import torch
 
 from vflops.micro.device import Device, first_line
 from vflops.micro.operands import Operands
-from vflops.micro.plan import DIRECTIONS
 from vflops.micro.precision import PRECISIONS, Precision, emulated, fp32_arithmetic, missing
 from vflops.micro.reference import convolution_error
 from vflops.micro.search import Candidate, Kernel, Search
@@ -83,7 +82,7 @@ class _Directed:
         gradient = _channels_last(
             operands, "gradient", batch, shape.height_out, shape.width_out, shape.channels_out
         )
-        call = _CALLS[direction](shape, x, weight, gradient)
+        call = call_of(direction, shape, x, weight, gradient)
 
         def check() -> float:
             return convolution_error(
@@ -99,34 +98,22 @@ def _channels_last(
     return operands.random(name, (count, height, width, channels)).permute(0, 3, 1, 2)
 
 
-def _forward(
-    shape: ConvolutionShape, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
+def call_of(
+    direction: str,
+    shape: ConvolutionShape,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
-    stride, padding = [shape.stride] * 2, [shape.padding] * 2
-    return lambda: torch.ops.aten.convolution(
-        x, weight, None, stride, padding, [1, 1], False, [0, 0], 1
-    )
-
-
-def _backward(
-    wanted: int,
-) -> Callable[
-    [ConvolutionShape, torch.Tensor, torch.Tensor, torch.Tensor], Callable[[], torch.Tensor]
-]:
-    mask = [wanted == output for output in range(3)]  # of input, weight, bias
-
-    def make(
-        shape: ConvolutionShape, x: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
-    ) -> Callable[[], torch.Tensor]:
-        stride, padding = [shape.stride] * 2, [shape.padding] * 2
-        return lambda: torch.ops.aten.convolution_backward(
-            gradient, x, weight, None, stride, padding, [1, 1], False, [0, 0], 1, mask
-        )[wanted]
-
-    return make
-
-
-_CALLS = dict(zip(DIRECTIONS, (_forward, _backward(0), _backward(1)), strict=True))
+    """A call that computes the direction's result: the output or one of its two gradients."""
+    geometry = ([shape.stride] * 2, [shape.padding] * 2, [1, 1], False, [0, 0], 1)
+    if direction == "forward":
+        return lambda: torch.ops.aten.convolution(x, weight, None, *geometry)
+    wanted = 0 if direction == "input-gradient" else 1
+    mask = [wanted == 0, wanted == 1, False]
+    return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry, mask)[
+        wanted
+    ]
 
 
 def _missing(device: Device, precision: Precision) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-_LEAST_GROWTH = 0.25
+_LEAST_GROWTH = 0.6
 """Of a call's time with its work; the rest may be overhead, as on a CPU that others use too."""
 _SETUP_POWER = 2 / 3
 """Operands and their check grow with the work to this power: exact for products."""

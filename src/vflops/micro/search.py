@@ -33,6 +33,10 @@ _CONTENDER = 0.85
 _WARM_CALLS = 3
 _STEADY = 0.1
 """Two calls this close: the warm-up is over."""
+_LONG_S = 0.03
+"""A call this long needs no warm-up but the check's."""
+_LOOK = 3.0
+"""Times of a sample that a look at another number of threads may take."""
 _REST = 3.0
 """Rests of an accelerator, in lengths of a sample."""
 
@@ -149,35 +153,37 @@ class Search:
         """A few samples with the threads that were best so far, or others if a look shows more."""
         usual, *others = self._threads
         with threads(usual):
-            calls = _calls(self._warm_up(kernel, deadline))
-            tried = _Tried(candidate, error, self._samples(kernel, calls, deadline), usual)
+            times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
+        tried = _Tried(candidate, error, times_s, usual)
         for count in others:
-            if deadline.left_s() < 2 * calls * tried.call_s:
+            calls = _calls(min(times_s))
+            if deadline.left_s() < _LOOK * calls * min(times_s):
                 break
             with threads(count):
                 look_s = self._device.time_s(kernel.call, calls)
-                if look_s < min(tried.times_s):
+                if look_s < min(times_s):
                     tried.threads = count
-                    tried.times_s = self._samples(kernel, _calls(look_s), deadline)
+                    tried.times_s = self._samples(kernel, look_s, deadline)
         self._threads.sort(key=lambda count: count != tried.threads)
         return tried
 
-    def _samples(self, kernel: Kernel, calls: int, deadline: Deadline) -> list[float]:
-        times_s = [self._device.time_s(kernel.call, calls)]
-        while len(times_s) < _COARSE_SAMPLES and deadline.left_s() > calls * times_s[-1]:
-            times_s.append(self._device.time_s(kernel.call, calls))
-        return times_s
-
     def _warm_up(self, kernel: Kernel, deadline: Deadline) -> float:
-        """Seconds of a call once two in a row agree; the check's call came before."""
+        """Seconds of a call once two in a row agree; a long one was warmed by its check."""
         call_s = self._device.time_s(kernel.call)
         for _ in range(_WARM_CALLS):
-            if deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
+            if call_s > _LONG_S or deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
                 break
             before_s, call_s = call_s, self._device.time_s(kernel.call)
             if abs(call_s - before_s) <= _STEADY * call_s:
                 break
         return call_s
+
+    def _samples(self, kernel: Kernel, call_s: float, deadline: Deadline) -> list[float]:
+        calls = _calls(call_s)
+        times_s = [call_s] if calls == 1 else [self._device.time_s(kernel.call, calls)]
+        while len(times_s) < _COARSE_SAMPLES and deadline.left_s() > calls * times_s[-1]:
+            times_s.append(self._device.time_s(kernel.call, calls))
+        return times_s
 
     def _final(self) -> _Tried:
         ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)

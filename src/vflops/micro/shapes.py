@@ -79,12 +79,19 @@ def extreme_weather() -> Counter[ConvolutionShape]:
 
 
 def search_order() -> list[ConvolutionShape]:
-    """All shapes, both workloads by turns, so that a search cut short has seen some of each.
+    """All shapes, workloads and kernels by turns, each from few to many FLOPs.
 
-    Within a workload the kinds of kernel take turns as well, each from few to many FLOPs.
+    So a search that is cut short has seen some of each, and has not spent its time on one call.
     """
-    turns = [_by_kernel(list(resnet50())), _by_kernel(list(extreme_weather()))]
-    return list(_alternate(turns))
+    queues = [
+        sorted(
+            (shape for shape in shapes if shape.kernel == kernel),
+            key=lambda shape: (shape.flops, shape.part, shape.channels_in),
+        )
+        for shapes in (resnet50(), extreme_weather())
+        for kernel in (1, 3, 7)
+    ]
+    return list(_alternate(queues))
 
 
 def _backbone(model: str, channels: int, height: int, width: int) -> Iterator[ConvolutionShape]:
@@ -103,12 +110,6 @@ def _backbone(model: str, channels: int, height: int, width: int) -> Iterator[Co
             height, width = height // stride, width // stride
             yield ConvolutionShape(part, inner, 4 * inner, height, width, 1)
             channels = 4 * inner
-
-
-def _by_kernel(shapes: list[ConvolutionShape]) -> list[ConvolutionShape]:
-    shapes.sort(key=lambda shape: (shape.flops, shape.part, shape.channels_in))
-    kinds = [[shape for shape in shapes if shape.kernel == kernel] for kernel in (1, 3, 7)]
-    return list(_alternate(kinds))
 
 
 def _alternate(queues: list[list[ConvolutionShape]]) -> Iterator[ConvolutionShape]:

@@ -48,6 +48,32 @@ class State:
     reason: str | None
 
 
+@dataclass(frozen=True)
+class History:
+    """What a run has written down so far."""
+
+    logs: tuple[Log, ...]
+
+    def events(self, kind: str) -> list[Event]:
+        """All events of one kind, over jobs and attempts."""
+        return [event for log in self.logs for event in log.events if event.kind == kind]
+
+    @property
+    def state(self) -> State:
+        """Whether the run is complete; if not, what its log ends with."""
+        if not self.logs:
+            return State(False, "no job was started")
+        last = self.logs[-1]
+        if any(event.kind == "end" for event in last.events):
+            return State(True, None)
+        if not last.events:
+            return State(False, "its last attempt has no event")
+        end = last.events[-1]
+        if end.kind == "failed":
+            return State(False, f"it failed: {end.data.get('message')}")
+        return State(False, f"it stopped after {end.kind!r} at {end.utc}")
+
+
 class RunFolder:
     """A folder that holds one run."""
 
@@ -128,29 +154,11 @@ class RunFolder:
         """What the first line of every log is chained to: the hash of ``run.json``."""
         return hashlib.sha256((self.path / "run.json").read_bytes()).hexdigest()
 
-    def logs(self) -> list[Log]:
-        """Every log of the run, by job and attempt."""
+    def history(self) -> History:
+        """Every log of the run as it is now, by job and attempt."""
         jobs = sorted((self.path / "jobs").glob("*/"), key=lambda job: int(job.name))
-        return [read_log(path, self.anchor) for job in jobs for path in self._logs_of(job)]
-
-    def events(self, kind: str) -> list[Event]:
-        """All events of one kind, over jobs and attempts."""
-        return [event for log in self.logs() for event in log.events if event.kind == kind]
-
-    def state(self) -> State:
-        """Whether the run is complete; if not, what its log ends with."""
-        logs = self.logs()
-        if not logs:
-            return State(False, "no job was started")
-        last = logs[-1]
-        if any(event.kind == "end" for event in last.events):
-            return State(True, None)
-        if not last.events:
-            return State(False, "its last attempt has no event")
-        end = last.events[-1]
-        if end.kind == "failed":
-            return State(False, f"it failed: {end.data.get('message')}")
-        return State(False, f"it stopped after {end.kind!r} at {end.utc}")
+        paths = [path for job in jobs for path in self._logs_of(job)]
+        return History(tuple(read_log(path, self.anchor) for path in paths))
 
     @staticmethod
     def _logs_of(job: Path) -> list[Path]:

@@ -109,7 +109,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     rows = [
         {
             "case": item.case,
-            "bytes": _integer(trial.setting, "bytes"),
+            "bytes": _integer(trial.setting, "size_bytes"),
             "bandwidth": trial.value,
             "speed": quantity(trial.value, "B/s"),
         }

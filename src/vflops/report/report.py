@@ -8,24 +8,24 @@ from vflops.check.practice import check
 from vflops.flops.count import count
 from vflops.flops.rules import rule_set
 from vflops.record import atomic
-from vflops.record.folder import RunFolder
 from vflops.record.measurement import Measurement
 from vflops.report import charts
 from vflops.report.page import chart_library, render
 from vflops.roofline.analysis import Bound, Roofs, roofs
 from vflops.roofline.words import sentences
+from vflops.score.contents import Contents
 from vflops.score.record import Score
-from vflops.score.score import SCORING_RULES, best_bound, graphs, measurements, score
+from vflops.score.score import SCORING_RULES, best_bound, score
 from vflops.system.record import SystemRecord
 from vflops.units import quantity
 
 
-def write_report(folder: RunFolder) -> None:
+def write_report(contents: Contents) -> None:
     """Write the page of the run; an incomplete run gets one that says so."""
-    found = measurements(folder)
-    scored = score(folder)
+    folder, found = contents.folder, contents.measurements
+    scored = score(contents)
     machine = roofs(found)
-    bound = _first_bound(folder, machine)
+    bound = _first_bound(contents, machine)
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
     page = render(
         "report.html",
@@ -40,18 +40,17 @@ def write_report(folder: RunFolder) -> None:
         sentences=sentences(bound) if bound else [],
         search=charts.shape_search(found),
         messages=charts.message_sizes(found),
-        findings=check(folder),
+        findings=check(contents),
         system=system,
         library=chart_library(),
     )
     atomic.write_text(folder.report_file, page)
 
 
-def _first_bound(folder: RunFolder, machine: Roofs) -> Bound | None:
-    for graph in graphs(folder):
-        bound, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
-        return bound
-    return None
+def _first_bound(contents: Contents, machine: Roofs) -> Bound | None:
+    if not contents.graphs:
+        return None
+    return best_bound(count(contents.graphs[0], rule_set(SCORING_RULES)), machine)[0]
 
 
 def _headline(system: SystemRecord | None, scored: Score) -> str:

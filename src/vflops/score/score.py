@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
-from vflops.errors import FolderError
 from vflops.flops.count import Count, count
 from vflops.flops.graph import Graph
 from vflops.flops.rules import BUILT_IN, rule_set
-from vflops.record.folder import RunFolder
 from vflops.record.measurement import Measurement
-from vflops.record.schema import first_fault
 from vflops.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.score.contents import Contents
 from vflops.score.record import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 
 SCORING_RULES = "hpcai500"
 """The rule set of the two HPC AI500 workloads and of the bounds."""
 
 
-def measurements(folder: RunFolder) -> list[Measurement]:
-    """The newest measurement of every ceiling, in the order in which they were first made."""
-    newest: dict[tuple[str, str, str | None], Measurement] = {}
-    for event in folder.events("measurement"):
-        try:
-            item = Measurement.model_validate(event.data)
-        except ValidationError as error:
-            raise FolderError(f"{event.source}: not a measurement: {first_fault(error)}") from error
-        newest[item.key] = item
-    return list(newest.values())
-
-
-def graphs(folder: RunFolder) -> list[Graph]:
-    """The recorded operation graphs."""
-    return [Graph.read(path) for path in folder.graph_files]
-
-
-def score(folder: RunFolder) -> Score:
+def score(contents: Contents) -> Score:
     """Every figure of the run, recomputed from its folder alone."""
-    state = folder.state()
-    found = measurements(folder)
-    machine = roofs(found)
+    record, state = contents.folder.record, contents.history.state
+    machine = roofs(contents.measurements)
     return Score(
-        run=folder.record.id,
-        workload=folder.record.workload,
+        run=record.id,
+        workload=record.workload,
         complete=state.complete,
         incomplete_reason=state.reason,
-        ceilings=tuple(_ceiling(item) for item in found),
-        models=tuple(_model(graph, machine) for graph in graphs(folder)),
+        ceilings=tuple(_ceiling(item) for item in contents.measurements),
+        models=tuple(_model(graph, machine) for graph in contents.graphs),
     )
 
 
