@@ -14,7 +14,7 @@ from vflops.errors import UsageError, unknown_name
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _one_or_many(names: object) -> object:

@@ -59,7 +59,7 @@ class Count:
     @property
     def uncounted(self) -> list[Uncounted]:
         """Operators without a rule, those that touch most first."""
-        touched = [self.graph.elements_touched(node) for node in self.graph.nodes]
+        touched = self.graph.elements_touched
         whole = sum(touched) or 1
         groups: dict[tuple[str, str], list[int]] = {}
         for index in self._arithmetic():

@@ -118,9 +118,13 @@ class Graph(Document):
         """The first, and mostly only, result of ``node``."""
         return self.values[node.outputs[0]]
 
-    def elements_touched(self, node: Node) -> int:
-        """Numbers that ``node`` reads and writes, each tensor once."""
-        return sum(self.values[index].elements for index in (*node.inputs, *node.outputs))
+    @cached_property
+    def elements_touched(self) -> tuple[int, ...]:
+        """For every node, the numbers that it reads and writes, each tensor once."""
+        sizes = [value.elements for value in self.values]
+        return tuple(
+            sum(sizes[index] for index in (*node.inputs, *node.outputs)) for node in self.nodes
+        )
 
     @cached_property
     def trained(self) -> frozenset[int]:

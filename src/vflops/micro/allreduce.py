@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vflops.micro.device import Device
+from vflops.micro.plan import Item
 from vflops.micro.statistics import median
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
@@ -40,6 +42,15 @@ class RanksError(RuntimeError):
     """A rank died, hung or found a wrong sum."""
 
 
+def lacking(device: Device, item: Item) -> str | None:
+    """Why there is nothing to reduce between; None when there is."""
+    if item.case.startswith("gloo") or device.accelerators > 1:
+        return None
+    if device.is_cpu:
+        return "the device is the CPU: NCCL reduces between accelerators"
+    return "one accelerator: nothing to reduce between"
+
+
 def measure(task: Task) -> Measurement:
     """Bus bandwidth, 2(n−1)/n · bytes / time, at the best message size; all sizes in ``tried``.
 
@@ -48,8 +59,8 @@ def measure(task: Task) -> Measurement:
     backend = task.item.case.partition("-")[0]
     device = task.device.name if backend == "nccl" else "cpu"
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
-    if ranks < 2:
-        return task.item.absent(device, _nothing_to_reduce(task))
+    if task.last.left_s() <= 0:
+        return task.item.absent(device, task.out_of_time)
     try:
         sizes = _run(task, backend, ranks)
     except (RanksError, OSError) as failure:
@@ -83,12 +94,6 @@ def command(backend: str, ranks: int, folder: Path, limit_s: float, seed: int) -
     module = "vflops.micro.allreduce_rank"
     arguments = (os.getpid(), backend, ranks, folder, limit_s, seed)
     return [sys.executable, "-m", module, *map(str, arguments)]
-
-
-def _nothing_to_reduce(task: Task) -> str:
-    if task.device.is_cpu:
-        return "the device is the CPU: NCCL reduces between accelerators"
-    return "one accelerator: nothing to reduce between"
 
 
 def _run(task: Task, backend: str, ranks: int) -> list[_Size]:

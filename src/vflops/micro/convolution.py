@@ -9,7 +9,8 @@ import torch
 
 from vflops.micro.device import Device, first_line
 from vflops.micro.operands import Operands
-from vflops.micro.precision import PRECISIONS, Precision, emulated, fp32_arithmetic, missing
+from vflops.micro.plan import Item
+from vflops.micro.precision import Precision, emulated, fp32_arithmetic, missing, precision_of
 from vflops.micro.reference import convolution_error
 from vflops.micro.search import Candidate, Kernel, Search
 from vflops.micro.shapes import ConvolutionShape, search_order
@@ -24,15 +25,26 @@ _FIRST_IMAGES = 32
 _MEMORY_SHARE = 0.1
 
 
+def lacking(device: Device, item: Item) -> str | None:
+    """Why there are no convolutions of the item's precision: products do not imply them."""
+    precision = precision_of(item)
+    no_product = missing(device, precision)
+    if no_product:
+        return no_product
+    try:
+        x, weight = torch.ones(2, 8, 8, 3, 3, device=device.place).to(precision.dtype)
+        torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    except (RuntimeError, TypeError) as refusal:
+        return f"torch has no {precision.name} convolution on {device.name}: {first_line(refusal)}"
+    return None
+
+
 def measure(task: Task) -> Measurement:
     """The highest speed of the item's direction over all shapes tried, channels last.
 
     Every direction does 2·N·Cout·Ho·Wo·Cin·K² operations.
     """
-    precision = PRECISIONS[task.item.precision or ""]
-    lacking = missing(task.device, precision) or _missing(task.device, precision)
-    if lacking:
-        return task.absent(lacking)
+    precision = precision_of(task.item)
     bench = _Directed(task, precision)
     with fp32_arithmetic(precision.fp32_mode), _tuned():
         for shape in search_order():
@@ -114,16 +126,6 @@ def call_of(
     return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *geometry, mask)[
         wanted
     ]
-
-
-def _missing(device: Device, precision: Precision) -> str | None:
-    """Why torch has no convolution of ``precision``; products do not imply it."""
-    try:
-        x, weight = torch.ones(2, 8, 8, 3, 3, device=device.place).to(precision.dtype)
-        torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-    except (RuntimeError, TypeError) as refusal:
-        return f"torch has no {precision.name} convolution on {device.name}: {first_line(refusal)}"
-    return None
 
 
 @contextmanager

@@ -53,11 +53,14 @@ class Costs:
 
     def setup_s(self, family: str, work: int) -> float:
         """Seconds before the first call of ``work`` can be timed; 0 when nothing is known."""
-        known = self._known(family)
-        if not known:
-            return 0.0
-        near = min(known, key=lambda call: abs(call.work - work))
-        return near.setup_s * math.pow(max(work / near.work, 1.0), _SETUP_POWER)
+        # The least of all: what a first call of its kind takes is not taken again.
+        return min(
+            (
+                call.setup_s * math.pow(max(work / call.work, 1.0), _SETUP_POWER)
+                for call in self._known(family)
+            ),
+            default=0.0,
+        )
 
     def _known(self, family: str) -> list[_Call]:
         everything = [call for calls in self._calls.values() for call in calls]

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 import torch
 
+from vflops.micro.device import Device
 from vflops.micro.operands import Operands
+from vflops.micro.plan import Item
 from vflops.micro.precision import (
-    PRECISIONS,
     Precision,
     emulated,
     fp32_arithmetic,
     missing,
     multiply,
+    precision_of,
     scaled_multiply,
 )
 from vflops.micro.reference import product_error
@@ -50,12 +52,14 @@ class _Variant:
         )
 
 
+def lacking(device: Device, item: Item) -> str | None:
+    """Why ``device`` has no products of the item's precision; None when it has them."""
+    return missing(device, precision_of(item))
+
+
 def measure(task: Task) -> Measurement:
     """The highest speed of products of the item's precision, 2·M·N·K operations each."""
-    precision = PRECISIONS[task.item.precision or ""]
-    lacking = missing(task.device, precision)
-    if lacking:
-        return task.absent(lacking)
+    precision = precision_of(task.item)
     peak = _Peak(task, precision)
     with fp32_arithmetic(precision.fp32_mode):
         peak.try_squares()

@@ -32,7 +32,7 @@ _WEIGHTS = {
     "memory": 1.5,
     "transfer": 0.5,
     "storage": 1.0,
-    "all-reduce": 1.5,
+    "all-reduce": 1.0,
 }
 """In the order of measuring: last what starts processes, which takes longer on a busy machine."""
 
@@ -127,7 +127,7 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
             return STORAGE_CASES
         case "all-reduce":
             device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
-            return (f"gloo-{ranks}-ranks", device_case)
+            return (device_case, f"gloo-{ranks}-ranks")
         case _:
             return ("peak",)
 

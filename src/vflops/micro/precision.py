@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from vflops.micro.device import Device, first_line
+from vflops.micro.plan import Item
 from vflops.micro.reference import product_error
 
 Fp32Mode = Literal["ieee", "tf32"]
@@ -60,6 +61,11 @@ PRECISIONS = {
         ),
     )
 }
+
+
+def precision_of(item: Item) -> Precision:
+    """The precision that ``item`` is measured in."""
+    return PRECISIONS[item.precision or ""]
 
 
 @contextmanager

@@ -14,9 +14,11 @@ import torch.distributed as dist
 
 from vflops.micro.reference import relative_error
 
-_SMALLEST_BYTES = 1 << 10
-_LARGEST_BYTES = {"gloo": 1 << 26, "nccl": 1 << 30}
-_GROWTH = 4
+_POWERS = {
+    "gloo": (20, 24, 10, 26, 22, 16, 12, 18, 14),
+    "nccl": (24, 28, 10, 30, 26, 20, 16, 22, 12, 18, 14),
+}
+"""Message sizes as powers of two: first those of most bandwidth, and the smallest for latency."""
 _DISTINCT = 1_048_573
 """Random numbers that a message repeats."""
 _SAMPLE_S = 5e-3
@@ -55,7 +57,7 @@ class Rank:
         self._rank = rank
         self._ranks = ranks
         self._end_s = end_s
-        self._largest_bytes = _LARGEST_BYTES[backend]
+        self._powers = _POWERS[backend]
         self._device = torch.device("cpu")
         if backend == "nccl":
             self._device = torch.device("cuda", rank)
@@ -73,16 +75,18 @@ class Rank:
     def measure(self) -> list[dict[str, object]]:
         """Bytes, seconds of each sample and error of every message size that there was time for."""
         messages: list[_Message] = []
-        size_bytes, needed_s = _SMALLEST_BYTES, 0.0
-        while size_bytes <= self._largest_bytes and self._agree(
-            not messages or needed_s < self._left_s()
-        ):
+        cost_s = 0.0
+        for power in self._powers:
+            size_bytes = 1 << power
+            growth = size_bytes / max((message.size_bytes for message in messages), default=1)
+            if messages and not self._agree(cost_s * max(growth, 1.0) < self._left_s()):
+                continue
             start_s = time.monotonic()
             message = self._message(size_bytes)
             self._sample(message, _SAMPLES)
             messages.append(message)
-            needed_s = max(_GROWTH * (time.monotonic() - start_s) - _SAMPLES * _SAMPLE_S, 0.0)
-            size_bytes *= _GROWTH
+            if growth > 1:
+                cost_s = time.monotonic() - start_s
         for message in sorted(messages, key=lambda message: message.speed)[-_FINALISTS:]:
             needed_s = _FINAL_SAMPLES * max(message.call_s, _SAMPLE_S)
             if self._agree(needed_s < self._left_s()):
@@ -90,7 +94,7 @@ class Rank:
         dist.destroy_process_group()
         return [
             {"size_bytes": message.size_bytes, "times_s": message.times_s, "error": message.error}
-            for message in messages
+            for message in sorted(messages, key=lambda message: message.size_bytes)
         ]
 
     def _message(self, size_bytes: int) -> _Message:

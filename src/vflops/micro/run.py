@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from vflops.config.settings import MicroSettings
 from vflops.micro import allreduce, convolution, gemm, memory, storage, transfer
 from vflops.micro.deadline import Clock, Deadline
-from vflops.micro.device import first_line, pick
+from vflops.micro.device import Device, first_line, pick
 from vflops.micro.plan import Item, Key, plan, share_s
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
@@ -18,7 +18,7 @@ from vflops.record.measurement import Measurement, Trial
 GRACE_S = 2.0
 """Beyond the budget at most: the last trial, first calls that compile, a rank that is killed."""
 
-_BENCHMARKS: dict[str, Callable[[Task], Measurement]] = {
+_MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "gemm": gemm.measure,
     "convolution": convolution.measure,
     "memory": memory.measure,
@@ -26,6 +26,13 @@ _BENCHMARKS: dict[str, Callable[[Task], Measurement]] = {
     "all-reduce": allreduce.measure,
     "storage": storage.measure,
 }
+_LACKING: dict[str, Callable[[Device, Item], str | None]] = {
+    "gemm": gemm.lacking,
+    "convolution": convolution.lacking,
+    "transfer": transfer.lacking,
+    "all-reduce": allreduce.lacking,
+}
+"""Asked first, so that no time is kept for what the device does not have."""
 
 
 def planned(settings: MicroSettings) -> tuple[Item, ...]:
@@ -55,13 +62,18 @@ def measure(
 
     def measurements() -> Iterator[Measurement]:
         last = Deadline(clock() + settings.budget_s, clock)
+        reasons = _reasons(device, todo)
         for index, item in enumerate(todo):
             on_start(item)
+            if item.key in reasons:
+                yield item.absent(device.name, reasons[item.key])
+                continue
+            rest = [later for later in todo[index:] if later.key not in reasons]
             yield _measure(
                 Task(
                     item=item,
                     device=device,
-                    deadline=last.within(share_s(todo[index:], last.left_s())),
+                    deadline=last.within(share_s(rest, last.left_s())),
                     last=last,
                     budget_s=settings.budget_s,
                     seed=seed,
@@ -74,13 +86,27 @@ def measure(
     return measurements()
 
 
+def _reasons(device: Device, items: Iterable[Item]) -> dict[Key, str]:
+    """Why there is nothing to measure, for the items of which that is so."""
+    known: dict[tuple[str, str], str | None] = {}
+    reasons: dict[Key, str] = {}
+    with device.current():
+        for item in items:
+            if item.benchmark not in _LACKING:
+                continue
+            kind = (item.benchmark, item.precision or item.case)  # directions do not differ in it
+            if kind not in known:
+                known[kind] = _LACKING[item.benchmark](device, item)
+            if reason := known[kind]:
+                reasons[item.key] = reason
+    return reasons
+
+
 def _measure(task: Task) -> Measurement:
     """One item; what goes wrong in it is its reason, and the others go on."""
-    if task.last.left_s() <= 0:
-        return task.absent(task.out_of_time)
     try:
         with task.device.current():
-            return _BENCHMARKS[task.item.benchmark](task)
+            return _MEASURE[task.item.benchmark](task)
     except (RuntimeError, OSError) as failure:
         return task.absent(f"it failed: {first_line(failure)}")
     finally:

@@ -20,14 +20,18 @@ from vflops.micro.statistics import median
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
 
-_SAMPLE_S = 5e-3
-"""A sample lasts at least this: long against the timer and the gaps between samples."""
+_SHORTEST_SAMPLE_S, _LONGEST_SAMPLE_S = 1e-3, 5e-3
+"""What a sample of short calls lasts: long against the timer and the gaps between samples."""
+_SAMPLE_SHARE = 0.01
+"""Of an item's time for one sample."""
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 15
 _LEAST_FINAL_SAMPLES = 3
 _FINALISTS = 4
 _FINAL_SHARE = 0.35
 """Of an item's time, kept for the samples that count."""
+_TRIAL_SHARE = 0.5
+"""Of the time left that one trial may take, so that a search sees several settings."""
 _CONTENDER = 0.85
 """A setting slower than this share of the best is not timed again."""
 _WARM_CALLS = 3
@@ -102,12 +106,14 @@ class Search:
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
+        wanted_s = _SAMPLE_SHARE * task.deadline.left_s()
+        self._sample_s = min(max(wanted_s, _SHORTEST_SAMPLE_S), _LONGEST_SAMPLE_S)
         self.costs = Costs()
 
     def attempt(self, candidate: Candidate) -> float | None:
         """The best speed of ``candidate``; None when it was wrong, refused or would take long."""
         deadline = self._deadline if self._tried else self._task.last
-        if deadline.left_s() < self._expected_s(candidate):
+        if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
         start_s = time.perf_counter()
         try:
@@ -156,7 +162,7 @@ class Search:
             times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
         tried = _Tried(candidate, error, times_s, usual)
         for count in others:
-            calls = _calls(min(times_s))
+            calls = self._calls(min(times_s))
             if deadline.left_s() < _LOOK * calls * min(times_s):
                 break
             with threads(count):
@@ -179,7 +185,7 @@ class Search:
         return call_s
 
     def _samples(self, kernel: Kernel, call_s: float, deadline: Deadline) -> list[float]:
-        calls = _calls(call_s)
+        calls = self._calls(call_s)
         times_s = [call_s] if calls == 1 else [self._device.time_s(kernel.call, calls)]
         while len(times_s) < _COARSE_SAMPLES and deadline.left_s() > calls * times_s[-1]:
             times_s.append(self._device.time_s(kernel.call, calls))
@@ -207,7 +213,7 @@ class Search:
 
     def _burst(self, tried: _Tried, kernel: Kernel) -> float:
         """One sample that counts: seconds of a call."""
-        calls = _calls(tried.call_s)
+        calls = self._calls(tried.call_s)
         if not self._device.is_cpu:
             time.sleep(_REST * calls * tried.call_s)
         with threads(tried.threads):
@@ -217,12 +223,16 @@ class Search:
 
     def _burst_s(self, tried: _Tried) -> float:
         rest = 0.0 if self._device.is_cpu else _REST
-        return ((1 + rest) * _calls(tried.call_s) + _WARM_CALLS) * tried.call_s
+        return ((1 + rest) * self._calls(tried.call_s) + _WARM_CALLS) * tried.call_s
+
+    def _calls(self, call_s: float) -> int:
+        return max(math.ceil(self._sample_s / max(call_s, 1e-7)), 1)
 
     def _expected_s(self, candidate: Candidate) -> float:
         family, work = candidate.family, candidate.work
-        call_s = self.costs.call_s(family, work)
-        return _COARSE_SAMPLES * max(call_s, _SAMPLE_S) + self.costs.setup_s(family, work)
+        sample_s = max(self.costs.call_s(family, work), self._sample_s)
+        looks = len(self._threads) - 1
+        return (_COARSE_SAMPLES + looks) * sample_s + self.costs.setup_s(family, work)
 
     def _reject(self, candidate: Candidate, error: float) -> None:
         self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
@@ -239,10 +249,6 @@ class Search:
             tolerance=self._tolerance,
             caveat="; ".join(caveats) or None,
         )
-
-
-def _calls(call_s: float) -> int:
-    return max(math.ceil(_SAMPLE_S / max(call_s, 1e-7)), 1)
 
 
 def _words(setting: dict[str, int | str]) -> str:

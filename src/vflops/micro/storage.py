@@ -8,6 +8,7 @@ file (mincore), and a figure that the cache may have made carries a caveat.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import time
@@ -23,7 +24,7 @@ from vflops.micro.statistics import median
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
 
-_LARGEST_BYTES = 4 << 30
+_LARGEST_BYTES = 1 << 30
 _ROOM_SHARE = 0.25
 """Of the free room that may be taken for the moment."""
 _FILL_SHARE = 0.3
@@ -34,9 +35,10 @@ _BLOCKS = ((4 << 20, 1), (1 << 20, 1), (4 << 20, 4), (16 << 20, 1))
 """Bytes of one sequential read or write, and threads that share the file."""
 _THREADS = (16, 4, 1, 64)
 """Of random reads: each has one read in flight."""
-_RANDOM_S = 0.02
-"""A sample of random reads lasts about this."""
-_MOST_READS = 4096
+_RANDOM_S, _RANDOM_SHARE = 0.02, 0.02
+"""A sample of random reads would last this with one thread, or this share of the item's time."""
+_LEAST_READS = 8
+"""Of a thread in a sample."""
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 9
 _SEARCH_SHARE = 0.5
@@ -63,6 +65,8 @@ def measure(task: Task) -> Measurement:
     """Bytes or reads a second of the item's case; no room or no permission is the reason."""
     system = file_system(task.folder)
     device = f"{system} file system"
+    if task.last.left_s() <= 0:
+        return task.item.absent(device, task.out_of_time)
     try:
         room = os.statvfs(task.folder)
         free_bytes = room.f_bavail * room.f_frsize
@@ -172,7 +176,9 @@ class _Bench:
     def _random_reads(self, threads: int, latency_s: float) -> _Way:
         file = self._file
         pages = file.size_bytes // PAGE
-        reads = max(min(int(_RANDOM_S / latency_s), _MOST_READS // threads), 8)
+        # Between as many reads as one thread would do and as many as all would side by side.
+        sample_s = min(_RANDOM_S, _RANDOM_SHARE * self._task.deadline.left_s())
+        reads = max(int(sample_s / latency_s / math.sqrt(threads)), _LEAST_READS)
         buffers = [buffer(PAGE) for _ in range(threads)]
 
         def share(thread: int, seed: int) -> None:

@@ -77,7 +77,7 @@ def _running(done: int, of: int) -> tuple[str | Text, ...]:
 
 
 def setting_words(setting: dict[str, int | str]) -> str:
-    """A setting as one short line: bytes with a prefix, sides of a product as ``4096x4096x4096``."""
+    """A setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 threads`` …"""
     rest = dict(setting)
     words: list[str] = []
     if {"m", "n", "k"} <= rest.keys():

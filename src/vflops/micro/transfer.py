@@ -6,7 +6,9 @@ import math
 
 import torch
 
+from vflops.micro.device import Device
 from vflops.micro.operands import Operands
+from vflops.micro.plan import Item
 from vflops.micro.reference import relative_error
 from vflops.micro.search import Candidate, Kernel, Search
 from vflops.micro.task import Task
@@ -16,10 +18,13 @@ _SIZES_BYTES = tuple(1 << power for power in (24, 26, 28, 30))
 _MEMORY_SHARE = 0.2
 
 
+def lacking(device: Device, item: Item) -> str | None:
+    """Why nothing can be copied to ``device``; None when it can."""
+    return "the device is the CPU: there is nothing to copy to" if device.is_cpu else None
+
+
 def measure(task: Task) -> Measurement:
-    """Bytes a second across the bus in the item's direction; None where there is no bus."""
-    if task.device.is_cpu:
-        return task.absent("the device is the CPU: there is nothing to copy to")
+    """Bytes a second across the bus in the item's direction."""
     search = Search(task, tolerance=0.0)
     operands = Operands(task.device, torch.float32, task.own_seed)
     most = _MEMORY_SHARE * task.device.free_bytes()

@@ -11,8 +11,8 @@ runs/<utc>-<workload>-<short id>/
 from __future__ import annotations
 
 import hashlib
-import platform
-import secrets
+import os
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -85,8 +85,8 @@ class RunFolder:
     def create(cls, parent: Path, workload: str, settings: Settings) -> RunFolder:
         """A new folder under ``parent`` with its ``run.json``."""
         now = datetime.now(UTC)
-        name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{secrets.token_hex(3)}"
-        versions = {"vflops": vflops.__version__, "python": platform.python_version()}
+        name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{os.urandom(3).hex()}"
+        versions = {"vflops": vflops.__version__, "python": sys.version.split()[0]}
         record = RunRecord(
             id=name,
             workload=workload,

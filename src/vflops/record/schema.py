@@ -16,7 +16,9 @@ from vflops.record import atomic
 class Data(BaseModel):
     """Plain data that crosses a boundary: immutable, and no field that is not named."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
+    )
 
 
 class Document(Data):
