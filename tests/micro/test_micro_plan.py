@@ -28,10 +28,10 @@ def test_names_given_twice_are_measured_once() -> None:
 def test_ranks_are_named_in_the_case() -> None:
     settings = MicroSettings(benchmarks=("all-reduce",), ranks=4)
     assert [item.case for item in plan(settings, accelerators=8)] == [
-        "gloo-4-ranks",
         "nccl-8-ranks",
+        "gloo-4-ranks",
     ]
-    assert [item.case for item in plan(settings, accelerators=1)] == ["gloo-4-ranks", "nccl"]
+    assert [item.case for item in plan(settings, accelerators=1)] == ["nccl", "gloo-4-ranks"]
 
 
 def test_units_follow_the_benchmark() -> None:

@@ -117,7 +117,7 @@ def test_the_first_trial_counts_when_there_is_no_time_for_more() -> None:
 def test_costs_grow_with_work_and_are_those_seen_where_known() -> None:
     costs = Costs()
     assert costs.call_s("a", 10) == costs.setup_s("a", 10) == costs.growth_s("a") == 0.0
-    costs.add("a", work=100, call_s=2.0, setup_s=1.0)
+    costs.add("a", work=100, call_s=2.0, setup_s=9.0)
     costs.add("a", work=300, call_s=4.0, setup_s=3.0)
     assert costs.growth_s("a") == pytest.approx(0.01)
     assert costs.call_s("a", 100) == 2.0

@@ -91,7 +91,7 @@ class _Peak:
             return
         m, n, k = (int(best.setting[side]) for side in "mnk")
         variant = next(v for v in self._variants() if v.name == best.setting["layout"])
-        waves = _whole_waves(self._device.multiprocessors(), k)
+        waves = whole_waves(self._device.multiprocessors(), k)
         for shape in _alternate(waves, _neighbours(m, n, k)):
             self._attempt(shape, variant)
 
@@ -157,7 +157,7 @@ def _neighbours(m: int, n: int, k: int) -> Iterator[tuple[int, int, int]]:
             yield shape
 
 
-def _whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, int, int]]:
+def whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, int, int]]:
     """Shapes whose tiles keep all multiprocessors busy to the last: no wave is part empty."""
     if multiprocessors is None:
         return

@@ -16,10 +16,11 @@ from vflops.micro.search import Candidate, Kernel, Search
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement
 
-_CACHES = 4
-"""The smallest array, in last-level caches: little of it is still there when it comes again."""
-_STEPS = 3
-"""Each size four times the one before on an accelerator, twice on a CPU, which is slow to fill."""
+_CPU_SIZES = (4, 8, 16)
+_SIZES = (16, 64, 256)
+"""Of an array in last-level caches, so that little of it is still there when it comes again.
+
+A CPU, whose cache keeps what was used last, is spared the time of filling larger ones."""
 _MEMORY_SHARE = 0.2
 """Of the free memory for one array."""
 _FACTOR = 1.5
@@ -34,14 +35,12 @@ def measure(task: Task) -> Measurement:
     operands = Operands(device, torch.float32, task.own_seed)
     search = Search(task, _TOLERANCES[case])
     cache_bytes = device.cache_bytes()
-    smallest = _CACHES * cache_bytes
-    most = int(_MEMORY_SHARE * device.free_bytes())
-    doublings = range(0, _STEPS) if device.is_cpu else range(0, 2 * _STEPS, 2)
-    sizes = [size for size in (smallest << step for step in doublings) if size <= most]
-    for size_bytes in sizes or [most]:
+    most_bytes = int(_MEMORY_SHARE * device.free_bytes())
+    wanted = [times * cache_bytes for times in (_CPU_SIZES if device.is_cpu else _SIZES)]
+    sizes = [size_bytes for size_bytes in wanted if size_bytes <= most_bytes]
+    for size_bytes in sizes or [most_bytes]:
         search.attempt(_candidate(operands, case, size_bytes // 4))
-    caveat = f"cached in part: the arrays are under {_CACHES} times the cache of {cache_bytes} B"
-    return search.finish(None if sizes else caveat)
+    return search.finish(None if sizes else "cached in part: no memory for larger arrays")
 
 
 def _candidate(operands: Operands, case: str, count: int) -> Candidate:

@@ -27,7 +27,7 @@ _SAMPLE_SHARE = 0.01
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 15
 _LEAST_FINAL_SAMPLES = 3
-_FINALISTS = 4
+_FINALISTS = 5
 _FINAL_SHARE = 0.35
 """Of an item's time, kept for the samples that count."""
 _TRIAL_SHARE = 0.5
@@ -41,7 +41,7 @@ _LONG_S = 0.03
 """A call this long needs no warm-up but the check's."""
 _LOOK = 3.0
 """Times of a sample that a look at another number of threads may take."""
-_REST = 3.0
+_REST, _LONGEST_REST_S = 3.0, 0.05
 """Rests of an accelerator, in lengths of a sample."""
 
 
@@ -213,17 +213,21 @@ class Search:
 
     def _burst(self, tried: _Tried, kernel: Kernel) -> float:
         """One sample that counts: seconds of a call."""
-        calls = self._calls(tried.call_s)
-        if not self._device.is_cpu:
-            time.sleep(_REST * calls * tried.call_s)
+        rest_s, warm_calls, calls = self._pace(tried)
+        time.sleep(rest_s)
         with threads(tried.threads):
-            if calls > 1 or not self._device.is_cpu:
-                self._device.time_s(kernel.call, _WARM_CALLS)
+            self._device.time_s(kernel.call, warm_calls)
             return self._device.time_s(kernel.call, calls)
 
     def _burst_s(self, tried: _Tried) -> float:
-        rest = 0.0 if self._device.is_cpu else _REST
-        return ((1 + rest) * self._calls(tried.call_s) + _WARM_CALLS) * tried.call_s
+        rest_s, warm_calls, calls = self._pace(tried)
+        return rest_s + (warm_calls + calls) * tried.call_s
+
+    def _pace(self, tried: _Tried) -> tuple[float, int, int]:
+        """Rest, warm-up calls and timed calls of a burst."""
+        calls = self._calls(tried.call_s)
+        rest_s = min(_REST * calls * tried.call_s, _LONGEST_REST_S)
+        return 0.0 if self._device.is_cpu else rest_s, min(calls, _WARM_CALLS), calls
 
     def _calls(self, call_s: float) -> int:
         return max(math.ceil(self._sample_s / max(call_s, 1e-7)), 1)

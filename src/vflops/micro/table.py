@@ -83,8 +83,8 @@ def setting_words(setting: dict[str, int | str]) -> str:
     if {"m", "n", "k"} <= rest.keys():
         words.append(units.shape(int(rest.pop(side)) for side in "mnk"))
     for name, value in rest.items():
-        if name.endswith("_bytes"):
-            words.append(f"{name.removesuffix('_bytes')} {_binary(int(value))}")
+        if name.endswith("bytes"):
+            words.append(f"{name.removesuffix('bytes').rstrip('_')} {_binary(int(value))}".strip())
         elif isinstance(value, int):
             words.append(f"{value} {name}")
         else:

@@ -20,7 +20,8 @@ COLOURS = {
     "fp8": "#c2333f",
 }
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
-WIDTH, HEIGHT = 760, 420
+WIDTH, HEIGHT = 820, 440
+_NETWORK = "gradients on the network"
 
 
 def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
     )
     layers = [_slopes(machine, x_range, y_range, x, y), lines, labels]
     if bounds:
-        layers.append(_points(bounds, x, y))
+        layers.append(_points(bounds, y_range, x, y))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive()
     return _finished(chart)
 
@@ -218,13 +219,16 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
 
     lines, labels = [], []
     top = max(machine.compute.values(), default=y_range[1])
-    for name, slope in (("memory", machine.memory), ("network", machine.network)):
+    for name, slope, source in (
+        ("memory", machine.memory, ""),
+        ("network", machine.network, f" ({machine.network_case})"),
+    ):
         if not slope:
             continue
         low = max(x_range[0], y_range[0] / slope)
         for intensity in (low, min(top / slope, x_range[1])):
             lines.append({"name": name, "intensity": intensity, "flops": slope * intensity})
-        label = f"{name} {quantity(slope, 'B/s')}"
+        label = f"{name} {quantity(slope, 'B/s')}{source}"
         labels.append({"label": label, "intensity": low, "flops": slope * low})
     line = (
         alt.Chart(_rows(lines))
@@ -246,7 +250,7 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
     return line + text
 
 
-def _points(bounds: Sequence[Bound], x: Any, y: Any) -> Any:
+def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> Any:
     import altair as alt
 
     rows = []
@@ -273,22 +277,38 @@ def _points(bounds: Sequence[Bound], x: Any, y: Any) -> Any:
                     "intensity": intensity,
                     "flops": reached,
                     "precision": bound.precision,
-                    "label": "gradients on the network",
+                    "label": _NETWORK,
                     "what": f"{bound.model}: all-reduce of its gradients",
                     "bound by": "network" if bound.network_s > bound.step_s else "not the network",
                     "share": f"batch {bound.batch} a rank",
                     "attainable": quantity(reached, "FLOPS"),
                 }
             )
+    _spread_labels(rows, y_range)
     base = alt.Chart(_rows(rows)).encode(x=x, y=y)
     tooltip = ["what:N", "attainable:N", "bound by:N", "share:N"]
     dots = base.mark_point(filled=True, size=80, color="#111").encode(
         tooltip=tooltip,
         shape=alt.condition(
-            "datum.label == 'gradients on the network'", alt.value("diamond"), alt.value("circle")
+            f"datum.label == '{_NETWORK}'", alt.value("diamond"), alt.value("circle")
         ),
     )
-    names = base.mark_text(align="left", dx=8, dy=4, fontSize=11, color="#111").encode(
-        text="label:N"
-    )
-    return dots + names
+    labels = alt.Chart(_rows(rows)).encode(x=x, y=alt.Y("label_flops:Q"), text="label:N")
+    network = f"datum.label == '{_NETWORK}'"
+    kinds = labels.transform_filter(f"!({network})").mark_text(align="left", dx=9, fontSize=11)
+    gradients = labels.transform_filter(network).mark_text(align="right", dx=-9, fontSize=11)
+    return dots + kinds + gradients
+
+
+def _spread_labels(rows: list[dict[str, Any]], y_range: list[float]) -> None:
+    """Give every point a height for its label, apart from those of points near it."""
+    step = (y_range[1] / y_range[0]) ** (13 / HEIGHT)
+    placed: list[tuple[float, float]] = []
+    for row in sorted(rows, key=lambda row: float(row["flops"])):
+        height = float(row["flops"])
+        for intensity, other in placed:
+            near = 0.1 < row["intensity"] / intensity < 10
+            if near and other / step < height < other * step:
+                height = other * step
+        placed.append((row["intensity"], height))
+        row["label_flops"] = height

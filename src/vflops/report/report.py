@@ -66,9 +66,10 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
 
 
 def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
-    """The figures that people quote first."""
+    """The figures that people quote first; none that has a caveat."""
     tiles = []
-    products = [item for item in found if item.benchmark == "gemm" and item.value is not None]
+    found = [item for item in found if item.value is not None and item.caveat is None]
+    products = [item for item in found if item.benchmark == "gemm"]
     for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
         name = f"{item.precision} matrix product"
         tiles.append({"name": name, "value": quantity(item.value, item.unit)})
@@ -79,11 +80,7 @@ def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
         ("all-reduce", "all-reduce between local ranks"),
         ("storage", "storage, best of read and write"),
     ):
-        values = [
-            item
-            for item in found
-            if item.benchmark == benchmark and item.value is not None and item.unit != "IO/s"
-        ]
+        values = [item for item in found if item.benchmark == benchmark and item.unit != "IO/s"]
         if values:
             best = max(values, key=lambda item: item.value or 0)
             label = f"{best.precision} {name}" if best.precision else name

@@ -25,6 +25,8 @@ class Roofs:
     network: float | None
     """All-reduce bus bandwidth in bytes a second, between ``ranks`` local ranks."""
     ranks: int | None
+    network_case: str | None = None
+    """Which all-reduce that was: ``gloo-2-ranks``, ``nccl-8-ranks``."""
 
     def precisions(self) -> list[str]:
         """Precisions with both a matrix and a convolution ceiling, the fastest first."""
@@ -57,6 +59,7 @@ def roofs(measurements: Iterable[Measurement]) -> Roofs:
         memory=max(memory, default=None),
         network=fastest.value if fastest else None,
         ranks=int(ranks) if ranks is not None else None,
+        network_case=fastest.case if fastest else None,
     )
 
 

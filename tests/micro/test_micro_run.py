@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from micro_tasks import FakeClock
+
+from vflops.config.settings import MicroSettings
+from vflops.errors import UsageError
+from vflops.micro import run
+from vflops.micro.device import Device
+from vflops.micro.plan import Item
+from vflops.micro.run import GRACE_S, measure, planned
+from vflops.record.measurement import Measurement, Trial
+
+QUICK = MicroSettings(
+    budget_s=1.5, benchmarks=("gemm", "convolution", "memory", "transfer", "storage"), device="cpu"
+)
+
+
+def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> None:
+    started: list[Item] = []
+    trials: list[tuple[Item, Trial]] = []
+    found = list(
+        measure(
+            QUICK,
+            seed=1,
+            folder=tmp_path,
+            on_start=started.append,
+            on_trial=lambda item, trial: trials.append((item, trial)),
+        )
+    )
+    items = planned(QUICK)
+    assert [measurement.key for measurement in found] == [item.key for item in items]
+    assert started == list(items)
+    assert {item for item, _ in trials} <= set(items)
+    for measurement in found:
+        assert (measurement.value is None) != (measurement.reason is None)
+        assert Measurement.model_validate_json(measurement.model_dump_json()) == measurement
+    values = {measurement.key for measurement in found if measurement.value is not None}
+    assert ("gemm", "peak", "fp32") in values
+    assert ("convolution", "forward", "fp32") in values
+    reasons = {measurement.key: measurement.reason for measurement in found}
+    assert "nothing to copy to" in (reasons["transfer", "host-to-device-pinned", None] or "")
+    assert "fp8 convolution" in (reasons["convolution", "forward", "fp8"] or "")
+
+
+def test_what_was_done_before_is_skipped(tmp_path: Path) -> None:
+    settings = MicroSettings(budget_s=0.4, benchmarks=("gemm",), device="cpu")
+    keys = [item.key for item in planned(settings)]
+    found = list(measure(settings, seed=1, folder=tmp_path, done=keys[:4]))
+    assert [measurement.key for measurement in found] == keys[4:]
+    assert list(measure(settings, seed=1, folder=tmp_path, done=keys)) == []
+
+
+@pytest.mark.parametrize("call_s", [0.0001, 0.01, 0.3])
+def test_the_budget_is_kept_however_long_a_call_takes(
+    call_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(step_s=1e-6)
+
+    def time_s(self: Device, call: Callable[[], object], calls: int = 1) -> float:
+        clock.now_s += calls * call_s
+        return call_s
+
+    monkeypatch.setattr(Device, "time_s", time_s)
+    monkeypatch.setattr(Device, "cache_bytes", lambda self: 1 << 20)
+    settings = MicroSettings(budget_s=20, benchmarks=("gemm", "memory"), device="cpu")
+    found = list(measure(settings, seed=1, folder=tmp_path, clock=clock))
+    assert len(found) == len(planned(settings))
+    assert any(measurement.value is not None for measurement in found)
+    assert clock.now_s <= settings.budget_s + GRACE_S
+
+
+def test_a_budget_that_is_used_up_is_the_reason(tmp_path: Path) -> None:
+    clock = FakeClock(step_s=50.0)
+    settings = MicroSettings(budget_s=20, device="cpu")
+    found = {
+        measurement.key: measurement
+        for measurement in measure(settings, seed=1, folder=tmp_path, clock=clock)
+    }
+    assert len(found) == len(planned(settings))
+    late = "time budget of 20 s used up; raise micro.budget_s"
+    assert found["gemm", "peak", "fp32"].reason == late
+    assert found["memory", "copy", None].reason == late
+    assert found["storage", "sequential-read", None].reason == late
+    assert found["all-reduce", "gloo-2-ranks", None].reason == late
+    assert "nothing to copy to" in (found["transfer", "device-to-host-pinned", None].reason or "")
+
+
+def test_an_item_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(task: object) -> Measurement:
+        raise RuntimeError("CUDA error: device-side assert triggered\nand advice")
+
+    monkeypatch.setitem(run._MEASURE, "memory", fail)
+    settings = MicroSettings(budget_s=0.3, benchmarks=("memory", "storage"), device="cpu")
+    found = list(measure(settings, seed=1, folder=tmp_path))
+    assert [measurement.reason for measurement in found[:2]] == [
+        "it failed: CUDA error: device-side assert triggered"
+    ] * 2
+    assert all(measurement.value is not None for measurement in found[2:])
+
+
+def test_a_device_that_does_not_exist_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    settings = MicroSettings(device="gpux")
+    with pytest.raises(UsageError, match="unknown device 'gpux'"):
+        measure(settings, seed=1, folder=tmp_path)
+    with pytest.raises(UsageError, match="unknown device 'gpux'"):
+        planned(settings)
