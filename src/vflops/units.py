@@ -25,8 +25,8 @@ def _significant(value: float, digits: int) -> str:
 
 
 def integer(value: int | None) -> str:
-    """An exact count with thin groups of three: ``7 806 583 495``."""
-    return "—" if value is None else f"{value:,}".replace(",", " ")
+    """An exact count in groups of three: ``7,806,583,495``."""
+    return "—" if value is None else f"{value:,}"
 
 
 def percent(share: float | None, *, digits: int = 1) -> str:

@@ -48,7 +48,7 @@ def model_file(tmp_path: Path) -> Path:
 def test_count_prints_the_exact_table_and_the_next_step(vflops: Vflops) -> None:
     result = vflops("count", "resnet50-v1", "--rules", "aiperf-original")
     assert result.returncode == 0
-    assert "23 053 458 315" in result.stdout
+    assert "23,053,458,315" in result.stdout
     assert "next: vflops count resnet50-v1 --against executed" in result.stderr
 
 
@@ -73,7 +73,7 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         result = vflops("count", "resnet50", "--export", format, "--out", name)
         assert result.returncode == 0
         assert f"written: {name}" in result.stderr
-    assert "8 203 465 728" in (tmp_path / "page.html").read_text()
+    assert "8,203,465,728" in (tmp_path / "page.html").read_text()
     assert json.loads((tmp_path / "graph.json").read_text())["schema"] == "vflops.graph/1"
 
 

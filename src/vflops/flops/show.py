@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflops.flops.count import Count, Row
+from vflops.flops.rules import Ops
 from vflops.record import atomic
 from vflops.units import integer, percent, quantity, shape
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
 def as_tables(counts: Sequence[Count], by: str) -> RenderableType:
@@ -69,38 +71,40 @@ def _rows(count: Count, by: str) -> list[Row]:
 
 
 def _single(count: Count, by: str) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(
-        title=f"{count.rules.title} · {count.rules.source}", title_justify="left", title_style="dim"
-    )
-    table.add_column(by)
-    for heading in ("operators", "forward", "backward", "update", "total", "share"):
+    table = _table(by)
+    table.title = f"{count.rules.title} · {count.rules.source}"
+    for heading in ("forward", "backward", "update", "total", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     whole = count.total.total or 1
     for row in _rows(count, by):
-        figures = [
-            integer(n) for n in (row.ops.forward, row.ops.backward, row.ops.update, row.ops.total)
-        ]
         if row.ruled:
-            table.add_row(row.name, str(row.nodes), *figures, percent(row.ops.total / whole))
+            table.add_row(row.name, *_exact(row.ops), percent(row.ops.total / whole))
         else:
-            table.add_row(row.name, str(row.nodes), *["no rule"] * 3, "", "", style="dim")
-    total = count.total
+            table.add_row(row.name, "no rule", style="dim")
     table.add_section()
-    figures = [integer(n) for n in (total.forward, total.backward, total.update, total.total)]
-    table.add_row("total", "", *figures, "", style="bold")
+    table.add_row("total", *_exact(count.total), style="bold")
     return table
 
 
-def _beside(first: Count, second: Count, by: str) -> RenderableType:
+def _table(by: str) -> Table:
+    from rich import box
     from rich.table import Table
 
-    table = Table()
-    table.add_column(by)
+    table = Table(box=box.SIMPLE_HEAD, padding=0)  # exact integers fit 80 columns
+    table.title_justify, table.title_style = "left", "dim"
+    table.add_column(by, overflow="fold", min_width=len("normalization") if by == "kind" else None)
+    return table
+
+
+def _exact(ops: Ops) -> list[str]:
+    return [integer(figure) for figure in (ops.forward, ops.backward, ops.update, ops.total)]
+
+
+def _beside(first: Count, second: Count, by: str) -> RenderableType:
+    table = _table(by)
     for count in (first, second):
-        table.add_column(f"{count.rules.id}\nforward", justify="right")
-        table.add_column("\nbackward + update", justify="right")
+        table.add_column(f"{count.rules.id}\nforward", justify="right", no_wrap=True)
+        table.add_column("backward\n+ update", justify="right", no_wrap=True)
     table.add_column("\nratio", justify="right")
     others = {row.name: row for row in _rows(second, by)}
     for row in _rows(first, by):
