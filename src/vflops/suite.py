@@ -142,10 +142,11 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
         watch.ceiling(item)
 
 
-def conclude(folder: RunFolder) -> Findings:
+def conclude(folder: RunFolder, watch: Watch) -> Findings:
     """Write what follows from the record: score, findings and report."""
     from vflops.report.report import write_report
 
+    watch.step("writing the report")
     contents = Contents(folder)
     score(contents).write(folder.score_file)
     findings = check(contents)

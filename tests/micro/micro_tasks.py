@@ -35,7 +35,7 @@ def make_task(
     precision: str | None = None,
     *,
     folder: Path = Path(),
-    seconds: float = 0.3,
+    seconds: float = 0.2,
     device: Device = CPU,
     ranks: int = 2,
     start_s: float = 0.0,

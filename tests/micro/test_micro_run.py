@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,9 @@ from micro_tasks import FakeClock
 from vflops.config.settings import MicroSettings
 from vflops.errors import UsageError
 from vflops.micro import run
-from vflops.micro.device import Device
 from vflops.micro.plan import Item
-from vflops.micro.run import GRACE_S, measure, planned
+from vflops.micro.run import measure, planned
+from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
 
 QUICK = MicroSettings(
@@ -54,23 +53,28 @@ def test_what_was_done_before_is_skipped(tmp_path: Path) -> None:
     assert list(measure(settings, seed=1, folder=tmp_path, done=keys)) == []
 
 
-@pytest.mark.parametrize("call_s", [0.0001, 0.01, 0.3])
-def test_the_budget_is_kept_however_long_a_call_takes(
-    call_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_time_that_an_item_leaves_goes_to_the_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = FakeClock(step_s=1e-6)
+    clock = FakeClock(step_s=0.0)
+    shares: list[float] = []
 
-    def time_s(self: Device, call: Callable[[], object], calls: int = 1) -> float:
-        clock.now_s += calls * call_s
-        return call_s
+    def uses_half(task: Task) -> Measurement:
+        shares.append(task.deadline.left_s())
+        clock.now_s += shares[-1] / 2
+        return task.measured([1.0])
 
-    monkeypatch.setattr(Device, "time_s", time_s)
-    monkeypatch.setattr(Device, "cache_bytes", lambda self: 1 << 20)
-    settings = MicroSettings(budget_s=20, benchmarks=("gemm", "memory"), device="cpu")
+    for benchmark in ("memory", "storage"):
+        monkeypatch.setitem(run._MEASURE, benchmark, uses_half)
+    settings = MicroSettings(budget_s=10, benchmarks=("memory", "transfer", "storage"))
+    settings = settings.model_copy(update={"device": "cpu"})
     found = list(measure(settings, seed=1, folder=tmp_path, clock=clock))
     assert len(found) == len(planned(settings))
-    assert any(measurement.value is not None for measurement in found)
-    assert clock.now_s <= settings.budget_s + GRACE_S
+    # five items of the same weight; copies to the CPU take no time, arrays 0.2 s to be filled
+    assert shares[0] == pytest.approx(0.2 + (10 - 0.4) / 5)
+    assert shares[1] == pytest.approx(0.2 + (10 - shares[0] / 2 - 0.2) / 4)
+    assert shares[-1] == pytest.approx(10 - sum(shares[:-1]) / 2)
+    assert clock.now_s < settings.budget_s
 
 
 def test_a_budget_that_is_used_up_is_the_reason(tmp_path: Path) -> None:

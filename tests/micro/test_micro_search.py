@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from micro_tasks import FakeClock, make_task
 
+from vflops.micro.candidate import Candidate, Kernel
 from vflops.micro.cost import Costs
 from vflops.micro.deadline import Deadline
-from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.device import Device
+from vflops.micro.search import Search
 from vflops.record.measurement import Trial
 
 
@@ -55,17 +58,17 @@ def test_a_wrong_setting_beside_right_ones_is_a_caveat() -> None:
 
 
 def test_a_result_that_turns_wrong_after_the_search_is_rejected() -> None:
-    errors = iter([0.0, 0.0, 0.9])
-    fast, slow = [1], list(range(50_000))
-    turning = Candidate(
-        {"size": 1}, 1000, lambda: Kernel(lambda: sum(fast), lambda: next(errors, 0.9))
-    )
+    error = [0.0]
+    slow = list(range(50_000))
+    turning = Candidate({"size": 1}, 1000, lambda: Kernel(lambda: None, lambda: error[0]))
     steady = Candidate({"size": 2}, 1000, lambda: Kernel(lambda: sum(slow), lambda: 0.0))
     search = Search(make_task("gemm", "peak", "fp32"), tolerance=0.1)
     search.attempt(turning)
-    next(errors)
     search.attempt(steady)
-    assert search.finish().setting["size"] == 2
+    error[0] = 0.9
+    found = search.finish()
+    assert found.setting["size"] == 2
+    assert found.caveat == "1 settings gave a wrong result: relative error 0.9 at size 1"
 
 
 def test_memory_that_runs_out_skips_the_setting() -> None:
@@ -94,6 +97,35 @@ def test_no_trial_is_begun_that_does_not_fit() -> None:
     assert search.attempt(_candidate(5, work=1000)) is not None
     assert search.attempt(_candidate(6, work=1_000_000)) is None
     assert [trial.setting["size"] for trial in search.finish().tried] == [5]
+
+
+@pytest.mark.parametrize("speed", [1e3, 1e5, 1e7, 1e9])
+def test_the_deadline_is_kept_on_machines_of_any_speed(
+    speed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated machine: a call takes its work over the speed, on the clock of the task."""
+    clock = FakeClock(step_s=0.0)
+    now: dict[str, float] = {}
+
+    def time_s(
+        self: Device, call: Callable[[], object], calls: int = 1, *, warm_calls: int = 0
+    ) -> float:
+        call()
+        clock.now_s += (calls + warm_calls) * now["work"] / speed
+        return now["work"] / speed
+
+    def simulated(work: int) -> Candidate:
+        kernel = Kernel(lambda: now.update(work=work), lambda: 0.0)
+        return Candidate({"work": work}, work, lambda: kernel)
+
+    monkeypatch.setattr(Device, "time_s", time_s)
+    search = Search(make_task("gemm", "peak", "fp32", seconds=2.0, clock=clock), tolerance=0.1)
+    for power in range(2, 12):
+        search.attempt(simulated(10**power))
+    found = search.finish()
+    assert found.value == pytest.approx(speed)
+    assert clock.now_s <= 2.0
+    assert len(found.samples) >= 3
 
 
 def test_without_time_the_reason_says_how_to_get_more() -> None:

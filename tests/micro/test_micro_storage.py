@@ -27,7 +27,7 @@ def _fail(code: int) -> Any:
 
 @pytest.mark.parametrize("case", STORAGE_CASES)
 def test_storage_is_measured_and_leaves_nothing(case: str, tmp_path: Path) -> None:
-    found = storage.measure(make_task("storage", case, folder=tmp_path))
+    found = storage.measure(make_task("storage", case, folder=tmp_path, seconds=0.1))
     assert found.value is not None, found.reason
     assert found.value > 0
     assert found.unit == ("IO/s" if case == "random-read-4k" else "B/s")
@@ -59,7 +59,7 @@ def test_without_direct_access_the_cache_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _without_direct(monkeypatch)
-    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path))
+    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1))
     assert found.value is not None
     assert found.setting["access"] == "page cache dropped"
     assert list(tmp_path.iterdir()) == []
@@ -71,7 +71,7 @@ def test_a_cache_that_cannot_be_dropped_is_a_caveat(
     _without_direct(monkeypatch)
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
     monkeypatch.setattr(storage, "hidden_cache", lambda system: None)
-    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path))
+    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1))
     assert found.value is not None
     assert (found.caveat or "").startswith("cached: 100.0 % of the file stayed in the page cache")
 
@@ -80,13 +80,15 @@ def test_no_room_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     right = os.statvfs(tmp_path)
     full = os.statvfs_result((right.f_bsize, right.f_frsize, right.f_blocks, 9, 5, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path))
+    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1))
     assert found.value is None
     assert (found.reason or "").startswith("no room in the run folder: ")
 
 
 def test_a_small_disk_has_no_room(small_disk: Path) -> None:
-    found = storage.measure(make_task("storage", "sequential-write-fsync", folder=small_disk))
+    found = storage.measure(
+        make_task("storage", "sequential-write-fsync", folder=small_disk, seconds=0.1)
+    )
     assert found.value is None
     assert "no room in the run folder" in (found.reason or "")
 
@@ -103,19 +105,23 @@ def test_a_write_that_fails_is_the_reason_and_leaves_nothing(
     code: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pwritev", _fail(code))
-    found = storage.measure(make_task("storage", "sequential-write-fsync", folder=tmp_path))
+    found = storage.measure(
+        make_task("storage", "sequential-write-fsync", folder=tmp_path, seconds=0.1)
+    )
     assert (found.value, found.reason) == (None, reason)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_gone_is_the_reason(tmp_path: Path) -> None:
-    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path / "gone"))
+    found = storage.measure(
+        make_task("storage", "sequential-read", folder=tmp_path / "gone", seconds=0.1)
+    )
     assert found.reason == "cannot use the run folder: No such file or directory"
 
 
 def test_content_that_changed_has_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScratchFile, "holds", lambda *_: False)
-    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path))
+    found = storage.measure(make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1))
     assert found.reason == "wrong result: the file does not hold what was written"
 
 
@@ -125,7 +131,7 @@ def test_an_interrupt_removes_the_file(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "preadv", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        storage.measure(make_task("storage", "sequential-read", folder=tmp_path))
+        storage.measure(make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -37,6 +38,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake is a line and an exit code, never a traceback."""
+    gc.set_threshold(100_000)  # a short command makes less garbage than looking for it costs
     try:
         app()
     except VflopsError as error:

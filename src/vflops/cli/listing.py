@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from vflops.cli.columns import columns, heading
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -12,10 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def list_() -> None:
     """Models, rule sets, ceilings, precisions and profiles."""
-    from rich import box
-    from rich.table import Table
-
-    from vflops.cli.console import console, next_step
+    from vflops.cli.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
     from vflops.flops.rules import BUILT_IN, rule_sets
@@ -36,12 +35,10 @@ def list_() -> None:
         ("precisions", [(name, text, "vflops") for name, text in PRECISIONS.items()]),
         ("profiles", [(name, text, "vflops") for name, text in profiles.items()]),
     ]
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    width = max(len(name) for _, rows in sections for name, _, _ in rows)
     for title, rows in sections:
-        table.add_row(f"[bold]{title}", "", "")
-        for name, text, origin in rows:
-            table.add_row(f"  {name}", text, f"[dim]{origin}")
-    console().print(table)
+        print(heading(title))
+        print(columns([(f"  {name.ljust(width)}", origin, text) for name, text, origin in rows]))
     next_step("vflops run", "everything, at the profile that suits this machine")
 
 

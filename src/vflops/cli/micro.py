@@ -44,7 +44,7 @@ def micro(
     settings = options.settings(profile, seed, None, assignments)
     with Progress(quiet=quiet or json) as progress:
         folder = suite.start(out, "micro", settings, progress.watch)
-        findings = suite.conclude(folder)
+        findings = suite.conclude(folder, progress.watch)
     if json:
         typer.echo(folder.score_file.read_text(encoding="utf-8"), nl=False)
     else:

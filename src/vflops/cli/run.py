@@ -30,7 +30,7 @@ def run(
     settings = options.settings(profile, seed, config, set_ or [])
     with Progress(quiet=quiet) as progress:
         folder = suite.start(out, "suite", settings, progress.watch)
-        findings = suite.conclude(folder)
+        findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)
 
 
@@ -43,5 +43,5 @@ def resume(run: options.Run = None, quiet: options.Quiet = False) -> None:
     folder = open_run(run)
     with Progress(quiet=quiet) as progress:
         suite.resume(folder, progress.watch)
-        findings = suite.conclude(folder)
+        findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vflops.cli import options
+from vflops.cli.columns import columns, heading
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -28,9 +29,18 @@ def score(run: options.Run = None, json: Json = False) -> None:
     if json:
         typer.echo(result.to_json(), nl=False)
         return
-    from vflops.score.show import as_table
+    from vflops.score import show
 
-    console.console().print(as_table(result))
+    if result.ceilings:
+        print(heading("ceilings"))
+        print(columns([show.CEILINGS, *show.ceiling_rows(result)], right=(3, 4)))
+        absent = sum(item.value is None for item in result.ceilings)
+        print(
+            f"{absent} not measured; the reasons are in {console.shown(contents.folder.score_file)}"
+        )
+    if result.models:
+        print(heading("\nmodels, operations of one sample"))
+        print(columns([show.MODELS, *show.model_rows(result)], right=(2, 3)))
     name = console.shown(contents.folder.path)
     console.next_step(f"vflops check {name}", "does it meet the rules?")
 
@@ -38,7 +48,6 @@ def score(run: options.Run = None, json: Json = False) -> None:
 def check(run: options.Run = None, json: Json = False) -> None:
     """Judge a run by the rules; exit code 0 only if it meets all of them."""
     from vflops.check.practice import check as judge
-    from vflops.check.show import as_table
     from vflops.cli import console
     from vflops.errors import CheckFailed
 
@@ -50,7 +59,8 @@ def check(run: options.Run = None, json: Json = False) -> None:
     if json:
         typer.echo(findings.to_json(), nl=False)
     else:
-        console.console().print(as_table(findings))
+        print(heading(f"rule set {findings.rule_set}/{findings.rule_set_version}"))
+        print(columns([(f.verdict, f.title, f.evidence) for f in findings.findings]))
     failed = [finding.rule for finding in findings.findings if finding.failed]
     if failed:
         raise CheckFailed(

@@ -25,6 +25,10 @@ from vflops.record.measurement import Measurement, Trial
 _TOLERANCE = 1e-6
 """Of a sum of fp32 numbers over ranks."""
 
+_LEAST_SAMPLES = 3
+"""A size with fewer is not the best while another has them."""
+_LEAST_START = 0.5
+"""Of the time that ranks take to start; with less they are not started."""
 _LEAVE_S = 1.5
 """Ranks that have not ended this long after they should have are killed."""
 
@@ -59,7 +63,7 @@ def measure(task: Task) -> Measurement:
     backend = task.item.case.partition("-")[0]
     device = task.device.name if backend == "nccl" else "cpu"
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
-    if task.last.left_s() <= 0:
+    if task.deadline.left_s() < _LEAST_START * task.item.start_s:
         return task.item.absent(device, task.out_of_time)
     try:
         sizes = _run(task, backend, ranks)
@@ -68,20 +72,24 @@ def measure(task: Task) -> Measurement:
     if not sizes:
         return task.item.absent(device, task.out_of_time)
     error = max(size.error for size in sizes)
-    if not error <= _TOLERANCE:  # a NaN is not
+    if error > _TOLERANCE:
         reason = f"wrong result: relative error {error:.2g}, tolerance {_TOLERANCE:g}"
         return task.item.absent(device, reason)
-    share = 2 * (ranks - 1) / ranks
-    tried: list[Trial] = []
-    for size in sizes:
-        setting: dict[str, int | str] = {"bytes": size.size_bytes, "ranks": ranks}
-        value = share * size.size_bytes / median(size.times_s)
-        tried.append(Trial(setting=setting, value=value))
-        task.on_trial(tried[-1])
-    best = max(range(len(sizes)), key=lambda index: tried[index].value)
+    bus_share = 2 * (ranks - 1) / ranks
+    speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
+    tried = [
+        Trial(setting={"bytes": size.size_bytes, "ranks": ranks}, value=median(samples))
+        for size, samples in zip(sizes, speeds, strict=True)
+    ]
+    for trial in tried:
+        task.on_trial(trial)
+    best = max(
+        range(len(sizes)),
+        key=lambda index: (len(speeds[index]) >= _LEAST_SAMPLES, tried[index].value),
+    )
     return task.item.measured(
         device,
-        [share * sizes[best].size_bytes / time_s for time_s in sizes[best].times_s],
+        speeds[best],
         setting=tried[best].setting,
         tried=tuple(tried),
         error=error,
@@ -99,7 +107,7 @@ def command(backend: str, ranks: int, folder: Path, limit_s: float, seed: int) -
 def _run(task: Task, backend: str, ranks: int) -> list[_Size]:
     with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
         folder = Path(name)
-        left_s = max(task.deadline.left_s(), task.item.start_s)
+        left_s = task.deadline.left_s()
         errors = folder / "stderr"
         with errors.open("wb") as stderr:
             process = subprocess.Popen(

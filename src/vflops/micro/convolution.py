@@ -7,17 +7,18 @@ from contextlib import contextmanager
 
 import torch
 
+from vflops.micro.candidate import Candidate, Kernel
 from vflops.micro.device import Device, first_line
 from vflops.micro.operands import Operands
 from vflops.micro.plan import Item
 from vflops.micro.precision import Precision, emulated, fp32_arithmetic, missing, precision_of
 from vflops.micro.reference import convolution_error
-from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.search import Search
 from vflops.micro.shapes import ConvolutionShape, search_order
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement
 
-_CALL_S = 4e-3
+_CPU_CALL_S, _CALL_S = 4e-3, 1e-3
 """Batches grow until a call takes about this."""
 _MOST_IMAGES = 256
 _FIRST_IMAGES = 32
@@ -79,7 +80,8 @@ class _Directed:
         """A power of two of images: enough for a long call, few enough for the memory."""
         image_s = shape.flops * self.search.costs.growth_s(family)
         first = 1.0 if self._device.is_cpu else float(_FIRST_IMAGES)
-        images = _CALL_S / image_s if image_s else first
+        call_s = _CPU_CALL_S if self._device.is_cpu else _CALL_S
+        images = call_s / image_s if image_s else first
         image_bytes = shape.numbers * self._dtype.itemsize
         images = min(images, _MOST_IMAGES, _MEMORY_SHARE * self._free_bytes / image_bytes)
         return 1 << max(int(images).bit_length() - 1, 0)

@@ -52,8 +52,13 @@ class Device:
         """A context in which this accelerator is torch's current one."""
         return nullcontext() if self.is_cpu else torch.accelerator.device_index(self.place.index)
 
-    def time_s(self, call: Callable[[], object], calls: int = 1) -> float:
-        """Mean seconds of ``calls`` calls in a row, on the device's own clock where it has one."""
+    def time_s(self, call: Callable[[], object], calls: int = 1, *, warm_calls: int = 0) -> float:
+        """Mean seconds of ``calls`` calls in a row, on the device's own clock where it has one.
+
+        ``warm_calls`` come before, untimed and without a gap.
+        """
+        for _ in range(warm_calls):
+            call()
         if self.is_cpu:
             start_s = time.perf_counter()
             for _ in range(calls):
@@ -105,7 +110,7 @@ def pick(name: str) -> Device:
     """The device that ``name`` stands for, or an error that names those that are here."""
     names = available()
     if name == "auto":
-        return Device(torch.device(names[-1] if len(names) == 1 else names[1]))
+        return Device(torch.device((names[1:] or names)[0]))
     kind, _, index = name.partition(":")
     if name in names:
         return Device(torch.device(name))

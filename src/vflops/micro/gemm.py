@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from vflops.micro.candidate import Candidate, Kernel
 from vflops.micro.device import Device
 from vflops.micro.operands import Operands
 from vflops.micro.plan import Item
@@ -22,7 +23,7 @@ from vflops.micro.precision import (
     scaled_multiply,
 )
 from vflops.micro.reference import product_error
-from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.search import Search
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement
 
@@ -129,7 +130,7 @@ class _Peak:
         b = operands.random("b", (n, k) if variant.layout[1] == "T" else (k, n))
         a = a.t() if variant.layout[0] == "T" else a
         b = b.t() if variant.layout[1] == "T" else b
-        out = operands.poisoned("out", (m, n), precision.result)
+        out = operands.empty("out", (m, n), precision.result)
 
         def call() -> None:
             if variant.fast is None:

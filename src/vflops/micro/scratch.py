@@ -115,8 +115,9 @@ class ScratchFile:
 
 
 def buffer(size_bytes: int) -> mmap.mmap:
-    """Page-aligned memory, as direct reads and writes need it."""
-    return mmap.mmap(-1, size_bytes)
+    """Page-aligned memory, as direct reads and writes need it, there before its first use."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    return mmap.mmap(-1, size_bytes, flags=flags)
 
 
 def remove_leftovers(folder: Path) -> None:

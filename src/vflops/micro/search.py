@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
+from vflops.micro.candidate import Candidate, Kernel, Tried
 from vflops.micro.cost import Costs
 from vflops.micro.deadline import Deadline
 from vflops.micro.device import first_line, is_out_of_memory, threads
-from vflops.micro.statistics import median
 from vflops.micro.task import Task
-from vflops.record.measurement import Measurement, Trial
+from vflops.record.measurement import Measurement
 
 _SHORTEST_SAMPLE_S, _LONGEST_SAMPLE_S = 1e-3, 5e-3
 """What a sample of short calls lasts: long against the timer and the gaps between samples."""
@@ -39,59 +37,8 @@ _STEADY = 0.1
 """Two calls this close: the warm-up is over."""
 _LONG_S = 0.03
 """A call this long needs no warm-up but the check's."""
-_LOOK = 3.0
-"""Times of a sample that a look at another number of threads may take."""
 _REST, _LONGEST_REST_S = 3.0, 0.05
 """Rests of an accelerator, in lengths of a sample."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A call that is ready to be timed."""
-
-    call: Callable[[], object]
-    check: Callable[[], float]
-    """Makes one call into a poisoned output; the relative error of what it wrote."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A setting that may be the fastest."""
-
-    setting: dict[str, int | str]
-    work: int
-    """FLOPs or bytes of a call."""
-    build: Callable[[], Kernel]
-    family: str = ""
-    """Candidates of one family run at a similar speed, from which their time is foretold."""
-
-
-@dataclass
-class _Tried:
-    """A candidate whose result was right, and its samples."""
-
-    candidate: Candidate
-    error: float
-    times_s: list[float]
-    threads: int | None
-    """Of a CPU, where it was fastest."""
-
-    @property
-    def call_s(self) -> float:
-        return median(self.times_s)
-
-    @property
-    def speed(self) -> float:
-        return self.candidate.work / self.call_s
-
-    @property
-    def setting(self) -> dict[str, int | str]:
-        own = self.candidate.setting
-        return own if self.threads is None else {**own, "threads": self.threads}
-
-    @property
-    def trial(self) -> Trial:
-        return Trial(setting=self.setting, value=self.speed)
 
 
 class Search:
@@ -102,7 +49,7 @@ class Search:
         self._device = task.device
         self._tolerance = tolerance
         self._deadline = task.deadline.within((1 - _FINAL_SHARE) * task.deadline.left_s())
-        self._tried: list[_Tried] = []
+        self._tried: list[Tried] = []
         self._wrong: list[str] = []
         self._refused: list[str] = []
         self._threads = task.device.thread_counts()
@@ -112,18 +59,22 @@ class Search:
 
     def attempt(self, candidate: Candidate) -> float | None:
         """The best speed of ``candidate``; None when it was wrong, refused or would take long."""
-        deadline = self._deadline if self._tried else self._task.last
+        first = not (self._tried or self._wrong or self._refused)
+        deadline = self._task.last if first else self._deadline
         if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
-        start_s = time.perf_counter()
         try:
+            if first:
+                candidate.build().check()  # what a first call loads and compiles is no one's cost
+            start_s = time.perf_counter()
             kernel = candidate.build()
             error = kernel.check()
             self._device.synchronize()
+            setup_s = time.perf_counter() - start_s
             if not error <= self._tolerance:  # a NaN is not
                 self._reject(candidate, error)
+                self.costs.add(candidate.family, candidate.work, call_s=setup_s, setup_s=setup_s)
                 return None
-            setup_s = time.perf_counter() - start_s
             tried = self._time(candidate, kernel, error, deadline)
         except RuntimeError as failure:
             self._refused.append(f"{first_line(failure)} at {_words(candidate.setting)}")
@@ -155,15 +106,15 @@ class Search:
 
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
-    ) -> _Tried:
+    ) -> Tried:
         """A few samples with the threads that were best so far, or others if a look shows more."""
         usual, *others = self._threads
         with threads(usual):
             times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
-        tried = _Tried(candidate, error, times_s, usual)
+        tried = Tried(candidate, error, times_s, usual)
+        calls = self._calls(min(times_s))
         for count in others:
-            calls = self._calls(min(times_s))
-            if deadline.left_s() < _LOOK * calls * min(times_s):
+            if deadline.left_s() < _COARSE_SAMPLES * calls * min(times_s):
                 break
             with threads(count):
                 look_s = self._device.time_s(kernel.call, calls)
@@ -191,7 +142,7 @@ class Search:
             times_s.append(self._device.time_s(kernel.call, calls))
         return times_s
 
-    def _final(self) -> _Tried:
+    def _final(self) -> Tried:
         ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)
         enough = _CONTENDER * ranked[0].speed
         contenders = [tried for tried in ranked[:_FINALISTS] if tried.speed >= enough]
@@ -211,19 +162,18 @@ class Search:
             tried.times_s = times_s
         return max(contenders, key=lambda tried: tried.speed)
 
-    def _burst(self, tried: _Tried, kernel: Kernel) -> float:
+    def _burst(self, tried: Tried, kernel: Kernel) -> float:
         """One sample that counts: seconds of a call."""
         rest_s, warm_calls, calls = self._pace(tried)
         time.sleep(rest_s)
         with threads(tried.threads):
-            self._device.time_s(kernel.call, warm_calls)
-            return self._device.time_s(kernel.call, calls)
+            return self._device.time_s(kernel.call, calls, warm_calls=warm_calls)
 
-    def _burst_s(self, tried: _Tried) -> float:
+    def _burst_s(self, tried: Tried) -> float:
         rest_s, warm_calls, calls = self._pace(tried)
         return rest_s + (warm_calls + calls) * tried.call_s
 
-    def _pace(self, tried: _Tried) -> tuple[float, int, int]:
+    def _pace(self, tried: Tried) -> tuple[float, int, int]:
         """Rest, warm-up calls and timed calls of a burst."""
         calls = self._calls(tried.call_s)
         rest_s = min(_REST * calls * tried.call_s, _LONGEST_REST_S)
@@ -241,12 +191,12 @@ class Search:
     def _reject(self, candidate: Candidate, error: float) -> None:
         self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
 
-    def _measurement(self, winner: _Tried, error: float, caveat: str | None) -> Measurement:
+    def _measurement(self, winner: Tried, error: float, caveat: str | None) -> Measurement:
         caveats = [caveat] if caveat else []
         if self._wrong:
             caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
         return self._task.measured(
-            [winner.candidate.work / time_s for time_s in winner.times_s],
+            winner.speeds,
             setting=winner.setting,
             tried=tuple(tried.trial for tried in self._tried),
             error=error,

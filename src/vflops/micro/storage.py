@@ -57,8 +57,12 @@ class _Way:
     times_s: list[float] = field(default_factory=list)
 
     @property
+    def speeds(self) -> list[float]:
+        return [self.work / time_s for time_s in self.times_s]
+
+    @property
     def trial(self) -> Trial:
-        return Trial(setting=self.setting, value=self.work / median(self.times_s))
+        return Trial(setting=self.setting, value=median(self.speeds))
 
 
 def measure(task: Task) -> Measurement:
@@ -116,7 +120,7 @@ class _Bench:
             )
         return self._task.item.measured(
             device,
-            [best.work / time_s for time_s in best.times_s],
+            best.speeds,
             setting=best.setting,
             tried=tuple(way.trial for way in tried),
             error=0.0,
@@ -200,13 +204,14 @@ class _Bench:
         return (time.perf_counter() - start_s) / 8
 
     def _samples(self, way: _Way, most: int, deadline: Deadline) -> list[float]:
+        """Seconds of each run of ``way``; the first warms up and counts only when it is alone."""
         times_s: list[float] = []
-        while len(times_s) < most and (not times_s or deadline.left_s() > times_s[-1]):
+        while len(times_s) <= most and (not times_s or deadline.left_s() > times_s[-1]):
             self._prepare()
             start_s = time.perf_counter()
             way.call()
             times_s.append(time.perf_counter() - start_s)
-        return times_s
+        return times_s[1:] or times_s
 
     def _prepare(self) -> None:
         """Not timed: a write finds an empty file, a read finds no page of it in the cache."""

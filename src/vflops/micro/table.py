@@ -29,7 +29,7 @@ def table(
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     grid.add_column("benchmark", no_wrap=True)
     grid.add_column("case", no_wrap=True)
-    grid.add_column("in", no_wrap=True)
+    grid.add_column("prec.", no_wrap=True)
     grid.add_column("value", justify="right", no_wrap=True)
     grid.add_column("±", justify="right", no_wrap=True)
     grid.add_column("setting", no_wrap=True, overflow="ellipsis", ratio=1)

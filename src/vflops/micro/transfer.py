@@ -6,11 +6,12 @@ import math
 
 import torch
 
+from vflops.micro.candidate import Candidate, Kernel
 from vflops.micro.device import Device
 from vflops.micro.operands import Operands
 from vflops.micro.plan import Item
 from vflops.micro.reference import relative_error
-from vflops.micro.search import Candidate, Kernel, Search
+from vflops.micro.search import Search
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement
 
@@ -48,7 +49,7 @@ def _kernel(operands: Operands, case: str, count: int) -> Kernel:
     host = torch.empty(count, pin_memory=pinned)
     if case.startswith("host"):
         host.copy_(random)
-        source, target = host, operands.poisoned("target", (count,))
+        source, target = host, operands.empty("target", (count,))
     else:
         source, target = random, host
 
