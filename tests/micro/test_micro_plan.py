@@ -7,6 +7,7 @@ import pytest
 
 from vflops.config.settings import MicroSettings
 from vflops.micro.plan import plan, share_s
+from vflops.micro.turns import by_turns
 
 ALL = MicroSettings()
 
@@ -65,3 +66,8 @@ def test_without_time_the_shares_are_not_negative() -> None:
 def test_planning_and_showing_need_no_torch(module: str) -> None:
     code = f"import sys, vflops.micro.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_turns_are_taken_until_all_queues_are_empty() -> None:
+    assert list(by_turns("ad", "b", "cef")) == list("abcdef")
+    assert list(by_turns([], [])) == []

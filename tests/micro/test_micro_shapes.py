@@ -40,7 +40,7 @@ def test_flops_and_sizes_are_those_of_torch(shape: ConvolutionShape) -> None:
 
 
 def test_the_search_takes_every_shape_once_and_both_workloads_by_turns() -> None:
-    order = search_order()
+    order = search_order(densest_first=False)
     assert set(order) == set(resnet50()) | set(extreme_weather())
     assert len(order) == len(set(order))
     first = order[:6]
@@ -49,5 +49,5 @@ def test_the_search_takes_every_shape_once_and_both_workloads_by_turns() -> None
 
 
 def test_a_setting_tells_shapes_apart() -> None:
-    settings = {tuple(shape.setting(1).items()) for shape in search_order()}
-    assert len(settings) == len(search_order())
+    settings = {tuple(shape.setting(1).items()) for shape in search_order(densest_first=False)}
+    assert len(settings) == len(search_order(densest_first=False))

@@ -15,12 +15,14 @@ def tiny() -> Settings:
 
 def laptop() -> Settings:
     """Minutes on two cores; the default without an accelerator."""
-    return Settings(profile="laptop", micro=MicroSettings(budget_s=40))
+    return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
 
 
 def gpu() -> Settings:
     """Minutes on one accelerator; the default where there is one."""
-    return Settings(profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=90))
+    return Settings(
+        profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=150)
+    )
 
 
 def reference() -> Settings:

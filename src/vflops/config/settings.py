@@ -39,7 +39,7 @@ _Precisions = Annotated[_Names, _known("precision", PRECISIONS)]
 class MicroSettings(_Section):
     """The ceilings: what is measured, and how long that may take."""
 
-    budget_s: float = Field(default=40.0, gt=0, le=86400)
+    budget_s: float = Field(default=36.0, gt=0, le=86400)
     """Seconds for all benchmarks together."""
     benchmarks: _Benchmarks = tuple(BENCHMARKS)
     precisions: _Precisions = tuple(PRECISIONS)

@@ -21,8 +21,6 @@ from vflops.record.measurement import Measurement
 _CPU_CALL_S, _CALL_S = 4e-3, 1e-3
 """Batches grow until a call takes about this."""
 _MOST_IMAGES = 256
-_FIRST_IMAGES = 32
-"""On an accelerator, before anything is known of its speed."""
 _MEMORY_SHARE = 0.1
 
 
@@ -48,7 +46,7 @@ def measure(task: Task) -> Measurement:
     precision = precision_of(task.item)
     bench = _Directed(task, precision)
     with fp32_arithmetic(precision.fp32_mode), _tuned():
-        for shape in search_order():
+        for shape in search_order(densest_first=not task.device.is_cpu):
             bench.attempt(shape)
         return bench.search.finish(emulated(task.device, precision))
 
@@ -79,7 +77,7 @@ class _Directed:
     def _batch(self, shape: ConvolutionShape, family: str) -> int:
         """A power of two of images: enough for a long call, few enough for the memory."""
         image_s = shape.flops * self.search.costs.growth_s(family)
-        first = 1.0 if self._device.is_cpu else float(_FIRST_IMAGES)
+        first = 1.0 if self._device.is_cpu else float(_MOST_IMAGES)  # nothing is known yet
         call_s = _CPU_CALL_S if self._device.is_cpu else _CALL_S
         images = call_s / image_s if image_s else first
         image_bytes = shape.numbers * self._dtype.itemsize

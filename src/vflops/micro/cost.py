@@ -23,10 +23,13 @@ class Costs:
     """What trials took, by family: those of one family run at a similar speed."""
 
     _calls: dict[str, list[_Call]] = field(default_factory=dict)
+    _first: _Call | None = None
 
     def add(self, family: str, work: int, call_s: float, setup_s: float) -> None:
         """Remember a trial: its shortest call, and all that was not sampling."""
-        self._calls.setdefault(family, []).append(_Call(work, call_s, setup_s))
+        call = _Call(work, call_s, setup_s)
+        self._first = self._first or call
+        self._calls.setdefault(family, []).append(call)
 
     def call_s(self, family: str, work: int) -> float:
         """Seconds of a call of ``work``; 0 when nothing is known."""
@@ -52,12 +55,16 @@ class Costs:
         return max((large.call_s - small.call_s) / (large.work - small.work), least)
 
     def setup_s(self, family: str, work: int) -> float:
-        """Seconds before the first call of ``work`` can be timed; 0 when nothing is known."""
-        # The least of all: what a first call of its kind takes is not taken again.
+        """Seconds before the first call of ``work`` can be timed; 0 when nothing is known.
+
+        The first trial of all loads libraries and foretells nothing; of the others the least
+        counts, since what a first call of its kind takes is not taken again.
+        """
         return min(
             (
                 call.setup_s * math.pow(max(work / call.work, 1.0), _SETUP_POWER)
                 for call in self._known(family)
+                if call is not self._first
             ),
             default=0.0,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from vflops.micro.precision import (
 from vflops.micro.reference import product_error
 from vflops.micro.search import Search
 from vflops.micro.task import Task
+from vflops.micro.turns import by_turns
 from vflops.record.measurement import Measurement
 
 _CPU_SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -46,11 +47,8 @@ class _Variant:
 
     @property
     def name(self) -> str:
-        return (
-            self.layout
-            if self.fast is None
-            else f"{self.layout}-{'fast' if self.fast else 'exact'}"
-        )
+        sums = {None: "", True: "-fast", False: "-exact"}
+        return self.layout + sums[self.fast]
 
 
 def lacking(device: Device, item: Item) -> str | None:
@@ -93,7 +91,7 @@ class _Peak:
         m, n, k = (int(best.setting[side]) for side in "mnk")
         variant = next(v for v in self._variants() if v.name == best.setting["layout"])
         waves = whole_waves(self._device.multiprocessors(), k)
-        for shape in _alternate(waves, _neighbours(m, n, k)):
+        for shape in by_turns(waves, _neighbours(m, n, k)):
             self._attempt(shape, variant)
 
     def _variants(self) -> list[_Variant]:
@@ -147,7 +145,7 @@ class _Peak:
 
 
 def _neighbours(m: int, n: int, k: int) -> Iterator[tuple[int, int, int]]:
-    """Shapes with sides halved or doubled, all in the same ratio to no other."""
+    """Shapes with some sides halved or doubled, those with the fewest changes first."""
     scales = sorted(
         itertools.product((1.0, 2.0, 0.5), repeat=3),
         key=lambda scale: (sum(abs(math.log2(side)) for side in scale), scale),
@@ -168,10 +166,3 @@ def whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, 
     across = multiprocessors // down
     for waves, deep in itertools.product((2, 4, 1), (depth, depth // 2, 2 * depth)):
         yield (_TILE[0] * down * waves, _TILE[1] * across * waves, deep)
-
-
-def _alternate(
-    *queues: Iterable[tuple[int, int, int]],
-) -> Iterator[tuple[int, int, int]]:
-    for turn in itertools.zip_longest(*queues):
-        yield from (shape for shape in turn if shape is not None)

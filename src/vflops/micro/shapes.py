@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vflops.micro.turns import by_turns
+
 
 @dataclass(frozen=True)
 class ConvolutionShape:
@@ -78,20 +80,26 @@ def extreme_weather() -> Counter[ConvolutionShape]:
     return shapes
 
 
-def search_order() -> list[ConvolutionShape]:
-    """All shapes, workloads and kernels by turns, each from few to many FLOPs.
+def search_order(*, densest_first: bool) -> list[ConvolutionShape]:
+    """All shapes, workloads and kernels by turns, so that a search cut short has seen some of each.
 
-    So a search that is cut short has seen some of each, and has not spent its time on one call.
+    On an accelerator, where any call is short, the densest come first: those with most FLOPs for
+    each number, which are the likeliest peaks. Elsewhere those with fewest FLOPs, so that no time
+    is spent on one long call.
     """
     queues = [
         sorted(
             (shape for shape in shapes if shape.kernel == kernel),
-            key=lambda shape: (shape.flops, shape.part, shape.channels_in),
+            key=lambda shape: (
+                -shape.flops / shape.numbers if densest_first else shape.flops,
+                shape.part,
+                shape.channels_in,
+            ),
         )
+        for kernel in (3, 1, 7)
         for shapes in (resnet50(), extreme_weather())
-        for kernel in (1, 3, 7)
     ]
-    return list(_alternate(queues))
+    return list(by_turns(*queues))
 
 
 def _backbone(model: str, channels: int, height: int, width: int) -> Iterator[ConvolutionShape]:
@@ -110,8 +118,3 @@ def _backbone(model: str, channels: int, height: int, width: int) -> Iterator[Co
             height, width = height // stride, width // stride
             yield ConvolutionShape(part, inner, 4 * inner, height, width, 1)
             channels = 4 * inner
-
-
-def _alternate(queues: list[list[ConvolutionShape]]) -> Iterator[ConvolutionShape]:
-    for turn in range(max(map(len, queues))):
-        yield from (queue[turn] for queue in queues if turn < len(queue))
