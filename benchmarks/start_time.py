@@ -21,9 +21,7 @@ def main() -> None:
         times_s = []
         for _ in range(ROUNDS):
             started = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-m", "vflops", *command], capture_output=True, check=False
-            )
+            subprocess.run(arguments, capture_output=True, check=False)
             times_s.append(time.perf_counter() - started)
         print(f"{command[0]:12} {statistics.median(times_s):7.3f}s {min(times_s):7.3f}s")
 

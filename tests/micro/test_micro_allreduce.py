@@ -29,7 +29,7 @@ def test_two_ranks_reduce_over_many_sizes() -> None:
     assert found.value is not None, found.reason
     assert found.device == "cpu"
     assert found.setting["ranks"] == 2
-    sizes = [int(trial.setting["bytes"]) for trial in found.tried]
+    sizes = [int(trial.setting["size_bytes"]) for trial in found.tried]
     assert sizes == sorted(set(sizes))
     assert 1 << 20 in sizes
     assert found.error is not None

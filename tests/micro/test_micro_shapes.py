@@ -46,6 +46,7 @@ def test_the_search_takes_every_shape_once_and_both_workloads_by_turns() -> None
     first = order[:6]
     assert {shape.part.split(".")[0] for shape in first} == {"resnet50", "weather"}
     assert {shape.kernel for shape in first} == {1, 3, 7}
+    assert order[0].flops == min(shape.flops for shape in order)
 
 
 def test_a_setting_tells_shapes_apart() -> None:

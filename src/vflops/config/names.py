@@ -4,7 +4,7 @@ from __future__ import annotations
 
 PRECISIONS: dict[str, str] = {
     "fp64": "IEEE double",
-    "fp32": "IEEE single, no shortcut of the tensor cores",
+    "fp32": "IEEE single: the result is that exact, however the library gets there",
     "tf32": "fp32 operands rounded to 10 bits of mantissa, fp32 sums",
     "bf16": "bfloat16 operands, fp32 sums",
     "fp16": "IEEE half operands, fp32 sums where the device has them",

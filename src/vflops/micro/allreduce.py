@@ -78,7 +78,7 @@ def measure(task: Task) -> Measurement:
     bus_share = 2 * (ranks - 1) / ranks
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
-        Trial(setting={"bytes": size.size_bytes, "ranks": ranks}, value=median(samples))
+        Trial(setting={"size_bytes": size.size_bytes, "ranks": ranks}, value=median(samples))
         for size, samples in zip(sizes, speeds, strict=True)
     ]
     for trial in tried:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+from vflops.system.mounts import mount_of, mounts
+from vflops.system.probe import AbsentError
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _OWN_CACHE = frozenset({"zfs"})
@@ -15,16 +17,9 @@ _REMOTE = frozenset(
 def file_system(folder: Path) -> str:
     """The type of the file system that ``folder`` is on: ``ext4``, ``tmpfs``, ``lustre`` …"""
     try:
-        device = folder.stat().st_dev
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
+        return mount_of(PurePosixPath(folder.resolve()), mounts(Path("/"))).type
+    except (OSError, AbsentError):
         return "unknown"
-    own = f"{os.major(device)}:{os.minor(device)}"
-    for mount in reversed(mounts):  # the last one mounted is the one seen
-        before, _, after = mount.partition(" - ")
-        if before.split()[2] == own:
-            return after.split()[0]
-    return "unknown"
 
 
 def hidden_cache(system: str) -> str | None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import psutil
 
-_CGROUP = Path("/sys/fs/cgroup")
+from vflops.system.cgroup import memory_limit_b
+from vflops.system.probe import AbsentError
+
 _CPUS = Path("/sys/devices/system/cpu")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -36,17 +38,9 @@ def last_level_cache_bytes() -> int | None:
 
 
 def _cgroup_left_bytes() -> int | None:
-    """What the control groups of this process leave it; the tightest of the hierarchy."""
+    """What the control groups of this process leave it; None without a limit."""
     try:
-        entries = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
+        limit = memory_limit_b(Path("/"))
+    except (OSError, ValueError, AbsentError):
         return None
-    own = next((entry.removeprefix("0::/") for entry in entries if entry.startswith("0::/")), "")
-    left: list[int] = []
-    for group in (_CGROUP / own, *(_CGROUP / own).parents):
-        try:
-            limit = int((group / "memory.max").read_text())
-            left.append(limit - int((group / "memory.current").read_text()))
-        except (OSError, ValueError):
-            continue  # "max", or not a memory group
-    return max(min(left), 0) if left else None
+    return max(limit - int(psutil.Process().memory_info().rss), 0)

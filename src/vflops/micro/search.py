@@ -150,12 +150,13 @@ class Search:
         left_s = deadline.left_s()
         while contenders and left_s < _LEAST_FINAL_SAMPLES * sum(map(self._burst_s, contenders)):
             contenders.pop()
-        if not contenders:
-            return ranked[0]  # no time: the search's own samples count
+        contenders = contenders or ranked[:1]  # it takes a few samples even past its time
         kernels = [tried.candidate.build() for tried in contenders]
         samples: list[list[float]] = [[] for _ in contenders]
         round_s = sum(map(self._burst_s, contenders))
-        while len(samples[0]) < _FINAL_SAMPLES and (not samples[0] or deadline.left_s() > round_s):
+        while len(samples[0]) < _FINAL_SAMPLES and (
+            len(samples[0]) < _LEAST_FINAL_SAMPLES or deadline.left_s() > round_s
+        ):
             for tried, kernel, times_s in zip(contenders, kernels, samples, strict=True):
                 times_s.append(self._burst(tried, kernel))
         for tried, times_s in zip(contenders, samples, strict=True):

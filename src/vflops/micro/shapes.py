@@ -99,6 +99,8 @@ def search_order(*, densest_first: bool) -> list[ConvolutionShape]:
         for kernel in (3, 1, 7)
         for shapes in (resnet50(), extreme_weather())
     ]
+    if not densest_first:
+        queues.sort(key=lambda queue: queue[0].flops)
     return list(by_turns(*queues))
 
 

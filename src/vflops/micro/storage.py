@@ -39,7 +39,7 @@ _RANDOM_S, _RANDOM_SHARE = 0.02, 0.02
 """A sample of random reads would last this with one thread, or this share of the item's time."""
 _LEAST_READS = 8
 """Of a thread in a sample."""
-_COARSE_SAMPLES = 3
+_COARSE_SAMPLES = _LEAST_SAMPLES = 3
 _FINAL_SAMPLES = 9
 _SEARCH_SHARE = 0.5
 _CACHED = 0.01
@@ -204,14 +204,16 @@ class _Bench:
         return (time.perf_counter() - start_s) / 8
 
     def _samples(self, way: _Way, most: int, deadline: Deadline) -> list[float]:
-        """Seconds of each run of ``way``; the first warms up and counts only when it is alone."""
+        """Seconds of each run of ``way`` but the first, which warms up."""
         times_s: list[float] = []
-        while len(times_s) <= most and (not times_s or deadline.left_s() > times_s[-1]):
+        while len(times_s) <= _LEAST_SAMPLES or (
+            len(times_s) <= most and deadline.left_s() > times_s[-1]
+        ):
             self._prepare()
             start_s = time.perf_counter()
             way.call()
             times_s.append(time.perf_counter() - start_s)
-        return times_s[1:] or times_s
+        return times_s[1:]
 
     def _prepare(self) -> None:
         """Not timed: a write finds an empty file, a read finds no page of it in the cache."""

@@ -74,6 +74,8 @@ class Point:
     memory_s: float
     bound_s: float
     """The least time: for each operator the larger of its two."""
+    waiting_s: float
+    """The part of it that goes to operators which wait for memory."""
 
     @property
     def intensity(self) -> float:
@@ -87,8 +89,8 @@ class Point:
 
     @property
     def bound_by(self) -> str:
-        """``compute`` or ``memory``, whichever takes longer."""
-        return "compute" if self.compute_s >= self.memory_s else "memory"
+        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        return "memory" if self.waiting_s > self.bound_s / 2 else "compute"
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,20 @@ class Bound:
         """Samples a second at most."""
         return self.batch / self.step_s
 
-    def share(self, bound_by: str) -> float:
-        """The part of the least time that goes to layers bound by compute or by memory."""
-        return sum(p.bound_s for p in self.points if p.bound_by == bound_by) / self.step_s
+    @property
+    def bound_by(self) -> str:
+        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        return "memory" if self.waiting_share > 0.5 else "compute"
+
+    @property
+    def waiting_share(self) -> float:
+        """The part of the least time that goes to operators which wait for memory."""
+        return sum(point.waiting_s for point in self.points) / self.step_s
+
+    @property
+    def bound_share(self) -> float:
+        """The part of the least time that is spent under ``bound_by``."""
+        return max(self.waiting_share, 1 - self.waiting_share)
 
 
 def bound(count: Count, machine: Roofs, precision: str) -> Bound:
@@ -180,4 +193,5 @@ def _point(kind: str, entries: Sequence[tuple[int, int, float, float]]) -> Point
         compute_s=sum(entry[2] for entry in entries),
         memory_s=sum(entry[3] for entry in entries),
         bound_s=sum(max(entry[2], entry[3]) for entry in entries),
+        waiting_s=sum(entry[3] for entry in entries if entry[3] > entry[2]),
     )

@@ -29,23 +29,23 @@ def sentences(bound: Bound) -> list[str]:
 
 
 def _whole(bound: Bound) -> str:
-    limit = "memory" if bound.share("memory") > 0.5 else "compute"
     return (
         f"{bound.model} in {bound.precision} at batch {bound.batch} can reach at most "
         f"{quantity(bound.attainable, 'FLOPS')} here, {quantity(bound.samples_per_s, 'samples/s')} "
-        f"({bound.rules} rules, one kernel an operator): {limit} bounds it, with "
-        f"{percent(bound.share(limit), digits=0)} of the least time of a step, "
+        f"({bound.rules} rules, one kernel an operator): {bound.bound_by} bounds it, with "
+        f"{percent(bound.bound_share, digits=0)} of the least time of a step, "
         f"{seconds(bound.step_s)}."
     )
 
 
 def _convolution(bound: Bound, intensity: float) -> str:
     ratio = intensity / bound.ridge
-    side = (
-        f"{ratio:.1f} times above the ridge of {bound.ridge:.1f}: bound by compute"
-        if ratio >= 1
-        else f"{1 / ratio:.1f} times below the ridge of {bound.ridge:.1f}: bound by memory"
-    )
+    if 0.9 < ratio < 1.1:
+        side = f"right at the ridge of {bound.ridge:.1f}: compute and memory bound them alike"
+    elif ratio > 1:
+        side = f"{ratio:.1f} times above the ridge of {bound.ridge:.1f}: bound by compute"
+    else:
+        side = f"{1 / ratio:.1f} times below the ridge of {bound.ridge:.1f}: bound by memory"
     return f"Its convolutions do {intensity:.1f} operations a byte, {side}."
 
 

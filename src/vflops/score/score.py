@@ -67,13 +67,12 @@ def _rule_count(counted: Count) -> RuleCount:
 
 
 def _bound(found: Bound) -> BoundScore:
-    limit = "memory" if found.share("memory") > 0.5 else "compute"
     return BoundScore(
         precision=found.precision,
         rules=found.rules,
         batch=found.batch,
         flops=found.attainable,
         samples_per_s=found.samples_per_s,
-        bound_by=limit,
-        bound_share=found.share(limit),
+        bound_by=found.bound_by,
+        bound_share=found.bound_share,
     )
