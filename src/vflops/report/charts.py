@@ -20,7 +20,7 @@ COLOURS = {
     "fp8": "#c2333f",
 }
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
-WIDTH, HEIGHT = 820, 440
+WIDTH, HEIGHT = 640, 440
 _NETWORK = "gradients on the network"
 
 
@@ -56,7 +56,7 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
     )
     labels = (
         alt.Chart(_rows(_roof_labels(machine, x_range, y_range)))
-        .mark_text(align="right", baseline="bottom", fontSize=11, dy=-2)
+        .mark_text(align="left", baseline="middle", fontSize=11, dx=8, clip=False)
         .encode(x=x, y=y, text="label:N", color=colour)
     )
     layers = [_slopes(machine, x_range, y_range, x, y), lines, labels]
@@ -98,7 +98,7 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             .legend(orient="top", title=None, values=sorted({str(r["precision"]) for r in rows})),
             tooltip=["precision:N", "shape:N", "speed:N"],
         )
-        .properties(width=WIDTH, height=260)
+        .properties(width=820, height=260)
     )
     return _finished(chart)
 
@@ -129,7 +129,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
             detail="case:N",
             tooltip=["case:N", "bytes:Q", "speed:N"],
         )
-        .properties(width=WIDTH, height=220)
+        .properties(width=820, height=220)
     )
     return _finished(chart)
 
@@ -199,8 +199,8 @@ def _roof_rows(machine: Roofs, x_range: list[float]) -> list[dict[str, Any]]:
 def _roof_labels(
     machine: Roofs, x_range: list[float], y_range: list[float]
 ) -> list[dict[str, Any]]:
-    """One label a ceiling at the right edge, moved apart where they would overlap."""
-    step = (y_range[1] / y_range[0]) ** (15 / HEIGHT)
+    """One label a ceiling beside the plot, moved apart where they would overlap."""
+    step = (y_range[1] / y_range[0]) ** (14 / HEIGHT)
     rows: list[dict[str, Any]] = []
     above = 0.0
     for (benchmark, precision), peak in sorted(machine.compute.items(), key=lambda item: item[1]):

@@ -77,7 +77,7 @@ def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
         ("convolution", "convolution"),
         ("memory", "memory"),
         ("transfer", "host to device"),
-        ("all-reduce", "all-reduce between local ranks"),
+        ("all-reduce", "all-reduce, local ranks"),
         ("storage", "storage, best of read and write"),
     ):
         values = [item for item in found if item.benchmark == benchmark and item.unit != "IO/s"]
