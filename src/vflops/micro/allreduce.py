@@ -69,7 +69,7 @@ def measure(task: Task) -> Measurement:
         sizes = _run(task, backend, ranks)
     except (RanksError, OSError) as failure:
         return task.item.absent(device, str(failure))
-    if not sizes:
+    if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
         return task.item.absent(device, task.out_of_time)
     error = max(size.error for size in sizes)
     if error > _TOLERANCE:
