@@ -5,13 +5,20 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check format clean
+.PHONY: run test packages check format clean
 
 run: $(VENV)/.installed
 	$(BIN)/vflops run
 
-test: $(VENV)/.installed-dev check
+test: $(VENV)/.installed-dev packages check
 	$(BIN)/pytest -n 2
+
+# What the tests use besides Python: a browser. Installed where one may; else those tests skip.
+packages:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	echo "chromium is missing and cannot be installed here: the browser tests will skip"
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -69,12 +69,12 @@ def measure(task: Task) -> Measurement:
         sizes = _run(task, backend, ranks)
     except (RanksError, OSError) as failure:
         return task.item.absent(device, str(failure))
-    if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
-        return task.item.absent(device, task.out_of_time)
-    error = max(size.error for size in sizes)
+    error = max((size.error for size in sizes), default=0.0)
     if error > _TOLERANCE:
         reason = f"wrong result: relative error {error:.2g}, tolerance {_TOLERANCE:g}"
         return task.item.absent(device, reason)
+    if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
+        return task.item.absent(device, task.out_of_time)
     bus_share = 2 * (ranks - 1) / ranks
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
