@@ -17,18 +17,17 @@ def list_() -> None:
     from vflops.cli.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
-    from vflops.flops.rules import BUILT_IN, rule_sets
+    from vflops.flops.rules import rule_sets
     from vflops.models.registry import models
 
-    own = {rules.id for rules in BUILT_IN}
     profiles = {name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()}
     sections: list[tuple[str, list[tuple[str, str, str]]]] = [
         ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
         (
             "rule sets",
             [
-                (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", _origin(id, own))
-                for id, rules in rule_sets().items()
+                (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", rules.origin)
+                for rules in rule_sets().values()
             ],
         ),
         ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
@@ -40,7 +39,3 @@ def list_() -> None:
         print(heading(title))
         print(columns([(f"  {name.ljust(width)}", origin, text) for name, text, origin in rows]))
     next_step("vflops run", "everything, at the profile that suits this machine")
-
-
-def _origin(name: str, own: set[str]) -> str:
-    return "vflops" if name in own else "installed"

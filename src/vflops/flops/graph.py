@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from functools import cached_property
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -45,7 +44,6 @@ Kind = Literal[
     "bookkeeping",
     "other",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
 """Kinds that move, rename or index data and do no floating-point operation by any rule."""
@@ -167,11 +165,3 @@ class Graph(Document):
 
 def _rows(items: list[dict[str, object]]) -> str:
     return ",\n".join(f"    {json.dumps(item, sort_keys=True)}" for item in items)
-
-
-def scopes(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
-    """The graph's nodes by scope, in the order in which scopes first appear."""
-    groups: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        groups.setdefault(node.scope, []).append(node)
-    yield from groups.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -65,7 +65,8 @@ def models() -> Mapping[str, ModelSpec]:
     """All named models: built in and installed by others."""
     known = {spec.name: spec for spec in BUILT_IN}
     for entry in entry_points(group=ENTRY_POINTS):
-        known.setdefault(entry.name, entry.load())
+        origin = entry.dist.name if entry.dist else "another package"
+        known.setdefault(entry.name, replace(entry.load(), origin=origin))
     return known
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -30,7 +31,8 @@ def rule_sets() -> Mapping[str, RuleSet]:
     """All rule sets by id, built in and installed by others."""
     known = {rules.id: rules for rules in BUILT_IN}
     for entry in entry_points(group=ENTRY_POINTS):
-        known.setdefault(entry.name, entry.load())
+        origin = entry.dist.name if entry.dist else "another package"
+        known.setdefault(entry.name, replace(entry.load(), origin=origin))
     return known
 
 

@@ -44,6 +44,8 @@ class RuleSet:
     source: str
     """The paper and table, or the program, that it follows."""
     rule: Rule
+    origin: str = "vflops"
+    """The package that it comes from."""
 
 
 def macc(graph: Graph, node: Node) -> int:
