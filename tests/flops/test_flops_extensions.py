@@ -38,7 +38,8 @@ def installed(tmp_path: Path) -> dict[str, str]:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run(environment: dict[str, str], *arguments: str) -> str:
