@@ -32,12 +32,14 @@ format: $(VENV)/.installed-dev
 # torch first and alone: the constraint pins the version, so nothing pulls in another build of it.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q "torch==2.13.0"
-	$(BIN)/pip install -q -e .
+	@echo "installing torch (200 MB as a CPU build) and what vflops needs: about a minute …"
+	@$(BIN)/pip install -q "torch==2.13.0"
+	@$(BIN)/pip install -q -e .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install -q -e ".[dev]"
+	@echo "installing what the tests need …"
+	@$(BIN)/pip install -q -e ".[dev]"
 	touch $@
 
 clean:

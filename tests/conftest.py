@@ -101,6 +101,7 @@ def run_folder(tmp_path: Path) -> RunFolder:
         events.write("plan", measurements=[item.key for item in MEASUREMENTS])
         for item in MEASUREMENTS:
             events.write("measurement", **item.model_dump(mode="json"))
+        events.write("load", others_share=0.02)
         events.write("end")
     return folder
 

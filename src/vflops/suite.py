@@ -63,17 +63,21 @@ def _validate(settings: Settings) -> None:
     from vflops.models.registry import model
 
     for name in settings.count.models:
-        model(name)
+        if model(name).input_shape is None:
+            raise UsageError(
+                f"count.models holds {name!r}, whose input is not known",
+                cure=f"a run counts models of the list; yours: vflops count {name} --input SHAPE",
+            )
     planned(settings.micro)
 
 
 def _attempt(folder: RunFolder, watch: Watch) -> None:
-    with folder.start_attempt(job=0) as events:
+    with folder.in_use(), folder.start_attempt(job=0) as events:
         try:
             _steps(folder, events, watch)
             events.write("end")
         except KeyboardInterrupt:
-            events.write("failed", message="interrupted by the user")
+            events.write("stopped", message="stopped by the user")
             raise Interrupted(
                 f"interrupted; what was measured is kept in {folder.path}",
                 cure=f"go on with it: vflops resume {folder.path}",
@@ -122,6 +126,7 @@ def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
 
 
 def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
+    from vflops.micro.host import HostLoad
     from vflops.micro.run import measure, planned
 
     settings = folder.record.settings
@@ -131,6 +136,7 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     done = [item for item in Contents(folder).measurements if item.value is not None]
     for item in done:
         watch.ceiling(item)
+    load = HostLoad()
     for item in measure(
         settings.micro,
         seed=settings.seed,
@@ -140,6 +146,7 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     ):
         events.write("measurement", **item.model_dump(mode="json"))
         watch.ceiling(item)
+    events.write("load", others_share=load.others_share())
 
 
 def conclude(folder: RunFolder, watch: Watch) -> Findings:

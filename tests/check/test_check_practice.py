@@ -67,6 +67,13 @@ def edit_score(folder: RunFolder) -> None:
     folder.score_file.write_text(text.replace("200000000000.0", "900000000000.0"))
 
 
+def busy(folder: RunFolder) -> None:
+    def change(events: list[dict[str, object]]) -> None:
+        next(e for e in events if e["kind"] == "load")["data"] = {"others_share": 0.4}
+
+    rewrite(folder, change)
+
+
 BREAKS: dict[str, Callable[[RunFolder], None]] = {
     "complete": drop_end,
     "chain": drop_line,
@@ -74,6 +81,8 @@ BREAKS: dict[str, Callable[[RunFolder], None]] = {
     "planned": drop_measurement,
     "correct": edit_measurement(error=0.5),
     "sampled": edit_measurement(samples=[2e11]),
+    "quiet": busy,
+    "plausible": edit_measurement(value=2e10),
     "recounted": edit_graph,
     "score": edit_score,
 }

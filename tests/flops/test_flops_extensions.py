@@ -50,9 +50,9 @@ def run(environment: dict[str, str], *arguments: str) -> str:
 
 
 def test_they_are_listed_with_their_origin(installed: dict[str, str]) -> None:
-    lines = [line.split() for line in run(installed, "list").splitlines()]
-    assert ["tiny-net", "theirs"] in [words[:2] for words in lines]
-    assert ["one-each/3", "theirs"] in [words[:2] for words in lines]
+    lines = [" ".join(line.split()) for line in run(installed, "list").splitlines()]
+    assert "tiny-net a linear layer (from theirs)" in lines
+    assert "one-each/3 one an operator: our own (from theirs)" in lines
 
 
 def test_they_count(installed: dict[str, str]) -> None:

@@ -54,7 +54,7 @@ def test_the_charts_draw_without_a_network(run_folder: RunFolder) -> None:
         drawn = dom.split(f'id="{chart}"')[1]
         assert "<svg" in drawn[:4000], f"chart {chart} was not drawn"
     assert "fp32 matrix product 200 GFLOPS" in dom
-    assert "bounds it" in dom
+    assert "is bound by" in dom
 
 
 def test_text_from_the_record_is_escaped(run_folder: RunFolder) -> None:

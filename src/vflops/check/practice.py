@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.errors import FolderError
+from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.system.record import SystemRecord
+from vflops.units import percent, quantity
 
 VERSION = 1
 LEAST_SAMPLES = 3
+MOST_LOAD = 0.1
+"""Of the CPUs, by others, while ceilings are measured."""
+LEAST_RATIO = 0.25
+"""Of the matrix product to the convolution: both run on the same units."""
 
 Outcome = tuple[Verdict, str]
 
@@ -57,8 +63,9 @@ def _planned(contents: Contents) -> Outcome:
     planned = {tuple(key) for event in wanted for key in event.data["measurements"]}
     missing = planned - {item.key for item in contents.measurements}
     if missing:
-        named = ", ".join("/".join(str(part) for part in key if part) for key in sorted(missing))
-        return "fail", f"planned and neither measured nor explained: {named}"
+        first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
+        named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
+        return "fail", f"{len(missing)} of {len(planned)} neither measured nor explained: {named}"
     return "pass", f"{len(planned)} planned, each measured or explained"
 
 
@@ -84,6 +91,36 @@ def _sampled(contents: Contents) -> Outcome:
         named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
         return "fail", f"fewer than {LEAST_SAMPLES} samples: {named}"
     return "pass", f"{len(measured)} ceilings, each the median of {LEAST_SAMPLES} samples or more"
+
+
+def _quiet(contents: Contents) -> Outcome:
+    loads = contents.history.events("load")
+    if not contents.measurements:
+        return "not applicable", "no ceiling in this run"
+    if not loads:
+        return "cannot tell", "the log does not say what else ran"
+    share = max(float(event.data["others_share"]) for event in loads)
+    verdict: Verdict = "pass" if share <= MOST_LOAD else "fail"
+    return (
+        verdict,
+        f"others used {percent(share)} of the CPUs, at most {percent(MOST_LOAD)} is quiet",
+    )
+
+
+def _plausible(contents: Contents) -> Outcome:
+    machine = roofs(item for item in contents.measurements if item.caveat is None)
+    pairs = 0
+    for (benchmark, precision), product in machine.compute.items():
+        convolution = machine.compute.get(("convolution", precision))
+        if benchmark != "gemm" or convolution is None:
+            continue
+        pairs += 1
+        if product < LEAST_RATIO * convolution:
+            figures = f"{quantity(product, 'FLOPS')} against {quantity(convolution, 'FLOPS')}"
+            return "fail", f"{precision} matrix product far below convolution: {figures}"
+    if not pairs:
+        return "not applicable", "no precision has both a product and a convolution"
+    return "pass", f"matrix product and convolution agree in {pairs} precisions"
 
 
 def _recounted(contents: Contents) -> Outcome:
@@ -115,6 +152,8 @@ PRACTICE: tuple[Rule, ...] = (
     Rule("planned", "all that was planned was measured or explained", _planned),
     Rule("correct", "results are right before they are fast", _correct),
     Rule("sampled", "no ceiling rests on a single sample", _sampled),
+    Rule("quiet", "the machine did little else", _quiet),
+    Rule("plausible", "the ceilings fit each other", _plausible),
     Rule("recounted", "operations come from the recorded graphs", _recounted),
     Rule("score", "the score follows from the record", _score),
 )

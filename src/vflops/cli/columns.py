@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 
 _GAP = "  "
+_LEAST = 24
+"""Columns that the last one needs."""
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
@@ -22,7 +24,11 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
             for index, (cell, size) in enumerate(zip(row, sizes, strict=False))
         ]
         start = _GAP.join([*cells, ""])
-        rest = textwrap.wrap(row[-1], max(width - indent, 20)) or [""]
+        if width - indent < _LEAST:  # no room beside the others: below them
+            below = textwrap.wrap(row[-1], width - 4)
+            lines += [start, *(" " * 4 + line for line in below)]
+            continue
+        rest = textwrap.wrap(row[-1], width - indent) or [""]
         lines += [start + rest[0], *(" " * indent + line for line in rest[1:])]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from vflops.errors import UsageError, VflopsError
 
@@ -24,15 +28,56 @@ def console() -> Console:
 
 
 def show_error(error: VflopsError) -> None:
-    """One line for what is wrong, one for what to do."""
-    print(f"error: {error.message}", file=sys.stderr)
+    """One sentence for what is wrong, one for what to do."""
+    say(f"error: {error.message}", indent=7)
     if error.cure:
-        print(f"       {error.cure}", file=sys.stderr)
+        say(f"       {error.cure}", indent=7)
 
 
 def next_step(command: str, why: str) -> None:
     """Name the next sensible command, on stderr so that piped output stays clean."""
-    print(f"\nnext: {command}   ({why})", file=sys.stderr)
+    if command.startswith("vflops "):
+        command = own_name() + command.removeprefix("vflops")
+    say(f"\nnext: {command}   ({why})", indent=6)
+
+
+def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
+    """Print to stderr (or ``file``), wrapped at words in a terminal, as one line elsewhere."""
+    out = file or sys.stderr
+    if out.isatty():
+        width = shutil.get_terminal_size().columns
+        lead = text[: len(text) - len(text.lstrip("\n"))]
+        text = lead + textwrap.fill(
+            text.lstrip("\n"),
+            width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+            replace_whitespace=False,
+        )
+    print(text, file=out)
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show ``text`` in a terminal while the block runs: a sign of life that leaves no trace."""
+    alive = sys.stderr.isatty()
+    if alive:
+        print(f"{text} …", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if alive:
+            print(" " * (len(text) + 2), end="\r", file=sys.stderr, flush=True)
+
+
+def own_name() -> str:
+    """How this command is typed here: by its name, or by its path while that is not on PATH."""
+    started = Path(sys.argv[0])
+    if shutil.which("vflops") or started.name != "vflops":
+        return "vflops"
+    return shown(started)
 
 
 def shown(path: Path) -> str:
@@ -63,6 +108,6 @@ def read_run(run: Path | None) -> Contents:
     state = contents.history.state
     if not state.complete:
         name = shown(contents.folder.path)
-        print(f"incomplete run {name}: {state.reason}", file=sys.stderr)
-        print(f"       go on with it: vflops resume {name}", file=sys.stderr)
+        say(f"incomplete run {name}: {state.reason}")
+        say(f"       go on with it: {own_name()} resume {name}")
     return contents

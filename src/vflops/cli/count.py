@@ -46,10 +46,10 @@ def count(
     export: Annotated[
         Export | None, typer.Option(help="Also write the table (html) or the graph (graph).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to export to.")] = None,
+    file: Annotated[Path | None, typer.Option("--out", help="File to export to.")] = None,
 ) -> None:
     """Count the operations of one training step: forward, backward, update."""
-    from vflops.cli.console import console, next_step, shown
+    from vflops.cli.console import console, next_step, shown, working
     from vflops.flops import show
     from vflops.flops.count import count as count_graph
     from vflops.flops.rules import rule_set
@@ -57,20 +57,26 @@ def count(
 
     sets = [rule_set(name) for name in (rules, against) if name]
     inputs = [parse_input(text) for text in input or ()]
-    graph = graph_of(model, inputs=inputs, batch=batch)
+    with working("capturing the model"):
+        graph = graph_of(model, inputs=inputs, batch=batch)
     counts = [count_graph(graph, each) for each in sets]
     if json:
         typer.echo(show.as_json(counts, by.value), nl=False)
     else:
-        console().print(show.as_tables(counts, by.value))
+        out = console()
+        out.print(show.as_tables(counts, by.value, out.width))
     if export is not None:
         suffix = {"html": "html", "graph": "json"}[export.value]
-        path = out or Path(f"{graph.model.replace(':', '.')}-{export.value}.{suffix}")
+        what = {"html": "count", "graph": "graph"}[export.value]
+        path = file or Path(f"{graph.model.replace(':', '.')}-{what}.{suffix}")
         show.export(counts, by.value, path, export.value)
         typer.echo(f"written: {shown(path)}", err=True)
     if not json:
-        other = "executed" if rules != "executed" else "hpcai500"
+        shapes = "".join(f" --input {text}" for text in input or ())
+        same = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
         if against is None:
-            next_step(f"vflops count {model} --against {other}", "beside what the framework runs")
+            other = "executed" if rules != "executed" else "hpcai500"
+            command = f"vflops count {same} --rules {rules} --against {other}"
+            next_step(command, "beside what the framework runs")
         else:
-            next_step(f"vflops roofline --model {model}", "what bounds it on this machine")
+            next_step(f"vflops roofline --model {same}", "what bounds it on this machine")

@@ -37,5 +37,16 @@ def list_() -> None:
     width = max(len(name) for _, rows in sections for name, _, _ in rows)
     for title, rows in sections:
         print(heading(title))
-        print(columns([(f"  {name.ljust(width)}", origin, text) for name, text, origin in rows]))
+        print(
+            columns(
+                [
+                    (f"  {name.ljust(width)}", _described(text, origin))
+                    for name, text, origin in rows
+                ]
+            )
+        )
     next_step("vflops run", "everything, at the profile that suits this machine")
+
+
+def _described(text: str, origin: str) -> str:
+    return text if origin == "vflops" else f"{text} (from {origin})"

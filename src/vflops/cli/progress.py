@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Self
 
 from vflops.cli.console import console, next_step, shown
+from vflops.roofline.analysis import roofs
 from vflops.suite import Watch
 from vflops.units import percent, quantity
 
@@ -77,7 +78,16 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """The run's outcome, where its report is, and what to do next."""
-        met = "meets" if findings.passed else "does not meet"
-        print(f"\nrun     {shown(folder.path)} ({met} the rule set {findings.rule_set})")
+        name = shown(folder.path)
+        passed = sum(not finding.failed for finding in findings.findings)
+        print(f"\nrun     {name}")
+        print(f"checks  {passed} of {len(findings.findings)} pass")
+        for finding in findings.findings:
+            if finding.failed:
+                print(f"        not met: {finding.title} ({finding.evidence})")
         print(f"report  {shown(folder.report_file)}")
-        next_step(f"vflops roofline {shown(folder.path)}", "what bounds a model here")
+        machine = roofs(self._done)
+        if machine.precisions() and machine.memory:
+            next_step(f"vflops roofline {name}", "what bounds a model here")
+        else:
+            next_step(f"vflops score {name}", "all figures again, from the folder alone")

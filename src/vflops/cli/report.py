@@ -18,6 +18,7 @@ def report(run: options.Run = None) -> None:
     from vflops.report.report import write_report
 
     contents = console.read_run(run)
-    write_report(contents)
+    with console.working("drawing"):
+        write_report(contents)
     typer.echo(console.shown(contents.folder.report_file))
-    console.next_step("open it in a browser", "it needs no network")
+    console.next_step(f"open {contents.folder.report_file.resolve().as_uri()}", "offline")

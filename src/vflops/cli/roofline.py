@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +31,7 @@ def roofline(
         list[str] | None, typer.Option(help="A built-in name or package.module:callable.")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="Shape of one sample, for your own model.")
+        list[str] | None, typer.Option(help="Shape of one sample, for your own model.")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Samples a step.", min=1)] = None,
     precision: Annotated[
@@ -48,21 +49,48 @@ def roofline(
     from vflops.roofline.page import Roofline
 
     rule = rule_set(rules)
-    contents = console.read_run(run)
+    contents = console.read_run(run or _newest_with_roofs())
     folder = contents.folder
     if model is None and batch is None:
         found = contents.graphs[:1]
     else:
-        inputs = [parse_input(input)] if input else []
+        inputs = [parse_input(text) for text in input or ()]
         size = batch or folder.record.settings.count.batch
-        found = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
-    picture = Roofline.of(
-        folder.record, contents.measurements, [count(each, rule) for each in found], precision
-    )
-    path = out or folder.path / f"roofline.{export.value}"
-    picture.write(path, export.value)
+        with console.working("capturing"):
+            found = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
+    counts = [count(each, rule) for each in found]
+    picture = Roofline.of(folder.record, contents.measurements, counts, precision)
+    path = out or folder.path / f"{_name(model, batch)}.{export.value}"
+    with console.working("drawing"):
+        picture.write(path, export.value)
     for sentence in picture.sentences:
-        typer.echo(f"· {sentence}")
+        console.say(f"· {sentence}", indent=2, file=sys.stdout)
     typer.echo(f"written: {console.shown(path)}")
-    name = console.shown(folder.path)
-    console.next_step(f"vflops roofline {name} --batch 256", "a larger batch reuses the weights")
+    if export is Format.HTML:
+        console.next_step(
+            f"vflops roofline {console.shown(folder.path)} --export svg", "for a paper"
+        )
+    else:
+        console.next_step(f"vflops report {console.shown(folder.path)}", "the whole run as a page")
+
+
+def _newest_with_roofs() -> Path | None:
+    """The newest run under ``runs/`` that can have a roofline; the newest of all without one."""
+    from vflops.errors import VflopsError
+    from vflops.record.folder import RunFolder
+    from vflops.roofline.analysis import roofs
+    from vflops.score.contents import Contents
+
+    for path in sorted(Path("runs").glob("*/run.json"), reverse=True):
+        try:
+            machine = roofs(Contents(RunFolder.open(path.parent)).measurements)
+        except VflopsError:
+            continue
+        if machine.precisions() and machine.memory:
+            return path.parent
+    return None
+
+
+def _name(models: list[str] | None, batch: int | None) -> str:
+    parts = ["roofline", *(name.replace(":", ".") for name in models or ())]
+    return "-".join([*parts, *([f"batch{batch}"] if batch else [])])

@@ -64,7 +64,7 @@ def check(run: options.Run = None, json: Json = False) -> None:
     failed = [finding.rule for finding in findings.findings if finding.failed]
     if failed:
         raise CheckFailed(
-            f"{name} does not meet the rule set {findings.rule_set}: {', '.join(failed)}",
+            f"{len(failed)} of {len(findings.findings)} rules are not met: {', '.join(failed)}",
             cure=f"its evidence: {console.shown(folder.findings_file)}",
         )
     if not json:

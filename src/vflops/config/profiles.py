@@ -14,7 +14,7 @@ def tiny() -> Settings:
 
 
 def laptop() -> Settings:
-    """Minutes on two cores; the default without an accelerator."""
+    """A minute on two cores; the default without an accelerator."""
     return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
 
 
@@ -26,7 +26,7 @@ def gpu() -> Settings:
 
 
 def reference() -> Settings:
-    """The papers' full rules; ceilings with time to find the true peak."""
+    """Ten minutes: ceilings with all the time that a search can use."""
     return Settings(
         profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600)
     )

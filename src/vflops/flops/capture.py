@@ -317,9 +317,11 @@ def _cannot_run(name: str, inputs: Sequence[InputSpec], error: Exception) -> Usa
             "by torch.where or a fixed choice",
         )
     shapes = ", ".join("x".join(map(str, spec.shape)) for spec in inputs)
+    wants_integers = "indices" in str(error)
+    example = "128:int64" if wants_integers else "3x224x224"
     return UsageError(
         f"model {name} does not run on an input of {shapes}: {_last_line(error)}{_at(error)}",
-        cure="give the shape of one sample with --input, for example --input 3x224x224",
+        cure=f"give the shape (and type) of one sample, for example --input {example}",
     )
 
 

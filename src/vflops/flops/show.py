@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+Figure = Callable[[int], str]
 
-def as_tables(counts: Sequence[Count], by: str) -> RenderableType:
-    """What the console shows: one table of one rule set, or two rule sets side by side."""
+
+def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
+    """What the console shows: one table of one rule set, or two rule sets side by side.
+
+    Counts are exact where ``width`` columns hold them, and rounded where they do not.
+    """
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_heading(counts[0]), style="bold")]
     if len(counts) == 1:
-        parts.append(_single(counts[0], by))
+        parts.append(_single(counts[0], by, _figure(width)))
     else:
-        parts.append(_beside(counts[0], counts[1], by))
+        parts.append(_beside(counts[0], counts[1], by, _figure(width)))
     for count in counts:
         parts.extend(Text(line, style="dim") for line in _footnotes(count))
     return Group(*parts)
@@ -70,7 +75,11 @@ def _rows(count: Count, by: str) -> list[Row]:
     return count.by_kind if by == "kind" else count.by_layer
 
 
-def _single(count: Count, by: str) -> RenderableType:
+def _figure(width: int) -> Figure:
+    return integer if width >= 80 else lambda value: quantity(value, "").strip()
+
+
+def _single(count: Count, by: str, figure: Figure) -> RenderableType:
     table = _table(by)
     table.title = f"{count.rules.title} · {count.rules.source}"
     for heading in ("forward", "backward", "update", "total", "share"):
@@ -78,11 +87,11 @@ def _single(count: Count, by: str) -> RenderableType:
     whole = count.total.total or 1
     for row in _rows(count, by):
         if row.ruled:
-            table.add_row(row.name, *_exact(row.ops), percent(row.ops.total / whole))
+            table.add_row(row.name, *_figures_of(row.ops, figure), percent(row.ops.total / whole))
         else:
             table.add_row(row.name, "no rule", style="dim")
     table.add_section()
-    table.add_row("total", *_exact(count.total), style="bold")
+    table.add_row("total", *_figures_of(count.total, figure), style="bold")
     return table
 
 
@@ -96,30 +105,31 @@ def _table(by: str) -> Table:
     return table
 
 
-def _exact(ops: Ops) -> list[str]:
-    return [integer(figure) for figure in (ops.forward, ops.backward, ops.update, ops.total)]
+def _figures_of(ops: Ops, figure: Figure) -> list[str]:
+    return [figure(value) for value in (ops.forward, ops.backward, ops.update, ops.total)]
 
 
-def _beside(first: Count, second: Count, by: str) -> RenderableType:
+def _beside(first: Count, second: Count, by: str, figure: Figure) -> RenderableType:
     table = _table(by)
     for count in (first, second):
         table.add_column(f"{count.rules.id}\nforward", justify="right", no_wrap=True)
         table.add_column("backward\n+ update", justify="right", no_wrap=True)
-    table.add_column("\nratio", justify="right")
+    table.add_column("first ÷\nsecond", justify="right")
     others = {row.name: row for row in _rows(second, by)}
     for row in _rows(first, by):
         other = others[row.name]
-        table.add_row(row.name, *_pair(row), *_pair(other), _ratio(row, other))
+        table.add_row(row.name, *_pair(row, figure), *_pair(other, figure), _ratio(row, other))
     table.add_section()
     totals = [Row("total", 0, count.total, True) for count in (first, second)]
-    table.add_row("total", *_pair(totals[0]), *_pair(totals[1]), _ratio(*totals), style="bold")
+    pairs = (*_pair(totals[0], figure), *_pair(totals[1], figure))
+    table.add_row("total", *pairs, _ratio(*totals), style="bold")
     return table
 
 
-def _pair(row: Row) -> tuple[str, str]:
+def _pair(row: Row, figure: Figure) -> tuple[str, str]:
     if not row.ruled:
         return "no rule", ""
-    return integer(row.ops.forward), integer(row.ops.backward + row.ops.update)
+    return figure(row.ops.forward), figure(row.ops.backward + row.ops.update)
 
 
 def _ratio(first: Row, second: Row) -> str:

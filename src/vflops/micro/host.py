@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,28 @@ from vflops.system.probe import AbsentError
 
 _CPUS = Path("/sys/devices/system/cpu")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class HostLoad:
+    """How much of the CPUs others use, from the time that this is made."""
+
+    def __init__(self) -> None:
+        self._all = psutil.cpu_times()
+        self._own_s = self._own()
+
+    def others_share(self) -> float:
+        """CPU time of other processes and, in a virtual machine, of its neighbours, of all."""
+        now, before = psutil.cpu_times(), self._all
+        whole_s = sum(now) - sum(before)
+        idle_s = sum(
+            getattr(now, name, 0.0) - getattr(before, name, 0.0) for name in ("idle", "iowait")
+        )
+        others_s = whole_s - idle_s - (self._own() - self._own_s)
+        return round(min(max(others_s / whole_s, 0.0), 1.0), 4) if whole_s > 0 else 0.0
+
+    @staticmethod
+    def _own() -> float:
+        return sum(os.times()[:4])
 
 
 def free_memory_bytes() -> int:

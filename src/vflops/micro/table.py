@@ -31,7 +31,7 @@ def table(
     grid.add_column("case", no_wrap=True)
     grid.add_column("prec.", no_wrap=True)
     grid.add_column("value", justify="right", no_wrap=True)
-    grid.add_column("±", justify="right", no_wrap=True)
+    grid.add_column("spread", justify="right", no_wrap=True)
     grid.add_column("setting", no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column("check", no_wrap=True)
     above = ""
@@ -60,10 +60,12 @@ _CASES = {
 
 def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
     if measurement.value is None:
-        return ("—", "", Text(measurement.reason or "", style="dim"), "")
+        return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
     setting = Text(setting_words(measurement.setting), style="dim")
     if measurement.caveat:
-        setting = Text(measurement.caveat, style="yellow").append(f"  {setting.plain}", "dim")
+        setting = Text(_short(measurement.caveat), style="yellow").append(
+            f"  {setting.plain}", "dim"
+        )
     return (
         units.quantity(measurement.value, measurement.unit),
         units.percent(measurement.spread) if measurement.spread is not None else "",
@@ -72,8 +74,13 @@ def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
     )
 
 
+def _short(reason: str) -> str:
+    """What comes before the explanation; all of it is in the record."""
+    return reason.partition(": ")[0]
+
+
 def _running(done: int, of: int) -> tuple[str | Text, ...]:
-    return (Text("…", style="cyan"), "", Text(f"measuring, {done} of {of} done", style="cyan"), "")
+    return (Text("…", style="cyan"), "", Text(f"{done} of {of} done", style="cyan"), "")
 
 
 def setting_words(setting: dict[str, int | str]) -> str:

@@ -86,6 +86,11 @@ def load(target: str) -> Callable[..., Any]:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise UsageError(f"{target!r} names no model", cure="write it as package.module:callable")
+    if module_name.endswith(".py"):
+        raise UsageError(
+            f"{module_name} is a file, expected a module",
+            cure=f"write it as {module_name.removesuffix('.py').replace('/', '.')}:{attribute}",
+        )
     here = str(Path.cwd())
     if here not in sys.path:  # a script's folder is on the path for python, not for a command
         sys.path.insert(0, here)

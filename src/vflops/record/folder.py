@@ -10,9 +10,12 @@ runs/<utc>-<workload>-<short id>/
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,7 +24,7 @@ from typing import ClassVar
 
 import vflops
 from vflops.config.settings import Settings
-from vflops.errors import FolderError
+from vflops.errors import FolderError, UsageError
 from vflops.record import atomic
 from vflops.record.events import Event, EventWriter, Log, read_log
 from vflops.record.schema import Document
@@ -71,6 +74,8 @@ class History:
         end = last.events[-1]
         if end.kind == "failed":
             return State(False, f"it failed: {end.data.get('message')}")
+        if end.kind == "stopped":
+            return State(False, f"it was {end.data.get('message')}")
         return State(False, f"it stopped after {end.kind!r} at {end.utc}")
 
 
@@ -141,6 +146,29 @@ class RunFolder:
     def graph_file(self, model: str) -> Path:
         """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
         return self.path / "graphs" / f"{model.replace('/', '_').replace(':', '.')}.json"
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold the run for this process; another that asks while it lives is refused."""
+        path = self.path / ".lock"
+        try:
+            file = path.open("a+")
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                owner = file.read().strip() or "unknown"
+                raise UsageError(
+                    f"{self.path} is in use by process {owner}",
+                    cure="wait until it ends, or stop that process first",
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
 
     def start_attempt(self, job: int) -> EventWriter:
         """The log of a new attempt at ``job``."""

@@ -21,7 +21,10 @@ COLOURS = {
 }
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
 WIDTH, HEIGHT = 640, 440
-_NETWORK = "gradients on the network"
+_PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 30}  # fonts differ from what was measured
+_NETWORK = "all-reduce of the gradients"
+_PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"
+_BINARY = "datum.value >= 1048576 ? datum.value / 1048576 + ' MiB' : datum.value / 1024 + ' KiB'"
 
 
 def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
@@ -31,7 +34,7 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
     assert machine.memory is not None
     x_range, y_range = _ranges(machine, bounds)
     x = alt.X("intensity:Q").scale(type="log", domain=x_range, nice=False)
-    x = x.title("operations a byte").axis(format="~s", grid=False)
+    x = x.title("operations per byte").axis(labelExpr=_PLAIN_BELOW_ONE, grid=False)
     y = alt.Y("flops:Q").scale(type="log", domain=y_range, nice=False)
     y = y.title("FLOPS").axis(format="~s", gridOpacity=0.4)
     colour = (
@@ -62,7 +65,9 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
     layers = [_slopes(machine, x_range, y_range, x, y), lines, labels]
     if bounds:
         layers.append(_points(bounds, y_range, x, y))
-    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive()
+    chart = (
+        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, padding=_PADDING).interactive()
+    )
     return _finished(chart)
 
 
@@ -120,11 +125,15 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     ]
     if not rows:
         return None
+    ticks = sorted({int(row["bytes"]) for row in rows})[::2]
     chart = (
         alt.Chart(_rows(rows))
         .mark_line(point=True, color="#2f6fb0")
         .encode(
-            x=alt.X("bytes:Q").scale(type="log", base=2).title("message, bytes").axis(format="~s"),
+            x=alt.X("bytes:Q")
+            .scale(type="log", base=2)
+            .title("message")
+            .axis(values=ticks, labelExpr=_BINARY),
             y=alt.Y("bandwidth:Q").title("bus bandwidth, B/s").axis(format="~s"),
             detail="case:N",
             tooltip=["case:N", "bytes:Q", "speed:N"],
@@ -221,7 +230,7 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
     top = max(machine.compute.values(), default=y_range[1])
     for name, slope, source in (
         ("memory", machine.memory, ""),
-        ("network", machine.network, f" ({machine.network_case})"),
+        ("all-reduce", machine.network, f" ({machine.network_case})"),
     ):
         if not slope:
             continue
@@ -238,7 +247,7 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
             y=y,
             detail="name:N",
             strokeDash=alt.condition(
-                "datum.name == 'network'", alt.value([2, 3]), alt.value([1, 0])
+                "datum.name == 'all-reduce'", alt.value([2, 3]), alt.value([1, 0])
             ),
         )
     )
@@ -253,7 +262,10 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
 def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> Any:
     import altair as alt
 
-    rows = []
+    def prefix(bound: Bound) -> str:
+        return f"{bound.model} " if len(bounds) > 1 else ""
+
+    rows: list[dict[str, Any]] = []
     for bound in bounds:
         for point in bound.points:
             if point.ops:
@@ -262,7 +274,7 @@ def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> An
                         "intensity": point.intensity,
                         "flops": point.attainable,
                         "precision": bound.precision,
-                        "label": point.kind,
+                        "label": f"{prefix(bound)}{point.kind}",
                         "what": f"{bound.model}: {point.kind}",
                         "bound by": point.bound_by,
                         "share": f"{100 * point.bound_s / bound.step_s:.0f} % of the least time",
@@ -295,9 +307,22 @@ def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> An
     )
     labels = alt.Chart(_rows(rows)).encode(x=x, y=alt.Y("label_flops:Q"), text="label:N")
     network = f"datum.label == '{_NETWORK}'"
-    kinds = labels.transform_filter(f"!({network})").mark_text(align="left", dx=9, fontSize=11)
-    gradients = labels.transform_filter(network).mark_text(align="right", dx=-9, fontSize=11)
-    return dots + kinds + gradients
+    kinds, gradients = labels.transform_filter(f"!({network})"), labels.transform_filter(network)
+    halo = alt.MarkDef(type="text", fontSize=11, stroke="white", strokeWidth=4)
+    text = alt.MarkDef(type="text", fontSize=11, color="#111")
+    layers = [dots]
+    for mark in (halo, text):
+        layers.append(_marked(kinds, mark, align="left", dx=9))
+        layers.append(_marked(gradients, mark, align="right", dx=-9))
+    return alt.layer(*layers)
+
+
+def _marked(chart: Any, mark: Any, **place: Any) -> Any:
+    marked = chart.copy()
+    marked.mark = mark.copy()
+    for name, value in place.items():
+        marked.mark[name] = value
+    return marked
 
 
 def _spread_labels(rows: list[dict[str, Any]], y_range: list[float]) -> None:

@@ -39,19 +39,20 @@ _BENCHMARKS = ("gemm", "convolution")
 
 def roofs(measurements: Iterable[Measurement]) -> Roofs:
     """The highest measured value of each ceiling."""
+    measured = [item for item in measurements if item.value is not None]
     compute: dict[tuple[str, str], float] = {}
     memory: list[float] = []
     network: list[Measurement] = []
-    for item in measurements:
-        if item.value is None:
-            continue
+    kinds = {_kind(item.device) for item in measured if item.benchmark in _BENCHMARKS}
+    for item in measured:
+        assert item.value is not None
         if item.benchmark in _BENCHMARKS and item.precision is not None:
             key = (item.benchmark, item.precision)
             compute[key] = max(item.value, compute.get(key, 0.0))
         elif item.benchmark == "memory":
             memory.append(item.value)
-        elif item.benchmark == "all-reduce":
-            network.append(item)
+        elif item.benchmark == "all-reduce" and _kind(item.device) in kinds:
+            network.append(item)  # what CPU processes send says nothing of accelerators
     fastest = max(network, key=lambda item: item.value or 0.0, default=None)
     ranks = fastest.setting.get("ranks") if fastest else None
     return Roofs(
@@ -61,6 +62,10 @@ def roofs(measurements: Iterable[Measurement]) -> Roofs:
         ranks=int(ranks) if ranks is not None else None,
         network_case=fastest.case if fastest else None,
     )
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
 
 
 @dataclass(frozen=True)

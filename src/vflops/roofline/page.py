@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.errors import UsageError, unknown_name
+from vflops.errors import UsageError
 from vflops.flops.count import Count
 from vflops.record import atomic
 from vflops.record.folder import RunRecord
@@ -40,7 +40,10 @@ class Roofline:
                 cure="measure them: vflops micro gemm convolution memory all-reduce",
             )
         if precision is not None and precision not in known:
-            raise unknown_name("precision", precision, known, where=f" in run {run.id}")
+            raise UsageError(
+                f"run {run.id} has no ceilings in {precision!r}",
+                cure=f"it has matrix product and convolution in: {', '.join(known)}",
+            )
         chosen = precision or known[0]
         return cls(run, machine, tuple(bound(count, machine, chosen) for count in counts))
 
