@@ -49,7 +49,9 @@ def test_count_prints_the_exact_table_and_the_next_step(vflops: Vflops) -> None:
     result = vflops("count", "resnet50-v1", "--rules", "aiperf-original")
     assert result.returncode == 0
     assert "23,053,458,315" in result.stdout
-    assert "next: vflops count resnet50-v1 --against executed" in result.stderr
+    assert (
+        "next: vflops count resnet50-v1 --rules aiperf-original --against executed" in result.stderr
+    )
 
 
 def test_count_of_the_users_own_model(vflops: Vflops, model_file: Path) -> None:

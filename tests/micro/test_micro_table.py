@@ -52,13 +52,13 @@ def test_values_are_never_cut(width: int) -> None:
 def test_what_is_running_is_the_last_row() -> None:
     lines = _shown(100, 3)
     assert len(lines) == 1 + 3 + 1
-    assert f"measuring, 3 of {len(ITEMS)} done" in lines[-1]
+    assert f"3 of {len(ITEMS)} done" in lines[-1]
 
 
 def test_a_low_terminal_shows_the_last_rows() -> None:
     lines = _shown(100, 10, rows=4)
     assert len(lines) == 1 + 4
-    assert "measuring, 10 of" in lines[-1]
+    assert "10 of" in lines[-1]
 
 
 def test_settings_are_short() -> None:

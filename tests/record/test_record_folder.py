@@ -62,7 +62,7 @@ def test_a_torn_last_line_is_skipped_and_reported(run_folder: RunFolder) -> None
     assert log.faults == ()
     state = run_folder.history().state
     assert not state.complete
-    assert "stopped after 'measurement'" in str(state.reason)
+    assert "stopped after 'load'" in str(state.reason)
 
 
 def test_a_second_attempt_gets_its_own_log(run_folder: RunFolder) -> None:

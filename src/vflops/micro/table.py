@@ -63,9 +63,7 @@ def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
         return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
     setting = Text(setting_words(measurement.setting), style="dim")
     if measurement.caveat:
-        setting = Text(_short(measurement.caveat), style="yellow").append(
-            f"  {setting.plain}", "dim"
-        )
+        setting = Text(f"{_short(measurement.caveat)}  ", style="yellow").append_text(setting)
     return (
         units.quantity(measurement.value, measurement.unit),
         units.percent(measurement.spread) if measurement.spread is not None else "",

@@ -112,7 +112,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     """All-reduce bus bandwidth over the size of the message; None without any."""
     import altair as alt
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "case": item.case,
             "bytes": _integer(trial.setting, "size_bytes"),
@@ -125,7 +125,7 @@ def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     ]
     if not rows:
         return None
-    ticks = sorted({int(row["bytes"]) for row in rows})[::2]
+    ticks = sorted({row["bytes"] for row in rows})[::2]
     chart = (
         alt.Chart(_rows(rows))
         .mark_line(point=True, color="#2f6fb0")
