@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: run test packages check format clean
 
 run: $(VENV)/.installed
-	$(BIN)/vflops run
+	$(BIN)/vflops run || [ $$? = 1 ]  # 1: measured, but a rule is not met; the summary names it
 
 test: $(VENV)/.installed-dev packages check
 	$(BIN)/pytest -n 2

@@ -97,6 +97,8 @@ def run_folder(tmp_path: Path) -> RunFolder:
     graph.write(folder.graph_file(graph.model))
     with folder.start_attempt(job=0) as events:
         events.write("start", workload="suite")
+        system = SystemRecord.read(folder.system_file)
+        events.write("described", sha256=system.digest())
         events.write("counted", model=graph.model, batch=graph.batch, sha256=graph.digest())
         events.write("plan", measurements=[item.key for item in MEASUREMENTS])
         for item in MEASUREMENTS:

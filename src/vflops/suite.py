@@ -1,6 +1,6 @@
 """The run of everything: describe the system, count the models, measure the ceilings.
 
-Each step writes events; what is written is never measured again, so a run that was killed goes on
+Each step writes events; what was measured is not measured again, so a run that was killed goes on
 where it stopped. Workloads join here as further steps.
 """
 
@@ -49,13 +49,17 @@ def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunF
 
 
 def resume(folder: RunFolder, watch: Watch) -> None:
-    """Go on with a run that did not end: only what is missing is done."""
-    if folder.history().state.complete:
+    """Go on with a run that did not end: only what is missing is done.
+
+    One that ended without its report only needs to be concluded.
+    """
+    if not folder.history().state.complete:
+        _attempt(folder, watch)
+    elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
             cure=f"look at it: vflops report {folder.path}",
         )
-    _attempt(folder, watch)
 
 
 def _validate(settings: Settings) -> None:
@@ -95,23 +99,33 @@ def _note_failure(events: EventWriter, error: VflopsError) -> None:
 def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     settings = folder.record.settings
     events.write("start", workload=folder.record.workload)
-    if not folder.system_file.exists():
-        watch.step("describing the system")
-        _describe(folder)
-    counted = {event.data["model"] for event in folder.history().events("counted")}
+    watch.step("describing the system")
+    _describe(folder, events)
+    counted = {each.model for each in Contents(folder).counted}
     for model in settings.count.models:
         if model not in counted:
             watch.step(f"counting {model}")
             _count(folder, events, model)
     if settings.micro.benchmarks:
         watch.step("measuring the ceilings")
-        _measure(folder, events, watch)
+    _measure(folder, events, watch)
 
 
-def _describe(folder: RunFolder) -> None:
+def _describe(folder: RunFolder, events: EventWriter) -> None:
     from vflops.system.gather import gather
+    from vflops.system.record import SystemRecord
 
-    gather(folder.path).write(folder.system_file)
+    now = gather(folder.path)
+    if folder.history().events("described"):
+        before = SystemRecord.read(folder.system_file)
+        if before.machine != now.machine:
+            raise UsageError(
+                f"{folder.path} was begun on another machine: {', '.join(before.machine)}",
+                cure="resume it there, or start a new run here",
+            )
+        return
+    now.write(folder.system_file)
+    events.write("described", sha256=now.digest())
 
 
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
@@ -145,8 +159,8 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
         on_start=watch.start,
     ):
         events.write("measurement", **item.model_dump(mode="json"))
+        events.write("load", others_share=load.others_share())
         watch.ceiling(item)
-    events.write("load", others_share=load.others_share())
 
 
 def conclude(folder: RunFolder, watch: Watch) -> Findings:

@@ -46,13 +46,13 @@ def drop_end(folder: RunFolder) -> None:
 
 def drop_line(folder: RunFolder) -> None:
     lines = log_file(folder).read_bytes().splitlines(keepends=True)
-    del lines[1]  # "counted": nothing else rests on it once it is gone
+    del lines[2]  # "counted": nothing else rests on it once it is gone
     log_file(folder).write_bytes(b"".join(lines))
 
 
 def drop_measurement(folder: RunFolder) -> None:
     def change(events: list[dict[str, object]]) -> None:
-        del events[3]
+        del events[[event["kind"] for event in events].index("measurement")]
 
     rewrite(folder, change)
 
@@ -80,9 +80,9 @@ BREAKS: dict[str, Callable[[RunFolder], None]] = {
     "system": lambda folder: folder.system_file.unlink(),
     "planned": drop_measurement,
     "correct": edit_measurement(error=0.5),
-    "sampled": edit_measurement(samples=[2e11]),
+    "sampled": edit_measurement(samples=[2e11, 2e11]),
     "quiet": busy,
-    "plausible": edit_measurement(value=2e10),
+    "plausible": edit_measurement(value=2e10, samples=[1e10, 2e10, 3e10]),
     "recounted": edit_graph,
     "score": edit_score,
 }
@@ -106,14 +106,84 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, 
     assert not findings.passed
 
 
-def test_an_error_that_is_not_a_number_is_not_below_the_tolerance(run_folder: RunFolder) -> None:
-    text = log_file(run_folder).read_text().replace('"error": 1e-07', '"error": "NaN"')
-    log_file(run_folder).write_text(text)
+def edit_system(folder: RunFolder) -> None:
+    text = folder.system_file.read_text()
+    folder.system_file.write_text(text.replace("Test CPU", "Cray-99"))
+
+
+def lines_of(folder: RunFolder) -> list[bytes]:
+    return log_file(folder).read_bytes().splitlines(keepends=True)
+
+
+def test_an_edited_system_is_found(run_folder: RunFolder) -> None:
+    edit_system(run_folder)
     verdicts = {finding.rule: finding.verdict for finding in check(Contents(run_folder)).findings}
-    assert verdicts["correct"] == "fail"
+    assert verdicts["system"] == "fail"
+
+
+def test_a_value_that_is_not_the_median_of_its_samples_is_found(run_folder: RunFolder) -> None:
+    edit_measurement(value=9e15)(run_folder)
+    evidence = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    assert "the value is not the median of its samples" in evidence["correct"]
+
+
+def test_the_last_line_of_an_attempt_is_chained_to_the_next(run_folder: RunFolder) -> None:
+    log_file(run_folder).write_bytes(b"".join(lines_of(run_folder)[:-1]))  # killed before its end
+    with run_folder.start_attempt(job=0) as events:
+        events.write("start", workload="suite")
+        events.write("end")
+    score(Contents(run_folder)).write(run_folder.score_file)
+    assert check(Contents(run_folder)).passed
+    lines = lines_of(run_folder)
+    log_file(run_folder).write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"0.02", b"0.01"))
+    failed = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    assert "1/events.jsonl:1: does not follow" in failed["chain"]
+
+
+def test_a_torn_line_that_a_later_attempt_made_good_is_no_fault(run_folder: RunFolder) -> None:
+    log_file(run_folder).write_bytes(log_file(run_folder).read_bytes()[:-20])
+    assert not check(Contents(run_folder)).passed
+    with run_folder.start_attempt(job=0) as events:
+        events.write("end")
+    score(Contents(run_folder)).write(run_folder.score_file)
+    assert check(Contents(run_folder)).passed
+
+
+NOT_A_NUMBER = b'"value": NaN'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder.path / "jobs" / "tmp").mkdir(),
+        lambda folder: (folder.path / "jobs" / "0" / "old").mkdir(),
+        lambda folder: log_file(folder).write_bytes(b"\0" * 100 + b"\n"),
+        lambda folder: log_file(folder).write_bytes(
+            b"".join(lines_of(folder)).replace(b'"value": 200000000000.0', NOT_A_NUMBER)
+        ),
+        lambda folder: log_file(folder).write_bytes(
+            b"".join(lines_of(folder)).replace(b'"sha256"', b'"sha265"')
+        ),
+        lambda folder: log_file(folder).write_bytes(b"[" * 100_000 + b"\n"),
+        lambda folder: folder.score_file.mkdir(),
+        lambda folder: folder.graph_files[0].write_text("[" * 100_000),
+        lambda folder: folder.graph_files[0].write_text(
+            folder.graph_files[0].read_text().replace('"function"', '"funktion"')
+        ),
+        lambda folder: folder.graph_files[0].write_text(
+            folder.graph_files[0].read_text().replace('"groups": 1', '"groups": 0')
+        ),
+        lambda folder: folder.system_file.write_bytes(b"\xff"),
+    ],
+)
+def test_a_damaged_folder_is_judged_never_a_crash(run_folder: RunFolder, damage: object) -> None:
+    damage(run_folder)  # type: ignore[operator]
+    findings = check(Contents(RunFolder.open(run_folder.path)))
+    assert len(findings.findings) == len(PRACTICE)
+    assert not findings.passed  # at the least, score.json is missing
 
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:
     edit_measurement(value="fast")(run_folder)
     evidence = {finding.rule: finding.evidence for finding in check(Contents(run_folder)).findings}
-    assert "events.jsonl:4: not a measurement: value" in evidence["planned"]
+    assert "events.jsonl:5: not a measurement event: value" in evidence["planned"]

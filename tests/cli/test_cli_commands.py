@@ -42,6 +42,7 @@ def words():
 def model_file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(MODEL)
+    (tmp_path / "leaves.py").write_text("import sys; sys.exit(4)")
     return path
 
 
@@ -107,6 +108,13 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("check", "nowhere"), "nowhere is not a run folder: it does not exist", ""),
         (("report", "."), "it has no run.json", "vflops run"),
         (("roofline", "--rules", "x"), "unknown rule set 'x'", ""),
+        (("count", "mine.py:Net", "--input", "3"), "mine.py is a file", "mine:Net"),
+        (("count", "leaves:Net", "--input", "3"), "cannot import leaves: SystemExit", ""),
+        (("count", "torch.nn:Linear", "--input", "3"), "missing 2 required", "needs arguments"),
+        (("count", "resnet50", "--input", "9" * 5000), "input shape", "3x224x224"),
+        (("count", "resnet50", "--export", "html", "--out", "mine.py/x"), "Not a directory", ""),
+        (("run", "--set", "count.models=mine:Net"), "whose input is not known", "vflops count"),
+        (("run", "--set", "profile=zzz"), "setting profile = 'zzz'", ""),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -224,6 +232,13 @@ def test_the_newest_run_is_meant_when_none_is_named(vflops: Vflops, run_folder: 
     result = vflops("score")  # the fixture's run is in ./runs
     assert result.returncode == 0
     assert run_folder.score_file.exists()
+
+
+def test_output_that_is_not_unicode_does_not_crash(vflops: Vflops, run_folder: RunFolder) -> None:
+    plain = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    for command in (("count", "resnet50"), ("system",), ("score", run_folder.path)):
+        result = vflops(*command, **plain)
+        assert result.returncode == 0, result.stderr
 
 
 def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:

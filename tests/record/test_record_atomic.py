@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,22 @@ def test_where_one_may_not_write_is_wrong_use(
     with pytest.raises(UsageError) as caught:
         atomic.make_folder(tmp_path / "runs")
     assert caught.value.exit_code == 2
-    assert "--out" in str(caught.value.cure)
+    assert "another place" in str(caught.value.cure)
+
+
+def test_a_really_read_only_file_system(small_disk: Path) -> None:
+    (small_disk / "score.json").write_text("old")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(UsageError, match="Read-only file system"):
+        atomic.write_text(small_disk / "score.json", "new")
+    assert (small_disk / "score.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "", "file/below"])
+def test_a_name_that_cannot_be_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot write"):
+        atomic.write_text(tmp_path / name, "text")
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:

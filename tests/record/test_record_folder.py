@@ -20,7 +20,7 @@ def test_a_run_is_read_as_it_was_written(run_folder: RunFolder) -> None:
     again = RunFolder.open(run_folder.path)
     assert again.record == run_folder.record
     assert again.history().state.complete
-    assert [event.kind for event in again.history().logs[0].events][:2] == ["start", "counted"]
+    assert [e.kind for e in again.history().logs[0].events][:3] == ["start", "described", "counted"]
 
 
 def test_every_line_is_chained_to_the_one_before(run_folder: RunFolder) -> None:

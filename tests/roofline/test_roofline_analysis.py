@@ -12,6 +12,7 @@ from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.roofline.traffic import backward_bytes, forward_bytes
 from vflops.roofline.words import sentences
+from vflops.score.score import best_bound
 from vflops.testing.rules import sample_graph
 
 PEAK, BANDWIDTH = 1e9, 1e8
@@ -137,6 +138,34 @@ def test_the_words_name_the_bound_and_by_how_much() -> None:
     assert "90 % of that is bound by memory" in text
     assert "times above the ridge of 5.0: bound by compute" in text
     assert "data parallelism over such a link is bound by it below batch 23" in text
+
+
+def test_the_bound_is_that_of_the_fastest_precision() -> None:
+    compute = {
+        (benchmark, precision): peak
+        for benchmark in ("gemm", "convolution")
+        for precision, peak in (("fp32", 1e9), ("bf16", 8e9), ("fp64", 5e8))
+    }
+    machine = Roofs(compute, memory=BANDWIDTH, network=None, ranks=None)
+    found, reason = best_bound(count(sample_graph(), rule_set("hpcai500")), machine)
+    assert reason is None
+    assert found is not None
+    assert found.precision == "bf16"
+
+
+def test_without_memory_or_convolution_there_is_no_bound_but_a_reason() -> None:
+    counted = count(sample_graph(), rule_set("hpcai500"))
+    no_memory = Roofs(MACHINE.compute, memory=None, network=None, ranks=None)
+    assert best_bound(counted, no_memory) == (None, "the memory bandwidth was not measured")
+    no_peak = Roofs({("gemm", "fp32"): 1e9}, memory=1e8, network=None, ranks=None)
+    assert best_bound(counted, no_peak)[0] is None
+
+
+def test_an_all_reduce_of_cpu_processes_says_nothing_of_accelerators() -> None:
+    gloo = _ceiling("all-reduce", None, 1e9, case="gloo-2-ranks", setting={"ranks": 2})
+    for device, network in (("cpu", 1e9), ("cuda:0", None)):
+        product = _ceiling("gemm", "fp32", 5.0).model_copy(update={"device": device})
+        assert roofs([product, gloo]).network == network
 
 
 def test_a_fast_network_can_hide() -> None:

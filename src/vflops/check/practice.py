@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.errors import FolderError
+from vflops.record.events import Described, Loaded, Planned
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -40,17 +41,21 @@ def _complete(contents: Contents) -> Outcome:
 def _chain(contents: Contents) -> Outcome:
     logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
-    torn = [log.torn for log in logs if log.torn]
     if faults:
         return "fail", "; ".join(faults[:3])
-    if torn:
-        return "fail", f"{torn[0]}: cut off while it was written"
+    if logs and logs[-1].torn:  # one of an attempt that another followed was made good
+        return "fail", f"{logs[-1].torn}: cut off while it was written"
     lines = sum(len(log.events) for log in logs)
     return "pass", f"{lines} lines, each chained to the one before"
 
 
 def _system(contents: Contents) -> Outcome:
     record = SystemRecord.read(contents.folder.system_file)
+    described = contents.history.events("described")
+    if not described:
+        return "cannot tell", "the log does not say when the system was described"
+    if described[-1].payload(Described).sha256 != record.digest():
+        return "fail", "system.json is not the one that was written in this run"
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
     return "pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read"
@@ -60,7 +65,7 @@ def _planned(contents: Contents) -> Outcome:
     wanted = contents.history.events("plan")
     if not wanted:
         return "cannot tell", "the log holds no plan"
-    planned = {tuple(key) for event in wanted for key in event.data["measurements"]}
+    planned = {key for event in wanted for key in event.payload(Planned).measurements}
     missing = planned - {item.key for item in contents.measurements}
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
@@ -94,12 +99,13 @@ def _sampled(contents: Contents) -> Outcome:
 
 
 def _quiet(contents: Contents) -> Outcome:
-    loads = contents.history.events("load")
     if not contents.measurements:
         return "not applicable", "no ceiling in this run"
-    if not loads:
+    attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
+    last = [loads[-1].payload(Loaded).others_share for loads in attempts if loads]
+    if not last:
         return "cannot tell", "the log does not say what else ran"
-    share = max(float(event.data["others_share"]) for event in loads)
+    share = max(last)
     verdict: Verdict = "pass" if share <= MOST_LOAD else "fail"
     return (
         verdict,
@@ -124,21 +130,20 @@ def _plausible(contents: Contents) -> Outcome:
 
 
 def _recounted(contents: Contents) -> Outcome:
-    counted = {str(event.data["model"]): event.data for event in contents.history.events("counted")}
-    if not counted:
+    if not contents.counted:
         return "not applicable", "no model was counted in this run"
     recorded = {graph.model: graph for graph in contents.graphs}
-    for model, data in counted.items():
-        if model not in recorded:
-            return "fail", f"the graph of {model} is missing"
-        if data["sha256"] != recorded[model].digest():
-            return "fail", f"the graph of {model} is not the one that was counted"
-    return "pass", f"{len(counted)} graphs are those that were counted"
+    for counted in contents.counted:
+        if counted.model not in recorded:
+            return "fail", f"the graph of {counted.model} is missing"
+        if counted.sha256 != recorded[counted.model].digest():
+            return "fail", f"the graph of {counted.model} is not the one that was counted"
+    return "pass", f"{len(recorded)} graphs are those that were counted"
 
 
 def _score(contents: Contents) -> Outcome:
     path = contents.folder.score_file
-    if not path.exists():
+    if not path.is_file():
         return "fail", "score.json is missing: vflops score writes it"
     if path.read_bytes() != score(contents).to_json().encode():
         return "fail", "score.json is not what the record gives: vflops score recomputes it"
@@ -174,4 +179,6 @@ def _judge(rule: Rule, contents: Contents) -> Finding:
         verdict, evidence = rule.judge(contents)
     except FolderError as error:
         verdict, evidence = "fail", error.message
+    except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
+        verdict, evidence = "fail", f"cannot be judged: {type(error).__name__}: {error}"
     return Finding(rule=rule.id, title=rule.title, verdict=verdict, evidence=evidence)

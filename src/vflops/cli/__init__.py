@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
+from io import TextIOWrapper
 
 import typer
 
 from vflops.cli import console, count, listing, micro, report, roofline, run, score, system
-from vflops.errors import VflopsError
+from vflops.errors import RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
 
@@ -39,6 +41,9 @@ def _options(
 def main() -> None:
     """Run the command line; a user's mistake is a line and an exit code, never a traceback."""
     gc.set_threshold(100_000)  # a short command makes less garbage than looking for it costs
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a sign shows another
+            stream.reconfigure(errors="replace")
     try:
         app()
     except VflopsError as error:
@@ -47,3 +52,6 @@ def main() -> None:
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)
+    except Exception:  # a fault of ours: all of it, and never the exit code of a failed check
+        traceback.print_exc()
+        sys.exit(RunFailed.exit_code)

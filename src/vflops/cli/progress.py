@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Self
 
+import typer
+
 from vflops.cli.console import console, next_step, shown
+from vflops.errors import CheckFailed
 from vflops.roofline.analysis import roofs
 from vflops.suite import Watch
 from vflops.units import percent, quantity
@@ -77,7 +80,7 @@ class Progress:
             self._console.print(self._table())
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
-        """The run's outcome, where its report is, and what to do next."""
+        """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
         name = shown(folder.path)
         passed = sum(not finding.failed for finding in findings.findings)
         print(f"\nrun     {name}")
@@ -91,3 +94,5 @@ class Progress:
             next_step(f"vflops roofline {name}", "what bounds a model here")
         else:
             next_step(f"vflops score {name}", "all figures again, from the folder alone")
+        if not findings.passed:
+            raise typer.Exit(CheckFailed.exit_code)

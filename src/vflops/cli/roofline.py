@@ -51,7 +51,7 @@ def roofline(
     rule = rule_set(rules)
     contents = console.read_run(run or _newest_with_roofs())
     folder = contents.folder
-    if model is None and batch is None:
+    if model is None and batch is None and input is None:
         found = contents.graphs[:1]
     else:
         inputs = [parse_input(text) for text in input or ()]

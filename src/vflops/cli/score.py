@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflops.cli import options
 from vflops.cli.columns import columns, heading
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.record.schema import Document
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -18,6 +23,16 @@ def register(app: typer.Typer) -> None:
     app.command()(check)
 
 
+def keep(document: Document, path: Path) -> None:
+    """Write ``document`` where one may; a read-only run can still be read and judged."""
+    from vflops.cli.console import say
+
+    try:
+        document.write(path)
+    except UsageError as error:
+        say(f"not kept: {error.message}")
+
+
 def score(run: options.Run = None, json: Json = False) -> None:
     """Recompute the score of a run and write score.json: the same bytes every time."""
     from vflops.cli import console
@@ -25,7 +40,7 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
     contents = console.read_run(run)
     result = compute(contents)
-    result.write(contents.folder.score_file)
+    keep(result, contents.folder.score_file)
     if json:
         typer.echo(result.to_json(), nl=False)
         return
@@ -54,7 +69,7 @@ def check(run: options.Run = None, json: Json = False) -> None:
     contents = console.read_run(run)
     folder = contents.folder
     findings = judge(contents)
-    findings.write(folder.findings_file)
+    keep(findings, folder.findings_file)
     name = console.shown(folder.path)
     if json:
         typer.echo(findings.to_json(), nl=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -60,7 +60,7 @@ class CountSettings(_Section):
 class Settings(_Section):
     """A whole run, as it is kept in ``run.json``."""
 
-    profile: str
+    profile: Literal["tiny", "laptop", "gpu", "reference"]
     seed: int = Field(default=1, ge=0, lt=2**63)
     count: CountSettings = CountSettings()
     micro: MicroSettings = MicroSettings()
@@ -132,4 +132,4 @@ def _describe(name: str) -> str:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
     field = section.model_fields.get(leaf)
-    return f"its default is {field.default!r}" if field else "see docs/settings.md"
+    return f"its default is {field.default!r}" if field else "the README lists all settings"

@@ -85,7 +85,9 @@ def attributes(
         }
     if kind in ("max-pool", "average-pool"):
         return {"kernel": _kernel(arguments, shapes)}
-    if kind in ("activation", "elementwise", "normalization", "reduction", "softmax", "loss"):
+    if kind == "softmax":
+        return {"function": name, "dim": int(arguments["dim"])}
+    if kind in ("activation", "elementwise", "normalization", "reduction", "loss"):
         return {"function": name}
     return {}
 
@@ -95,7 +97,7 @@ def is_global_pool(
 ) -> bool:
     """Whether a mean or an adaptive pool takes each channel's whole plane to one number."""
     rank = len(shapes[0]) if shapes else 0
-    if rank < 3:
+    if rank < 4:  # of three dimensions the last may be features: a mean over them is no pooling
         return False
     if name.startswith("_adaptive_avg_pool"):
         return all(size == 1 for size in arguments["output_size"])

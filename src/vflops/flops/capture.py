@@ -85,10 +85,13 @@ def _build(build: Callable[[], nn.Module], name: str) -> nn.Module:
     try:
         with _Building(), torch.device("meta"):
             model = build()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        needs = isinstance(error, TypeError) and "missing" in str(error)
         raise UsageError(
             f"model {name} cannot be built on the meta device: {_last_line(error)}{_at(error)}",
-            cure="build it without reading weights or values; give random or no initial weights",
+            cure="it needs arguments: name a function without any that returns the model"
+            if needs
+            else "build it without reading weights or values; give random or no initial weights",
         ) from error
     if not isinstance(model, nn.Module):
         raise UsageError(
@@ -325,12 +328,12 @@ def _cannot_run(name: str, inputs: Sequence[InputSpec], error: Exception) -> Usa
     )
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
-def _at(error: Exception) -> str:
+def _at(error: BaseException) -> str:
     """The place in the user's own code that led to ``error``, with its source line."""
     libraries = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -51,15 +51,44 @@ NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
 Attribute = bool | int | float | str | tuple[int, ...]
 
 
+_NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
+    "convolution": (2, (("kernel", tuple), ("groups", int), ("transposed", bool))),
+    "dense": (2, ()),
+    "product": (2, ()),
+    "normalization": (1, (("function", str),)),
+    "activation": (1, (("function", str),)),
+    "elementwise": (1, (("function", str),)),
+    "max-pool": (1, (("kernel", tuple),)),
+    "average-pool": (1, (("kernel", tuple),)),
+    "global-pool": (1, ()),
+    "softmax": (1, (("function", str),)),
+}
+"""Operands and attributes that rules rely on."""
+
+MOST_ELEMENTS = 2**62
+
+
+def _is(value: object, kind: type) -> bool:
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, kind)
+
+
 class Value(Data):
     """A tensor that flows along an edge."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Field(ge=0)], ...] = Field(max_length=64)
     dtype: str
     grad: bool
     """Whether training needs its gradient."""
     parameter: str | None = None
     """The name of the parameter that it is, or is a view of."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.elements > MOST_ELEMENTS:
+            raise ValueError(f"a tensor of {self.elements:.1e} elements")
+        return self
 
     @property
     def elements(self) -> int:
@@ -94,6 +123,19 @@ class Graph(Document):
     """Elements of every trainable parameter, used or not."""
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
+
+    @model_validator(mode="after")
+    def _nodes_are_whole(self) -> Self:
+        for number, node in enumerate(self.nodes):
+            operands, attributes = _NEEDS.get(node.kind, (0, ()))
+            results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
+            missing = [
+                name for name, kind in attributes if not _is(node.attributes.get(name), kind)
+            ]
+            if missing or len(node.inputs) < operands or len(node.outputs) < results:
+                what = f"attribute {missing[0]}" if missing else "operands or results"
+                raise ValueError(f"node {number} ({node.kind}) lacks {what}")
+        return self
 
     @model_validator(mode="after")
     def _edges_exist(self) -> Self:

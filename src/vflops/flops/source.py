@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def parse_input(text: str) -> tuple[tuple[int, ...], str]:
     """``3x224x224`` or ``128:int64`` as a shape and a type."""
-    match = re.fullmatch(r"(\d+(?:x\d+)*)(?::(\w+))?", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,12}(?:x\d{1,12})*)(?::(\w+))?", text.strip().lower())
     shape = tuple(int(size) for size in match[1].split("x")) if match else ()
     if match is None or 0 in shape:
         raise UsageError(

@@ -10,6 +10,7 @@ from vflops.config.names import PRECISIONS
 from vflops.config.settings import MicroSettings
 from vflops.micro.statistics import median, spread
 from vflops.record.measurement import Measurement, Unit
+from vflops.units import percent
 
 Key = tuple[str, str, str | None]
 
@@ -23,6 +24,8 @@ TRANSFER_CASES = (
 )
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
 
+_UNSTEADY = 0.5
+"""Spread above which a value carries a caveat: the machine may have been busy."""
 _RANK_START_S = 2.5
 """One import of torch."""
 _MEMORY_START_S = 0.2
@@ -65,6 +68,10 @@ class Item:
 
     def measured(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
         """The measurement with ``samples`` in the item's unit; its value is their median."""
+        found = spread(samples)
+        if found is not None and found > _UNSTEADY:
+            words = f"unsteady: the middle half of its samples spreads over {percent(found)}"
+            facts["caveat"] = "; ".join(filter(None, (facts.get("caveat"), words)))
         return Measurement(
             benchmark=self.benchmark,
             case=self.case,
@@ -72,7 +79,7 @@ class Item:
             device=device,
             unit=self.unit,
             value=median(samples),
-            spread=spread(samples),
+            spread=found,
             samples=tuple(samples),
             **facts,
         )

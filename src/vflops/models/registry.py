@@ -101,7 +101,7 @@ def load(target: str) -> Callable[..., Any]:
             f"cannot import {module_name}: no module named {error.name!r}",
             cure="install it, or start in the folder that holds it",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"cannot import {module_name}: {type(error).__name__}: {error}",
             cure="the module must import without error: python -c 'import " + module_name + "'",

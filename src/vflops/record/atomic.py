@@ -5,24 +5,25 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from vflops.errors import RunFailed, UsageError, VflopsError
 
 _CURES = {
-    errno.ENOSPC: "free some room, or choose another folder with --out",
-    errno.EDQUOT: "the quota is used up: free some room, or choose another folder with --out",
-    errno.EROFS: "the file system is read-only: choose another folder with --out",
-    errno.EACCES: "you may not write there: choose another folder with --out",
-    errno.EPERM: "you may not write there: choose another folder with --out",
-    errno.ENOTDIR: "a part of the path is a file: choose another folder with --out",
+    errno.ENOSPC: "free some room, or choose a place on another disk",
+    errno.EDQUOT: "the quota is used up: free some room, or choose a place on another disk",
+    errno.EROFS: "the file system is read-only: choose another place, or copy the run folder",
+    errno.EACCES: "you may not write there: choose another place",
+    errno.EPERM: "you may not write there: choose another place",
+    errno.ENOTDIR: "a part of the path is a file: choose another place",
 }
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data``, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -31,13 +32,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only file system there is nothing to take back
+            temporary.unlink()
         raise cannot_write(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text``, whole or not at all."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -75,5 +77,5 @@ def sync_folder(path: Path) -> None:
 def cannot_write(path: Path, error: OSError) -> VflopsError:
     """The error for a write that failed: a full disk is the run's failure, the rest wrong use."""
     kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
-    cure = _CURES.get(error.errno or 0, "check the path, or choose another folder with --out")
+    cure = _CURES.get(error.errno or 0, "check the path, or choose another place")
     return kind(f"cannot write {path}: {error.strerror or error}", cure=cure)

@@ -1,7 +1,7 @@
 """The log of a job: a JSON object a line, appended and synced, each chained to the one before.
 
-``prev`` of a line is the SHA-256 of the line before it (of ``run.json`` for the first), so that a
-line that is changed, dropped or moved is found.
+``prev`` of a line is the SHA-256 of the line before it; of the first line that of ``run.json``, or
+of the whole log of the attempt before. So a line that is changed, dropped or moved is found.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from vflops.errors import FolderError
 from vflops.record import atomic
-from vflops.record.schema import Data
+from vflops.record.schema import Data, first_fault
 
 
 class EventLine(Data):
@@ -34,6 +34,37 @@ class EventLine(Data):
     """SHA-256 of the line before, or of ``run.json``."""
 
 
+class Described(Data):
+    """The system was described."""
+
+    sha256: str
+    """Of ``system.json``."""
+
+
+class Counted(Data):
+    """A model was counted."""
+
+    model: str
+    batch: int
+    sha256: str
+    """Of its graph."""
+
+
+class Planned(Data):
+    """What will be measured, by the keys of the measurements."""
+
+    measurements: tuple[tuple[str, str, str | None], ...]
+
+
+class Loaded(Data):
+    """What else ran while ceilings were measured."""
+
+    others_share: float = Field(ge=0, le=1)
+
+
+Payload = TypeVar("Payload", bound=Data)
+
+
 @dataclass(frozen=True)
 class Event:
     """An event, and the file and line that it was read from."""
@@ -42,6 +73,14 @@ class Event:
     data: dict[str, Any]
     utc: str
     source: str
+
+    def payload(self, type: type[Payload]) -> Payload:
+        """The event's data as what its kind holds, or an error that names the line."""
+        try:
+            return type.model_validate(self.data)
+        except ValidationError as error:
+            fault = first_fault(error)
+            raise FolderError(f"{self.source}: not a {self.kind} event: {fault}") from error
 
 
 @dataclass(frozen=True)

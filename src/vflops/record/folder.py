@@ -15,7 +15,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import vflops
 from vflops.config.settings import Settings
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, UsageError, VflopsError
 from vflops.record import atomic
 from vflops.record.events import Event, EventWriter, Log, read_log
 from vflops.record.schema import Document
@@ -101,7 +101,12 @@ class RunFolder:
         )
         path = parent / name
         atomic.make_folder(path)
-        record.write(path / "run.json")
+        try:
+            record.write(path / "run.json")
+        except VflopsError:
+            with suppress(OSError):
+                path.rmdir()  # nothing half-made stays
+            raise
         return cls(path, record)
 
     @classmethod
@@ -139,6 +144,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def conclusions(self) -> tuple[Path, Path, Path]:
+        """The files that follow from the record."""
+        return self.score_file, self.findings_file, self.report_file
+
+    @property
     def graph_files(self) -> list[Path]:
         """The recorded operation graphs, by name."""
         return sorted((self.path / "graphs").glob("*.json"))
@@ -173,25 +183,47 @@ class RunFolder:
     def start_attempt(self, job: int) -> EventWriter:
         """The log of a new attempt at ``job``."""
         attempts = self.path / "jobs" / str(job)
-        return EventWriter(
-            attempts / str(len(self._logs_of(attempts))) / "events.jsonl", self.anchor
-        )
+        logs = self._logs_of(attempts)
+        number = int(logs[-1].parent.name) + 1 if logs else 0
+        anchor = file_hash(logs[-1]) if logs else self.anchor
+        return EventWriter(attempts / str(number) / "events.jsonl", anchor)
 
     @cached_property
     def anchor(self) -> str:
-        """What the first line of every log is chained to: the hash of ``run.json``."""
-        return hashlib.sha256((self.path / "run.json").read_bytes()).hexdigest()
+        """What the first attempt's log is chained to: the hash of ``run.json``.
+
+        A later attempt's is chained to the whole log of the attempt before it.
+        """
+        return file_hash(self.path / "run.json")
 
     def history(self) -> History:
         """Every log of the run as it is now, by job and attempt."""
-        jobs = sorted((self.path / "jobs").glob("*/"), key=lambda job: int(job.name))
-        paths = [path for job in jobs for path in self._logs_of(job)]
-        return History(tuple(read_log(path, self.anchor) for path in paths))
+        logs: list[Log] = []
+        for job in _numbered(self.path / "jobs"):
+            anchor = self.anchor
+            for path in self._logs_of(job):
+                logs.append(read_log(path, anchor))
+                anchor = file_hash(path)
+        return History(tuple(logs))
 
     @staticmethod
     def _logs_of(job: Path) -> list[Path]:
-        paths = job.glob("*/events.jsonl")
-        return sorted(paths, key=lambda path: int(path.parent.name))
+        logs = (attempt / "events.jsonl" for attempt in _numbered(job))
+        return [log for log in logs if log.is_file()]
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file of the run folder."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """The folders inside whose names are numbers, in that order; others are not ours."""
+    named = (path for path in folder.glob("*/") if path.name.isascii() and path.name.isdigit())
+    return sorted(named, key=lambda path: int(path.name))
 
 
 def latest(parent: Path) -> Path | None:

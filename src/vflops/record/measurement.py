@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -51,6 +53,9 @@ class Measurement(Data):
     def _measured_or_absent(self) -> Self:
         if (self.value is None) == (self.reason is None):
             raise ValueError("a measurement has either a value or the reason why it has none")
+        middle = statistics.median(self.samples) if self.samples else self.value
+        if self.value is not None and not math.isclose(self.value, middle or 0.0, rel_tol=1e-9):
+            raise ValueError("the value is not the median of its samples")
         return self
 
     @property

@@ -16,9 +16,7 @@ from vflops.record import atomic
 class Data(BaseModel):
     """Plain data that crosses a boundary: immutable, and no field that is not named."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Document(Data):
@@ -50,7 +48,7 @@ class Document(Data):
         """``data`` of the file ``source``, checked against the schema and its version."""
         tag = data.pop("schema", None)
         name, _, version = str(tag).rpartition("/")
-        if name != cls.schema_name or not version.isdigit():
+        if name != cls.schema_name or not (version.isascii() and version.isdigit()):
             raise FolderError(
                 f"{source} is not a {cls.schema_name} file: its schema is {tag!r}",
                 cure=f"expected {cls.schema_name}/{cls.schema_version}",
@@ -78,7 +76,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FolderError(f"{path} does not exist") from error
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, nested without end
         raise FolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise FolderError(f"{path} holds a {type(data).__name__}, expected a JSON object")

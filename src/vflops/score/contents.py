@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from pydantic import ValidationError
-
-from vflops.errors import FolderError
 from vflops.flops.graph import Graph
+from vflops.record.events import Counted
 from vflops.record.folder import History, RunFolder
 from vflops.record.measurement import Measurement
-from vflops.record.schema import first_fault
 
 
 class Contents:
@@ -29,18 +26,19 @@ class Contents:
         """The newest measurement of every ceiling, in the order in which they were first made."""
         newest: dict[tuple[str, str, str | None], Measurement] = {}
         for event in self.history.events("measurement"):
-            try:
-                item = Measurement.model_validate(event.data)
-            except ValidationError as error:
-                fault = first_fault(error)
-                raise FolderError(f"{event.source}: not a measurement: {fault}") from error
+            item = event.payload(Measurement)
             newest[item.key] = item
         return list(newest.values())
 
     @cached_property
+    def counted(self) -> list[Counted]:
+        """The models that were counted."""
+        return [event.payload(Counted) for event in self.history.events("counted")]
+
+    @cached_property
     def graphs(self) -> list[Graph]:
         """The recorded operation graphs, in the order in which they were counted."""
-        counted = [str(event.data["model"]) for event in self.history.events("counted")]
+        counted = [each.model for each in self.counted]
         found = {graph.model: graph for graph in map(Graph.read, self.folder.graph_files)}
         ordered = [name for name in dict.fromkeys(counted) if name in found]
         return [found[name] for name in (*ordered, *sorted(set(found) - set(ordered)))]

@@ -74,6 +74,13 @@ class SystemRecord(Document):
             raise ValueError(f"expected the layers {', '.join(LAYERS)}; found {', '.join(names)}")
         return self
 
+    @property
+    def machine(self) -> tuple[str, ...]:
+        """What tells this machine from another: its processor, cores and accelerators."""
+        facts = [self.fact("hardware", name) for name in ("cpu model", "usable cpus")]
+        facts += self.matching("hardware", "accelerator * model")
+        return tuple(f"{fact.name} {fact.value}" for fact in facts)
+
     def layer(self, name: str) -> Layer:
         """The layer of that name."""
         for layer in self.layers:

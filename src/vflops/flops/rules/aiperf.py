@@ -80,7 +80,9 @@ def _global_pool(graph: Graph, node: Node, original: bool) -> Ops | None:
 
 def _softmax(graph: Graph, node: Node, original: bool) -> Ops | None:
     scores = graph.output_of(node)
-    additions = scores.elements - (scores.elements // scores.shape[-1] if original else 0)
+    dim = node.attributes.get("dim", -1)
+    over = scores.shape[dim] if scores.shape and isinstance(dim, int) else 1
+    additions = scores.elements - (scores.elements // max(over, 1) if original else 0)
     return Ops(forward=scores.elements * (SPECIAL + DIVIDE) + additions * SIMPLE)
 
 
