@@ -21,14 +21,14 @@ def test_bandwidth_is_of_arrays_beyond_the_cache(case: str) -> None:
     found = memory.measure(make_task("memory", case, seconds=0.15))
     assert found.value is not None
     assert found.value > 1e8
-    assert found.caveat is None
+    assert "cached" not in (found.caveat or "")
     assert all(int(trial.setting["array_bytes"]) >= 4 << 20 for trial in found.tried)
 
 
 def test_arrays_that_must_be_small_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "free_bytes", lambda self: 4 << 20)
     found = memory.measure(make_task("memory", "copy"))
-    assert found.caveat == "cached in part: no memory for larger arrays"
+    assert (found.caveat or "").startswith("cached in part: no memory for larger arrays")
 
 
 def test_a_copy_that_does_not_arrive_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,3 +71,12 @@ def test_planning_and_showing_need_no_torch(module: str) -> None:
 def test_turns_are_taken_until_all_queues_are_empty() -> None:
     assert list(by_turns("ad", "b", "cef")) == list("abcdef")
     assert list(by_turns([], [])) == []
+
+
+def test_a_wide_spread_is_a_caveat_beside_any_other() -> None:
+    item = plan(MicroSettings(), accelerators=0)[0]
+    steady = item.measured("cpu", [9.0, 10.0, 11.0])
+    unsteady = item.measured("cpu", [1.0, 10.0, 30.0], caveat="emulated")
+    assert steady.caveat is None
+    words = "emulated; unsteady: the middle half of its samples spreads over 145.0 %"
+    assert unsteady.caveat == words
