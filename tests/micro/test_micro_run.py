@@ -14,7 +14,7 @@ from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
 
 QUICK = MicroSettings(
-    budget_s=1.5, benchmarks=("gemm", "convolution", "memory", "transfer", "storage"), device="cpu"
+    budget_s=4, benchmarks=("gemm", "convolution", "memory", "transfer", "storage"), device="cpu"
 )
 
 
