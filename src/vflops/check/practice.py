@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.errors import FolderError
 from vflops.record.events import Described, Loaded, Planned
+from vflops.record.folder import file_hash
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -54,7 +55,7 @@ def _system(contents: Contents) -> Outcome:
     described = contents.history.events("described")
     if not described:
         return "cannot tell", "the log does not say when the system was described"
-    if described[-1].payload(Described).sha256 != record.digest():
+    if described[-1].payload(Described).sha256 != file_hash(contents.folder.system_file):
         return "fail", "system.json is not the one that was written in this run"
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
@@ -132,13 +133,13 @@ def _plausible(contents: Contents) -> Outcome:
 def _recounted(contents: Contents) -> Outcome:
     if not contents.counted:
         return "not applicable", "no model was counted in this run"
-    recorded = {graph.model: graph for graph in contents.graphs}
     for counted in contents.counted:
-        if counted.model not in recorded:
+        path = contents.folder.graph_file(counted.model)
+        if not path.is_file():
             return "fail", f"the graph of {counted.model} is missing"
-        if counted.sha256 != recorded[counted.model].digest():
-            return "fail", f"the graph of {counted.model} is not the one that was counted"
-    return "pass", f"{len(recorded)} graphs are those that were counted"
+        if counted.sha256 != file_hash(path):
+            return "fail", f"{path}: not the graph that was counted"
+    return "pass", f"{len(contents.graphs)} graphs are those that were counted"
 
 
 def _score(contents: Contents) -> Outcome:

@@ -84,12 +84,6 @@ class Value(Data):
     parameter: str | None = None
     """The name of the parameter that it is, or is a view of."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.elements > MOST_ELEMENTS:
-            raise ValueError(f"a tensor of {self.elements:.1e} elements")
-        return self
-
     @property
     def elements(self) -> int:
         """How many numbers it holds."""
@@ -126,6 +120,8 @@ class Graph(Document):
 
     @model_validator(mode="after")
     def _nodes_are_whole(self) -> Self:
+        if any(value.elements > MOST_ELEMENTS for value in self.values):
+            raise ValueError(f"a tensor has more than {MOST_ELEMENTS} elements")
         for number, node in enumerate(self.nodes):
             operands, attributes = _NEEDS.get(node.kind, (0, ()))
             results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
