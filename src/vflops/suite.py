@@ -82,10 +82,7 @@ def _attempt(folder: RunFolder, watch: Watch) -> None:
             events.write("end")
         except KeyboardInterrupt:
             events.write("stopped", message="stopped by the user")
-            raise Interrupted(
-                f"interrupted; what was measured is kept in {folder.path}",
-                cure=f"go on with it: vflops resume {folder.path}",
-            ) from None
+            raise _interrupted(folder) from None
         except VflopsError as error:
             _note_failure(events, error)
             raise
@@ -169,8 +166,18 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
 
     watch.step("writing the report")
     contents = Contents(folder)
-    score(contents).write(folder.score_file)
-    findings = check(contents)
-    findings.write(folder.findings_file)
-    write_report(contents)
+    try:
+        score(contents).write(folder.score_file)
+        findings = check(contents)
+        findings.write(folder.findings_file)
+        write_report(contents)
+    except KeyboardInterrupt:
+        raise _interrupted(folder) from None
     return findings
+
+
+def _interrupted(folder: RunFolder) -> Interrupted:
+    return Interrupted(
+        f"interrupted; what was measured is kept in {folder.path}",
+        cure=f"go on with it: vflops resume {folder.path}",
+    )

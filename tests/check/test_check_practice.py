@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,6 +112,15 @@ def edit_system(folder: RunFolder) -> None:
     folder.system_file.write_text(text.replace("Test CPU", "Cray-99"))
 
 
+def test_a_stray_graph_changes_no_score_and_is_found(run_folder: RunFolder) -> None:
+    before = score(Contents(run_folder)).to_json()
+    forged = run_folder.graph_files[0].read_text()
+    (run_folder.path / "graphs" / "zz.json").write_text(forged)
+    assert score(Contents(run_folder)).to_json() == before
+    evidence = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    assert "zz.json: no model of this run" in evidence["recounted"]
+
+
 def lines_of(folder: RunFolder) -> list[bytes]:
     return log_file(folder).read_bytes().splitlines(keepends=True)
 
@@ -174,6 +184,9 @@ NOT_A_NUMBER = b'"value": NaN'
             folder.graph_files[0].read_text().replace('"groups": 1', '"groups": 0')
         ),
         lambda folder: folder.system_file.write_bytes(b"\xff"),
+        lambda folder: folder.graph_files[0].write_text(
+            re.sub(r'"shape": \[[^\]]*\]', '"shape": []', folder.graph_files[0].read_text())
+        ),
     ],
 )
 def test_a_damaged_folder_is_judged_never_a_crash(run_folder: RunFolder, damage: object) -> None:

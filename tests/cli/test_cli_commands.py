@@ -33,6 +33,12 @@ class Picky(Net):
             x = x / 2
         return self.layer(x)
 
+class Leaves(Net):
+    def forward(self, x):
+        raise SystemExit(5)
+
+instance = Net()
+
 def words():
     return "not a module"
 """
@@ -62,6 +68,12 @@ def test_count_of_the_users_own_model(vflops: Vflops, model_file: Path) -> None:
     assert data["forward"] == 3 * 10 * 4
     assert data["rules"] == {"id": "hpcai500", "version": 1}
     assert data["parameters"] == 44
+
+
+def test_count_of_an_instance_that_is_there_already(vflops: Vflops, model_file: Path) -> None:
+    result = vflops("count", "mine:instance", "--input", "10", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["parameters"] == 44
 
 
 def test_count_against_another_rule_set_by_layer(vflops: Vflops, model_file: Path) -> None:
@@ -108,6 +120,8 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("check", "nowhere"), "nowhere is not a run folder: it does not exist", ""),
         (("report", "."), "it has no run.json", "vflops run"),
         (("roofline", "--rules", "x"), "unknown rule set 'x'", ""),
+        (("score", "a" * 300), "File name too long", ""),
+        (("count", "mine:Leaves", "--input", "10"), "SystemExit", ""),
         (("count", "mine.py:Net", "--input", "3"), "mine.py is a file", "mine:Net"),
         (("count", "leaves:Net", "--input", "3"), "cannot import leaves: SystemExit", ""),
         (("count", "torch.nn:Linear", "--input", "3"), "missing 2 required", "needs arguments"),

@@ -96,6 +96,8 @@ def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
         ("[]", "expected a JSON object"),
         ('{"schema": "other/1"}', "is not a vflops.run file"),
         ('{"schema": "vflops.run/1"}', "does not fit its schema"),
+        ('{"schema": "vflops.run/0"}', "is not a vflops.run file"),
+        ('{"schema": "vflops.run/' + "9" * 5000 + '"}', "is not a vflops.run file"),
         ("\xff", "is not"),
     ],
 )

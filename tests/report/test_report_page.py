@@ -78,7 +78,7 @@ def test_a_run_that_measured_nothing_still_has_a_page(run_folder: RunFolder) -> 
     shutil.rmtree(run_folder.path / "jobs")
     run_folder.system_file.unlink()
     write_report(Contents(run_folder))
-    assert "No roofline" in run_folder.report_file.read_text()
+    assert "no job was started" in run_folder.report_file.read_text()
 
 
 def test_the_same_folder_gives_the_same_page(run_folder: RunFolder) -> None:

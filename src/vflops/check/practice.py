@@ -133,6 +133,10 @@ def _plausible(contents: Contents) -> Outcome:
 def _recounted(contents: Contents) -> Outcome:
     if not contents.counted:
         return "not applicable", "no model was counted in this run"
+    own = {contents.folder.graph_file(counted.model) for counted in contents.counted}
+    strays = sorted(set(contents.folder.graph_files) - own)
+    if strays:
+        return "fail", f"{strays[0]}: no model of this run"
     for counted in contents.counted:
         path = contents.folder.graph_file(counted.model)
         if not path.is_file():

@@ -31,14 +31,17 @@ def show_error(error: VflopsError) -> None:
     """One sentence for what is wrong, one for what to do."""
     say(f"error: {error.message}", indent=7)
     if error.cure:
-        say(f"       {error.cure}", indent=7)
+        say(f"       {error.cure.replace('vflops ', f'{own_name()} ')}", indent=7)
 
 
 def next_step(command: str, why: str) -> None:
-    """Name the next sensible command, on stderr so that piped output stays clean."""
+    """Name the next sensible command, unbroken, on stderr so that piped output stays clean."""
     if command.startswith("vflops "):
         command = own_name() + command.removeprefix("vflops")
-    say(f"\nnext: {command}   ({why})", indent=6)
+    line = f"next: {command}   ({why})"
+    if sys.stderr.isatty() and len(line) > shutil.get_terminal_size().columns:
+        line = f"next: {command}\n      ({why})"
+    print(f"\n{line}", file=sys.stderr)
 
 
 def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:

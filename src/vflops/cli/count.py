@@ -54,6 +54,7 @@ def count(
     from vflops.flops.count import count as count_graph
     from vflops.flops.rules import rule_set
     from vflops.flops.source import graph_of, parse_input
+    from vflops.record.folder import latest
 
     sets = [rule_set(name) for name in (rules, against) if name]
     inputs = [parse_input(text) for text in input or ()]
@@ -78,5 +79,7 @@ def count(
             other = "executed" if rules != "executed" else "hpcai500"
             command = f"vflops count {same} --rules {rules} --against {other}"
             next_step(command, "beside what the framework runs")
+        elif latest(Path("runs")) is None:
+            next_step("vflops micro", "the ceilings that bound it on this machine")
         else:
             next_step(f"vflops roofline --model {same}", "what bounds it on this machine")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from vflops.cli.console import console, next_step, shown
+from vflops.cli.console import console, next_step, say, shown
 from vflops.errors import CheckFailed
 from vflops.roofline.analysis import roofs
 from vflops.suite import Watch
@@ -87,7 +87,11 @@ class Progress:
         print(f"checks  {passed} of {len(findings.findings)} pass")
         for finding in findings.findings:
             if finding.failed:
-                print(f"        not met: {finding.title} ({finding.evidence})")
+                say(
+                    f"        not met: {finding.title} ({finding.evidence})",
+                    indent=8,
+                    file=sys.stdout,
+                )
         print(f"report  {shown(folder.report_file)}")
         machine = roofs(self._done)
         if machine.precisions() and machine.memory:

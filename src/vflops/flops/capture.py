@@ -59,7 +59,7 @@ def capture(
                 result = loss(result)
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _cannot_run(name, inputs, error) from error
     return recorder.graph(name, batch, [leaf for leaf in tree_leaves(result) if _is_tensor(leaf)])
 
@@ -84,7 +84,7 @@ def _dtype(name: str) -> torch.dtype:
 def _build(build: Callable[[], nn.Module], name: str) -> nn.Module:
     try:
         with _Building(), torch.device("meta"):
-            model = build()
+            model = build if isinstance(build, nn.Module) else build()
     except (Exception, SystemExit) as error:
         needs = isinstance(error, TypeError) and "missing" in str(error)
         raise UsageError(
@@ -312,7 +312,7 @@ class _NeedsDataError(Exception):
     """The model asks for a number, and the meta device has none."""
 
 
-def _cannot_run(name: str, inputs: Sequence[InputSpec], error: Exception) -> UsageError:
+def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) -> UsageError:
     if isinstance(error, _NeedsDataError) or "meta tensor" in str(error).lower():
         return UsageError(
             f"model {name} depends on the values of its data{_at(error)}",

@@ -65,6 +65,8 @@ _NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
 }
 """Operands and attributes that rules rely on."""
 
+_PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
+
 MOST_ELEMENTS = 2**62
 
 
@@ -144,6 +146,13 @@ class Graph(Document):
             ready |= set(node.outputs) & known
         if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
             raise ValueError("an input or output of the graph names no value")
+        for number, node in enumerate(self.nodes):
+            rank = 3 if node.kind == "convolution" else 1 if node.kind in _PRODUCTS else 0
+            used = (*node.inputs[:2], *node.outputs[:1]) if rank == 3 else node.inputs[:1]
+            if any(len(self.values[index].shape) < rank for index in used):
+                raise ValueError(
+                    f"node {number} ({node.kind}) has an operand of too few dimensions"
+                )
         return self
 
     def inputs_of(self, node: Node) -> list[Value]:

@@ -112,7 +112,11 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """The run in ``path``, or an error that says why it is none."""
-        if not (path / "run.json").is_file():
+        try:
+            is_run = (path / "run.json").is_file()
+        except OSError as error:
+            raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        if not is_run:
             inside = latest(path) if path.is_dir() else None
             raise FolderError(
                 f"{path} is not a run folder: "

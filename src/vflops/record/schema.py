@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -48,7 +49,7 @@ class Document(Data):
         """``data`` of the file ``source``, checked against the schema and its version."""
         tag = data.pop("schema", None)
         name, _, version = str(tag).rpartition("/")
-        if name != cls.schema_name or not (version.isascii() and version.isdigit()):
+        if name != cls.schema_name or not re.fullmatch("[1-9][0-9]{0,5}", version):
             raise FolderError(
                 f"{source} is not a {cls.schema_name} file: its schema is {tag!r}",
                 cure=f"expected {cls.schema_name}/{cls.schema_version}",

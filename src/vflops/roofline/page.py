@@ -45,7 +45,11 @@ class Roofline:
                 cure=f"it has matrix product and convolution in: {', '.join(known)}",
             )
         chosen = precision or known[0]
-        return cls(run, machine, tuple(bound(count, machine, chosen) for count in counts))
+        bounds = tuple(bound(count, machine, chosen) for count in counts)
+        idle = [each.model for each in bounds if not each.step_s]
+        if idle:
+            raise UsageError(f"model {idle[0]} moves no data: nothing bounds it")
+        return cls(run, machine, bounds)
 
     @property
     def sentences(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from vflops.errors import FolderError
 from vflops.flops.graph import Graph
 from vflops.record.events import Counted
 from vflops.record.folder import History, RunFolder
@@ -37,8 +38,13 @@ class Contents:
 
     @cached_property
     def graphs(self) -> list[Graph]:
-        """The recorded operation graphs, in the order in which they were counted."""
-        counted = [each.model for each in self.counted]
-        found = {graph.model: graph for graph in map(Graph.read, self.folder.graph_files)}
-        ordered = [name for name in dict.fromkeys(counted) if name in found]
-        return [found[name] for name in (*ordered, *sorted(set(found) - set(ordered)))]
+        """The graphs that were counted, in that order; no other file is one of the run's."""
+        found: list[Graph] = []
+        for model in dict.fromkeys(counted.model for counted in self.counted):
+            path = self.folder.graph_file(model)
+            if path.is_file():
+                graph = Graph.read(path)
+                if graph.model != model:
+                    raise FolderError(f"{path} holds the graph of {graph.model}, not of {model}")
+                found.append(graph)
+        return found

@@ -35,7 +35,8 @@ def best_bound(counted: Count, machine: Roofs) -> tuple[Bound | None, str | None
         return None, "no precision has both a measured matrix product and convolution"
     if machine.memory is None:
         return None, "the memory bandwidth was not measured"
-    return bound(counted, machine, precisions[0]), None
+    found = bound(counted, machine, precisions[0])
+    return (found, None) if found.step_s else (None, "the model moves no data")
 
 
 def _ceiling(item: Measurement) -> CeilingScore:
