@@ -33,7 +33,7 @@ format: $(VENV)/.installed-dev
 # torch first and alone: the constraint pins the version, so nothing pulls in another build of it.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing torch (200 MB as a CPU build) and what vflops needs: about a minute …"
+	@echo "installing torch and what vflops needs: about a minute …"
 	@$(BIN)/pip install -q "torch==2.13.0"
 	@$(BIN)/pip install -q -e .
 	touch $@

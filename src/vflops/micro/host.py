@@ -1,4 +1,4 @@
-"""What the host says of its own memory: how much is free, how large the last cache is."""
+"""What the host says of itself: its load, its free memory, the size of its last cache."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class HostLoad:
     def others_share(self) -> float:
         """CPU time of other processes and, in a virtual machine, of its neighbours, of all."""
         now, before = psutil.cpu_times(), self._all
-        whole_s = sum(now) - sum(before)
-        idle_s = sum(
-            getattr(now, name, 0.0) - getattr(before, name, 0.0) for name in ("idle", "iowait")
-        )
+        spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        # The kernel counts the time of guests a second time, as user time.
+        whole_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
+        idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
         others_s = whole_s - idle_s - (self._own() - self._own_s)
         return round(min(max(others_s / whole_s, 0.0), 1.0), 4) if whole_s > 0 else 0.0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from vflops.errors import UsageError, unknown_name
+from vflops.extensions import offered
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,8 @@ ENTRY_POINTS = "vflops.models"
 @cache
 def models() -> Mapping[str, ModelSpec]:
     """All named models: built in and installed by others."""
-    known = {spec.name: spec for spec in BUILT_IN}
-    for entry in entry_points(group=ENTRY_POINTS):
-        origin = entry.dist.name if entry.dist else "another package"
-        known.setdefault(entry.name, replace(entry.load(), origin=origin))
-    return known
+    own = {spec.name: spec for spec in BUILT_IN}
+    return {**own, **offered(ENTRY_POINTS), **own}  # first in order, and never replaced
 
 
 def model(name: str) -> ModelSpec:
@@ -116,4 +113,5 @@ def load(target: str) -> Callable[..., Any]:
             f"{target} is a {type(found).__name__}, expected a class or a function",
             cure="name a callable that takes no arguments and returns a torch.nn.Module",
         )
-    return found  # type: ignore[no-any-return]
+    named: Callable[..., Any] = found
+    return named

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 
 from vflops.errors import unknown_name
+from vflops.extensions import offered
 from vflops.flops.rules.aiperf import AIPERF, AIPERF_ORIGINAL
 from vflops.flops.rules.base import Ops, RuleSet
 from vflops.flops.rules.executed import EXECUTED, EXECUTED_TORCH
@@ -29,11 +28,8 @@ ENTRY_POINTS = "vflops.rules"
 @cache
 def rule_sets() -> Mapping[str, RuleSet]:
     """All rule sets by id, built in and installed by others."""
-    known = {rules.id: rules for rules in BUILT_IN}
-    for entry in entry_points(group=ENTRY_POINTS):
-        origin = entry.dist.name if entry.dist else "another package"
-        known.setdefault(entry.name, replace(entry.load(), origin=origin))
-    return known
+    own = {rules.id: rules for rules in BUILT_IN}
+    return {**own, **offered(ENTRY_POINTS), **own}  # first in order, and never replaced
 
 
 def rule_set(name: str) -> RuleSet:

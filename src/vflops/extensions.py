@@ -1,0 +1,24 @@
+"""What other packages add: objects that they offer by entry points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Any
+
+from vflops.errors import UsageError
+
+
+def offered(group: str) -> dict[str, Any]:
+    """The group's objects by name, each marked with the package that it comes from."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=group):
+        origin = entry.dist.name if entry.dist else "another package"
+        try:
+            found[entry.name] = replace(entry.load(), origin=origin)
+        except Exception as error:
+            raise UsageError(
+                f"{entry.name!r} of {origin} cannot be loaded: {type(error).__name__}: {error}",
+                cure=f"mend or uninstall {origin}",
+            ) from error
+    return found
