@@ -108,6 +108,14 @@ def run_folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One cache for all tests and their processes, apart from the user's."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
+
+
 @pytest.fixture
 def vflops(tmp_path: Path) -> Vflops:
     """Runs the command in an empty folder, in a process of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
@@ -22,3 +23,14 @@ def offered(group: str) -> dict[str, Any]:
                 cure=f"mend or uninstall {origin}",
             ) from error
     return found
+
+
+def imported(target: str) -> Any:
+    """The object that ``package.module:name`` names, imported now."""
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{target} cannot be loaded: {error}", cure=f"mend or reinstall {module.split('.')[0]}"
+        ) from error

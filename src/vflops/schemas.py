@@ -7,16 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from vflops.check.record import Findings
+from vflops.data.images.check import DataReport
+from vflops.data.images.index import PackedIndex
 from vflops.flops.graph import Graph
 from vflops.record import atomic
 from vflops.record.events import EventLine
 from vflops.record.folder import RunRecord
 from vflops.record.measurement import Measurement
 from vflops.record.schema import Document
+from vflops.record.training import JobRecord
 from vflops.score.record import Score
 from vflops.system.record import SystemRecord
+from vflops.telemetry.series import Header
 
-DOCUMENTS: tuple[type[Document], ...] = (RunRecord, SystemRecord, Graph, Score, Findings)
+DOCUMENTS: tuple[type[Document], ...] = (
+    RunRecord,
+    SystemRecord,
+    Graph,
+    JobRecord,
+    Header,
+    PackedIndex,
+    DataReport,
+    Score,
+    Findings,
+)
 
 
 def schemas() -> dict[str, dict[str, Any]]:

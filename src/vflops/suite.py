@@ -1,17 +1,20 @@
-"""The run of everything: describe the system, count the models, measure the ceilings.
+"""The run of everything: describe the system, count, measure the ceilings, train the workloads.
 
-Each step writes events; what was measured is not measured again, so a run that was killed goes on
-where it stopped. Workloads join here as further steps.
+Each step writes events; what was done is not done again, so a run that was killed goes on where it
+stopped. Job 0 is the run itself; each training is a job of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
+from vflops import training
 from vflops.check.practice import check
 from vflops.check.record import Findings
 from vflops.config.settings import Settings
@@ -19,8 +22,10 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
 from vflops.record.measurement import Measurement
+from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
 from vflops.score.score import score
+from vflops.training import Prepared
 
 if TYPE_CHECKING:
     from vflops.micro.plan import Item
@@ -32,19 +37,26 @@ class Watch:
 
     step: Callable[[str], None] = lambda text: None
     """Told the name of each step as it starts."""
+    progress: Callable[[str, int, int], None] = lambda text, done, whole: None
+    """Told how much of a step is done."""
     plan: Callable[[tuple[Item, ...]], None] = lambda items: None
     """Told all that will be measured."""
     start: Callable[[Item], None] = lambda item: None
     """Told what is being measured now."""
     ceiling: Callable[[Measurement], None] = lambda measurement: None
     """Told each measurement as it is ready."""
+    job: Callable[[JobRecord, int, int | None], None] = lambda record, planned, ops: None
+    """Told which training starts, of how many, and the operations of one of its samples."""
+    event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
+    """Told kind and data of what a training writes down."""
 
 
 def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
     """Make a new run folder under ``parent`` and run into it; wrong settings make no folder."""
     _validate(settings)
+    prepared = training.prepare(settings, watch.progress)
     folder = RunFolder.create(parent, workload, settings)
-    _attempt(folder, watch)
+    _attempt(folder, watch, prepared)
     return folder
 
 
@@ -54,7 +66,7 @@ def resume(folder: RunFolder, watch: Watch) -> None:
     One that ended without its report only needs to be concluded.
     """
     if not folder.history().state.complete:
-        _attempt(folder, watch)
+        _attempt(folder, watch, None)
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
@@ -75,17 +87,33 @@ def _validate(settings: Settings) -> None:
     planned(settings.micro)
 
 
-def _attempt(folder: RunFolder, watch: Watch) -> None:
-    with folder.in_use(), folder.start_attempt(job=0) as events:
+def _attempt(folder: RunFolder, watch: Watch, prepared: list[Prepared] | None) -> None:
+    with folder.in_use(), _signals_interrupt(), folder.start_attempt(job=0) as events:
         try:
-            _steps(folder, events, watch)
+            _steps(folder, events, watch, prepared)
             events.write("end")
-        except KeyboardInterrupt:
-            events.write("stopped", message="stopped by the user")
-            raise _interrupted(folder) from None
+        except (KeyboardInterrupt, Interrupted) as error:
+            message = error.message if isinstance(error, Interrupted) else "stopped by the user"
+            events.write("stopped", message=message)
+            raise _interrupted(folder, message) from None
         except VflopsError as error:
             _note_failure(events, error)
             raise
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """A scheduler's end or warning stops a run as the keyboard does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in training.STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _note_failure(events: EventWriter, error: VflopsError) -> None:
@@ -93,7 +121,9 @@ def _note_failure(events: EventWriter, error: VflopsError) -> None:
         events.write("failed", message=error.message)
 
 
-def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
+def _steps(
+    folder: RunFolder, events: EventWriter, watch: Watch, prepared: list[Prepared] | None
+) -> None:
     settings = folder.record.settings
     events.write("start", workload=folder.record.workload)
     watch.step("describing the system")
@@ -106,6 +136,12 @@ def _steps(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
     if settings.micro.benchmarks:
         watch.step("measuring the ceilings")
     _measure(folder, events, watch)
+    if settings.workloads:
+        jobs = training.plan(folder, events, prepared, watch.progress)
+        for record in jobs:
+            if not folder.history().ended(record.job):
+                watch.job(record, len(jobs), training.ops_per_sample(folder, record))
+                training.run(folder, events, record, watch.event)
 
 
 def _describe(folder: RunFolder, events: EventWriter) -> None:
@@ -127,13 +163,8 @@ def _describe(folder: RunFolder, events: EventWriter) -> None:
 
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
     from vflops.flops.source import graph_of
-    from vflops.record import atomic
 
-    graph = graph_of(model, batch=folder.record.settings.count.batch)
-    path = folder.graph_file(model)
-    atomic.make_folder(path.parent)
-    graph.write(path)
-    events.write("counted", model=model, batch=graph.batch, sha256=graph.digest())
+    training.keep_graph(folder, events, graph_of(model, batch=folder.record.settings.count.batch))
 
 
 def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
@@ -172,12 +203,12 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
         findings.write(folder.findings_file)
         write_report(contents)
     except KeyboardInterrupt:
-        raise _interrupted(folder) from None
+        raise _interrupted(folder, "stopped by the user") from None
     return findings
 
 
-def _interrupted(folder: RunFolder) -> Interrupted:
+def _interrupted(folder: RunFolder, message: str) -> Interrupted:
     return Interrupted(
-        f"interrupted; what was measured is kept in {folder.path}",
+        f"interrupted, {message}; what was done is kept in {folder.path}",
         cure=f"go on with it: vflops resume {folder.path}",
     )

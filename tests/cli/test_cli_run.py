@@ -33,7 +33,9 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_
         assert (path / name).stat().st_size > 0
     score = json.loads(folder.score_file.read_text())
     assert score["complete"] is True
-    assert {model["model"] for model in score["models"]} == {"resnet50", "resnet50-v1"}
+    models = {model["model"] for model in score["models"]}
+    assert models == {"resnet50", "resnet50-v1", "image-classification"}
+    assert score["trainings"][0]["speed"]["vflops"] > 0
     values = {(c["benchmark"], c["precision"]): c for c in score["ceilings"]}
     assert values["gemm", "fp32"]["value"] > 1e9
     assert all((c["value"] is None) != (c["reason"] is None) for c in score["ceilings"])

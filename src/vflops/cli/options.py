@@ -27,15 +27,28 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no 
 
 
 def settings(
-    profile: str | None, seed: int | None, config: Path | None, assignments: list[str]
+    profile: str | None,
+    seed: int | None,
+    config: Path | None,
+    assignments: list[str],
+    *,
+    workloads: str | None = None,
 ) -> Settings:
-    """The profile changed by the file, then ``--set``, then ``--seed``."""
+    """The profile changed by the file, then ``--set``, then ``--seed``.
+
+    ``workloads`` is one of them by its name, ``suite`` for all, or None for none.
+    """
+    from vflops.config.profiles import for_one
     from vflops.config.profiles import profile as find
     from vflops.config.settings import load
+    from vflops.workloads.registry import suite, workload
 
-    chosen = find(profile or default_profile())
+    name = profile or default_profile()
+    names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
+    chosen = find(name, names)
     extra = [] if seed is None else [f"seed={seed}"]
-    return load(chosen, config, [*assignments, *extra])
+    loaded = load(chosen, config, [*assignments, *extra])
+    return loaded if workloads in (None, "suite") else for_one(loaded)
 
 
 def default_profile() -> str:

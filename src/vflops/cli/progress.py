@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vflops.check.record import Findings
+    from vflops.cli.bar import Bar
+    from vflops.cli.training import TrainingView
     from vflops.micro.plan import Item, Key
     from vflops.record.folder import RunFolder
     from vflops.record.measurement import Measurement
+    from vflops.record.training import JobRecord
 
 
 class Progress:
@@ -32,8 +35,16 @@ class Progress:
         self._live: Live | None = None
         self._items: tuple[Item, ...] = ()
         self._done: list[Measurement] = []
+        self._bar: Bar | None = None
+        self._training: TrainingView | None = None
         self.watch = Watch(
-            step=self._step, plan=self._plan, start=self._start, ceiling=self._ceiling
+            step=self._step,
+            progress=self._progress,
+            plan=self._plan,
+            start=self._start,
+            ceiling=self._ceiling,
+            job=self._job,
+            event=self._event,
         )
 
     def __enter__(self) -> Self:
@@ -46,6 +57,35 @@ class Progress:
         if not self._quiet:
             self._stop_live()
             print(f"{text} …", file=sys.stderr)
+
+    def _progress(self, text: str, done: int, whole: int) -> None:
+        """How far the making of data is."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            from vflops.cli.bar import Bar
+
+            self._bar = Bar(text)
+            self._bar.__enter__()
+        self._bar.show(done, whole)
+        if done >= whole:
+            self._end_bar()
+
+    def _end_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
+
+    def _job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
+        self._stop_live()
+        if not self._quiet:
+            from vflops.cli.training import TrainingView
+
+            self._training = TrainingView(self._console, record, planned, ops_per_sample)
+
+    def _event(self, kind: str, data: dict[str, Any]) -> None:
+        if self._training is not None:
+            self._training.event(kind, data)
 
     def _plan(self, items: tuple[Item, ...]) -> None:
         self._items = items
@@ -74,6 +114,10 @@ class Progress:
             print(f"  {name}: {value} ({detail})", file=sys.stderr)
 
     def _stop_live(self) -> None:
+        self._end_bar()
+        if self._training is not None:
+            self._training.close()
+            self._training = None
         if self._live is not None:
             self._live.stop()
             self._live = None

@@ -1,8 +1,9 @@
-"""``vflops run`` and ``vflops resume``: the whole suite into one run folder."""
+"""``vflops run`` and ``vflops resume``: a workload, or all of them, into one run folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -16,20 +17,41 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
+    workload: Annotated[
+        str | None, typer.Argument(help="What to train, see `vflops list`; everything by default.")
+    ] = None,
     profile: options.Profile = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own data; synthetic data by default.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Ranks that train one model, an accelerator each.")
+    ] = None,
+    repeat: Annotated[
+        int | None, typer.Option(help="Trainings, each with the next seed: how far do they agree?")
+    ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Profile a few steps by kind of kernel.")
+    ] = False,
     seed: options.Seed = None,
     out: options.Out = Path("runs"),
     config: options.Config = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run the whole suite at the profile that suits the machine, and write its report."""
+    """Run a workload, or the whole suite, and write its report."""
     from vflops import suite
     from vflops.cli.progress import Progress
 
-    settings = options.settings(profile, seed, config, set_ or [])
+    flags = {"data": data, "train.ranks": ranks, "repeat": repeat}
+    assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    if kernels:
+        assignments.append("telemetry.kernels=true")
+    settings = options.settings(
+        profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
+    )
     with Progress(quiet=quiet) as progress:
-        folder = suite.start(out, "suite", settings, progress.watch)
+        folder = suite.start(out, workload or "suite", settings, progress.watch)
         findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
+from vflops.config.training import CEILING_OF
 from vflops.errors import unknown_name
+
+_ONE_BUDGET_S = 12.0
+"""Seconds for the few ceilings that one workload needs."""
 
 
 def tiny() -> Settings:
@@ -40,8 +44,32 @@ PROFILES: dict[str, Callable[[], Settings]] = {
 }
 
 
-def profile(name: str) -> Settings:
-    """The configuration that ``name`` stands for."""
+def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
+    """The configuration that ``name`` stands for, with each of ``workloads`` at that size."""
+    from vflops.workloads.registry import workload
+
     if name not in PROFILES:
         raise unknown_name("profile", name, PROFILES)
-    return PROFILES[name]()
+    sections = {each: workload(each).profile(name).model_dump(mode="json") for each in workloads}
+    return PROFILES[name]().model_copy(update={"workloads": sections})
+
+
+def for_one(settings: Settings) -> Settings:
+    """``settings`` of one workload: only the ceilings that bound it, unless others were asked for.
+
+    They are what its FLOPS are compared with; the models of the suite are not counted.
+    """
+    default = PROFILES[settings.profile]()
+    changes: dict[str, object] = {}
+    if settings.count == default.count:
+        changes["count"] = CountSettings(models=())
+    if settings.micro == default.micro:
+        wanted = {
+            CEILING_OF[section["train"]["precision"]] for section in settings.workloads.values()
+        }
+        changes["micro"] = MicroSettings(
+            budget_s=min(default.micro.budget_s, _ONE_BUDGET_S),
+            benchmarks=("gemm", "convolution", "memory"),
+            precisions=tuple(sorted(wanted)),
+        )
+    return settings.model_copy(update=changes)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from vflops.config.names import BENCHMARKS, PRECISIONS
+from vflops.config.section import Section
+from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError, unknown_name
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _one_or_many(names: object) -> object:
@@ -36,7 +34,7 @@ _Benchmarks = Annotated[_Names, _known("benchmark", BENCHMARKS)]
 _Precisions = Annotated[_Names, _known("precision", PRECISIONS)]
 
 
-class MicroSettings(_Section):
+class MicroSettings(Section):
     """The ceilings: what is measured, and how long that may take."""
 
     budget_s: float = Field(default=36.0, gt=0, le=86400)
@@ -49,7 +47,7 @@ class MicroSettings(_Section):
     """Local ranks of the all-reduce when there are not several accelerators."""
 
 
-class CountSettings(_Section):
+class CountSettings(Section):
     """The models whose work is counted and placed on the roofline."""
 
     models: _Names = ("resnet50", "resnet50-v1")
@@ -57,20 +55,40 @@ class CountSettings(_Section):
     """Samples a step; a larger batch uses the weights more often, so it is bound less by memory."""
 
 
-class Settings(_Section):
+class TelemetrySettings(Section):
+    """What is sampled while a workload runs."""
+
+    interval_s: float = Field(default=1.0, ge=0.05, le=3600)
+    kernels: bool = False
+    """Whether a few steps are profiled for the share of each kind of kernel."""
+
+
+class Settings(Section):
     """A whole run, as it is kept in ``run.json``."""
 
     profile: Literal["tiny", "laptop", "gpu", "reference"]
     seed: int = Field(default=1, ge=0, lt=2**63)
+    repeat: int = Field(default=1, ge=1, le=1000)
+    """How often each workload is trained, each time with the next seed."""
     count: CountSettings = CountSettings()
     micro: MicroSettings = MicroSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    workloads: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """The settings of each workload of the run, under its name."""
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Settings:
-    """``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
+    """``base`` changed by a TOML file and then by ``section.key=value`` assignments.
+
+    A key that is no section of a run belongs to its workloads: ``train.epochs=3`` is set for each
+    workload that has it, ``image-classification.train.epochs=3`` for that one.
+    """
     data = base.model_dump()
     if file is not None:
-        _merge(data, _read_toml(file), where=f" in {file}")
+        _apply(data, _read_toml(file), where=f" in {file}")
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator:
@@ -80,14 +98,54 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
         change: Any = _value(text)
         for part in reversed(key.strip().split(".")):
             change = {part: change}
-        _merge(data, change, where=f" in --set {assignment}")
+        _apply(data, change, where=f" in --set {assignment}")
+    settings = _validated(Settings, data, "")
+    sections = {
+        name: section.model_dump(mode="json")
+        for name, section in workload_settings(settings).items()
+    }
+    return settings.model_copy(update={"workloads": sections})
+
+
+def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
+    """The settings of each workload of the run, as its own type."""
+    from vflops.workloads.registry import workload
+
+    return {
+        name: _validated(workload(name).settings, data, f"{name}.")
+        for name, data in settings.workloads.items()
+    }
+
+
+def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> Checked:
     try:
-        return Settings.model_validate(data)
+        return section.model_validate(data)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"])
-        message = f"setting {where} = {fault['input']!r}: {fault['msg'].lower()}"
-        raise UsageError(message, cure=_describe(where)) from error
+        if isinstance(fault["input"], Mapping | BaseModel):  # a section that contradicts itself
+            message = fault["msg"].removeprefix("Value error, ")
+            raise UsageError(f"settings {prefix}{where}: {message}") from error
+        value = fault["input"]
+        message = f"setting {prefix}{where} = {value!r}: {fault['msg'].lower()}"
+        raise UsageError(message, cure=_describe(section, where)) from error
+
+
+def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> None:
+    """Merge ``change`` into ``data``, what is for the workloads into their sections."""
+    sections: dict[str, Any] = data["workloads"]
+    for key, value in change.items():
+        if key in data or not sections:
+            _merge(data, {key: value}, where=where)
+        elif key in sections:
+            _merge(sections, {key: value}, where=where)
+        else:
+            owners = [section for section in sections.values() if key in section]
+            if not owners:
+                own = {name for section in sections.values() for name in section}
+                raise unknown_name("setting", key, [*data, *own], where=where)
+            for section in owners:
+                _merge(section, {key: value}, where=where)
 
 
 def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path: str = "") -> None:
@@ -99,7 +157,9 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             raise UsageError(
                 f"setting {name} = {value!r}{where}: "
                 + ("it is a section" if isinstance(data[key], dict) else "it is a single value"),
-                cure=f"set {name}.<key>" if isinstance(data[key], dict) else _describe(name),
+                cure=f"set {name}.<key>"
+                if isinstance(data[key], dict)
+                else f"its default is {data[key]!r}",
             )
         if isinstance(value, Mapping):
             _merge(data[key], value, where=where, path=f"{name}.")
@@ -124,12 +184,12 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is not TOML: {error}") from error
 
 
-def _describe(name: str) -> str:
-    section: type[BaseModel] = Settings
+def _describe(section: type[BaseModel], name: str) -> str:
     *parents, leaf = [part for part in name.split(".") if not part.isdigit()]
     for parent in parents:
-        annotation = section.model_fields[parent].annotation
+        field = section.model_fields.get(parent)
+        annotation = field.annotation if field else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
-    field = section.model_fields.get(leaf)
-    return f"its default is {field.default!r}" if field else "the README lists all settings"
+    found = section.model_fields.get(leaf)
+    return f"its default is {found.default!r}" if found else "the README lists all settings"

@@ -8,10 +8,13 @@ are the same; v1.5 does 6 % more work and is about half a point more accurate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor, nn
 
 EXPANSION = 4
+
+Stem = Literal["imagenet", "small"]
 
 
 class Bottleneck(nn.Module):
@@ -46,6 +49,19 @@ class Bottleneck(nn.Module):
         return result
 
 
+def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
+    """7×7/2 and max-pool as published; for images of few pixels 5×5/2 alone."""
+    kernel = 7 if kind == "imagenet" else 5
+    layers: list[nn.Module] = [
+        nn.Conv2d(channels, width, kernel, stride=2, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+    ]
+    if kind == "imagenet":
+        layers.append(nn.MaxPool2d(3, stride=2, padding=1))
+    return nn.Sequential(*layers)
+
+
 class ResNet(nn.Module):
     """A ResNet of ``blocks`` bottlenecks a stage; ``width`` is that of the first stage."""
 
@@ -56,15 +72,11 @@ class ResNet(nn.Module):
         classes: int = 1000,
         channels: int = 3,
         width: int = 64,
+        stem: Stem = "imagenet",
         stride_in_1x1: bool = False,
     ) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.MaxPool2d(3, stride=2, padding=1),
-        )
+        self.stem = _stem(stem, channels, width)
         stages: list[nn.Module] = []
         channels_in = width
         for index, count in enumerate(blocks):

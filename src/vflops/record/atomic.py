@@ -21,7 +21,7 @@ _CURES = {
 }
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Replace ``path`` by ``data``, whole or not at all."""
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     try:

@@ -73,6 +73,7 @@ class Event:
     data: dict[str, Any]
     utc: str
     source: str
+    time_s: float = 0.0
 
     def payload(self, type: type[Payload]) -> Payload:
         """The event's data as what its kind holds, or an error that names the line."""
@@ -106,8 +107,8 @@ class EventWriter:
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
 
-    def write(self, kind: str, **data: Any) -> None:
-        """Append one event; it is on disk when this returns."""
+    def write(self, kind: str, *, sync: bool = True, **data: Any) -> None:
+        """Append one event; with ``sync`` it is on disk when this returns."""
         entry = EventLine(
             kind=kind,
             data=data,
@@ -121,7 +122,8 @@ class EventWriter:
         try:
             self._file.write(line + b"\n")
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if sync:
+                os.fsync(self._file.fileno())
         except OSError as error:
             raise atomic.cannot_write(self._path, error) from error
         self._prev = hashlib.sha256(line).hexdigest()
@@ -151,7 +153,7 @@ def read_log(path: Path, anchor: str) -> Log:
         except ValidationError:
             faults.append(f"{where}: not an event")
         else:
-            events.append(Event(entry.kind, entry.data, entry.utc, where))
+            events.append(Event(entry.kind, entry.data, entry.utc, where, entry.time_s))
             if entry.prev != prev:
                 faults.append(f"{where}: does not follow the line before it")
         prev = hashlib.sha256(line).hexdigest()

@@ -4,7 +4,10 @@ runs/<utc>-<workload>-<short id>/
   run.json                         settings, versions, seed: written once, never changed
   system.json                      the system in nine layers
   graphs/<model>.json              operation graphs of what was counted or ran
+  jobs/<k>/job.json                what job k trains; job 0 is the run itself and has none
   jobs/<k>/<attempt>/events.jsonl  what happened, chained
+  jobs/<k>/<attempt>/telemetry.jsonl  power, utilisation, memory, network, disk
+  jobs/<k>/checkpoint/             newest complete ones; never part of a result
   score.json  findings.json  report.html   pure functions of the above
 """
 
@@ -55,20 +58,32 @@ class State:
 class History:
     """What a run has written down so far."""
 
-    logs: tuple[Log, ...]
+    jobs: dict[int, tuple[Log, ...]]
+    """The logs of each job, by attempt; job 0 is the run itself."""
 
-    def events(self, kind: str) -> list[Event]:
-        """All events of one kind, over jobs and attempts."""
-        return [event for log in self.logs for event in log.events if event.kind == kind]
+    @property
+    def logs(self) -> tuple[Log, ...]:
+        """All logs, by job and attempt."""
+        return tuple(log for logs in self.jobs.values() for log in logs)
+
+    def events(self, kind: str, job: int | None = None) -> list[Event]:
+        """All events of one kind, of one job or of all, over the attempts."""
+        logs = self.logs if job is None else self.jobs.get(job, ())
+        return [event for log in logs for event in log.events if event.kind == kind]
+
+    def ended(self, job: int) -> bool:
+        """Whether the job's last attempt came to its end."""
+        logs = self.jobs.get(job, ())
+        return bool(logs) and any(event.kind == "end" for event in logs[-1].events)
 
     @property
     def state(self) -> State:
         """Whether the run is complete; if not, what its log ends with."""
-        if not self.logs:
+        if not self.jobs.get(0):
             return State(False, "no job was started")
-        last = self.logs[-1]
-        if any(event.kind == "end" for event in last.events):
+        if self.ended(0):
             return State(True, None)
+        last = self.jobs[0][-1]
         if not last.events:
             return State(False, "its last attempt has no event")
         end = last.events[-1]
@@ -184,13 +199,28 @@ class RunFolder:
             file.flush()
             yield
 
+    def job_file(self, job: int) -> Path:
+        """Where a training job is described."""
+        return self.path / "jobs" / str(job) / "job.json"
+
+    def attempt_folder(self, job: int, attempt: int) -> Path:
+        """Where an attempt at a job keeps what it writes."""
+        return self.path / "jobs" / str(job) / str(attempt)
+
+    def next_attempt(self, job: int) -> int:
+        """The number of an attempt that was not made yet."""
+        made = _numbered(self.path / "jobs" / str(job))
+        return int(made[-1].name) + 1 if made else 0
+
     def start_attempt(self, job: int) -> EventWriter:
         """The log of a new attempt at ``job``."""
-        attempts = self.path / "jobs" / str(job)
-        logs = self._logs_of(attempts)
-        number = int(logs[-1].parent.name) + 1 if logs else 0
+        return self.log(job, self.next_attempt(job))
+
+    def log(self, job: int, attempt: int) -> EventWriter:
+        """The new log of an attempt, chained to the one before it."""
+        logs = self._logs_of(self.path / "jobs" / str(job))
         anchor = file_hash(logs[-1]) if logs else self.anchor
-        return EventWriter(attempts / str(number) / "events.jsonl", anchor)
+        return EventWriter(self.attempt_folder(job, attempt) / "events.jsonl", anchor)
 
     @cached_property
     def anchor(self) -> str:
@@ -202,13 +232,23 @@ class RunFolder:
 
     def history(self) -> History:
         """Every log of the run as it is now, by job and attempt."""
+        return History(
+            {int(job.name): self._read_logs(job) for job in _numbered(self.path / "jobs")}
+        )
+
+    def telemetry_files(self, job: int) -> list[Path]:
+        """What was sampled during each attempt at a job."""
+        attempts = _numbered(self.path / "jobs" / str(job))
+        files = (attempt / "telemetry.jsonl" for attempt in attempts)
+        return [file for file in files if file.is_file()]
+
+    def _read_logs(self, job: Path) -> tuple[Log, ...]:
         logs: list[Log] = []
-        for job in _numbered(self.path / "jobs"):
-            anchor = self.anchor
-            for path in self._logs_of(job):
-                logs.append(read_log(path, anchor))
-                anchor = file_hash(path)
-        return History(tuple(logs))
+        anchor = self.anchor
+        for path in self._logs_of(job):
+            logs.append(read_log(path, anchor))
+            anchor = file_hash(path)
+        return tuple(logs)
 
     @staticmethod
     def _logs_of(job: Path) -> list[Path]:

@@ -15,7 +15,8 @@ from vflops.roofline.analysis import Bound, Roofs, roofs
 from vflops.roofline.words import sentences
 from vflops.score.contents import Contents
 from vflops.score.record import Score
-from vflops.score.score import SCORING_RULES, best_bound, score
+from vflops.score.score import best_bound, score
+from vflops.score.training import SCORING_RULES
 from vflops.system.record import SystemRecord
 from vflops.units import quantity
 

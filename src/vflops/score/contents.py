@@ -9,6 +9,8 @@ from vflops.flops.graph import Graph
 from vflops.record.events import Counted
 from vflops.record.folder import History, RunFolder
 from vflops.record.measurement import Measurement
+from vflops.record.training import JobPlanned, JobRecord
+from vflops.score.trained import Trained
 
 
 class Contents:
@@ -35,6 +37,15 @@ class Contents:
     def counted(self) -> list[Counted]:
         """The models that were counted."""
         return [event.payload(Counted) for event in self.history.events("counted")]
+
+    @cached_property
+    def trained(self) -> list[Trained]:
+        """The training jobs that were planned, in their order."""
+        planned = [event.payload(JobPlanned).job for event in self.history.events("job-planned")]
+        return [
+            Trained(JobRecord.read(self.folder.job_file(job)), self.history.jobs.get(job, ()))
+            for job in dict.fromkeys(planned)
+        ]
 
     @cached_property
     def graphs(self) -> list[Graph]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from vflops.record.measurement import Unit
 from vflops.record.schema import Data, Document
+from vflops.record.training import KernelTime
 
 
 class CeilingScore(Data):
@@ -59,6 +60,123 @@ class ModelScore(Data):
     bound_reason: str | None
 
 
+class WorkScore(Data):
+    """Operations of one sample in training, and where the figure comes from."""
+
+    source: Literal["counted", "declared"]
+    detail: str
+    """The graph that was counted, or who declared it."""
+    rules: str | None
+    rules_version: int | None
+    ops_forward: int
+    ops_total: int
+
+
+class QualityScore(Data):
+    """What was reached, beside what should be."""
+
+    name: str
+    better: Literal["higher", "lower"]
+    target: float
+    exponent: int
+    achieved: float | None
+    """At the last evaluation."""
+    penalty: float | None
+    """(achieved / target)ⁿ: what FLOPS are multiplied with."""
+    time_to_quality_s: float | None
+    """From the start of the job's processes, all phases included; None: not reached."""
+    epochs_to_quality: float | None
+
+
+class SpeedScore(Data):
+    """FLOPS by eq. 6: operations of the samples that were really processed, over the time."""
+
+    samples_per_s: float
+    ops_training: int
+    ops_evaluation: int
+    flops: float
+    """Of training: over the time of training, waiting for data and checkpointing."""
+    flops_evaluation: float | None
+    flops_whole: float
+    """All operations over all the time, start-up and compilation included."""
+    vflops: float | None
+
+
+class MfuScore(Data):
+    """The share of the measured ceiling that training reached."""
+
+    value: float | None
+    ceiling_flops: float | None
+    ceiling: str | None
+    reason: str | None
+
+
+class PowerScore(Data):
+    """Mean power of the job; of what parts of the machine, and by which sensors."""
+
+    power_w: float | None = None
+    energy_j: float | None = None
+    covered_s: float | None = None
+    includes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    reason: str | None = None
+    """Why it was not measured."""
+
+
+class TrainingScore(Data):
+    """One training of one workload."""
+
+    job: int
+    workload: str
+    repeat: int
+    seed: int
+    complete: bool
+    attempts: int
+    device: str | None
+    precision: str | None
+    ranks: int
+    batch: int | None
+    synthetic: bool
+    skipped: int
+    work: WorkScore | None
+    samples_trained: int
+    samples_redone: int
+    samples_evaluated: int
+    epochs: float
+    phases: dict[str, float]
+    """Seconds; they add up to ``wall_s``."""
+    wall_s: float
+    work_s: float
+    """Training, waiting for data and checkpointing: what FLOPS are divided by."""
+    quality: QualityScore
+    speed: SpeedScore | None
+    mfu: MfuScore
+    power: PowerScore
+    vflops_per_watt: float | None
+    kernels: tuple[KernelTime, ...]
+
+
+class Spread(Data):
+    """Mean and coefficient of variation of one figure over repeated trainings."""
+
+    mean: float
+    variation: float
+
+
+class RepeatScore(Data):
+    """How far trainings with other seeds agree: HPC AI500's repeatability."""
+
+    workload: str
+    planned: int
+    complete: int
+    reached: int
+    """Trainings that reached the target."""
+    quality: Spread | None
+    flops: Spread | None
+    epochs_to_quality: Spread | None
+    """None unless every complete training reached the target."""
+
+
 class Score(Document):
     """All figures of a run."""
 
@@ -70,3 +188,5 @@ class Score(Document):
     incomplete_reason: str | None
     ceilings: tuple[CeilingScore, ...]
     models: tuple[ModelScore, ...]
+    trainings: tuple[TrainingScore, ...] = ()
+    repeats: tuple[RepeatScore, ...] = ()

@@ -9,15 +9,14 @@ from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.score.contents import Contents
 from vflops.score.record import BoundScore, CeilingScore, ModelScore, RuleCount, Score
-
-SCORING_RULES = "hpcai500"
-"""The rule set of the two HPC AI500 workloads and of the bounds."""
+from vflops.score.training import SCORING_RULES, repeat_scores, training_scores
 
 
 def score(contents: Contents) -> Score:
     """Every figure of the run, recomputed from its folder alone."""
     record, state = contents.folder.record, contents.history.state
     machine = roofs(contents.measurements)
+    trainings = training_scores(contents)
     return Score(
         run=record.id,
         workload=record.workload,
@@ -25,6 +24,8 @@ def score(contents: Contents) -> Score:
         incomplete_reason=state.reason,
         ceilings=tuple(_ceiling(item) for item in contents.measurements),
         models=tuple(_model(graph, machine) for graph in contents.graphs),
+        trainings=trainings,
+        repeats=repeat_scores(trainings),
     )
 
 

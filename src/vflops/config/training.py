@@ -1,0 +1,109 @@
+"""Settings of training: the rows of HPC AI500 V3.0's table 2, and how long and how often."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from vflops.config.section import Section
+
+Optimizer = Literal["sgd", "adam", "adagrad", "lars", "lamb"]
+Schedule = Literal["cosine", "polynomial", "step", "constant"]
+TrainingPrecision = Literal["fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16"]
+CEILING_OF: dict[str, str] = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "mixed-fp16": "fp16",
+    "mixed-bf16": "bf16",
+}
+"""The precision of the ceiling that bounds training in each precision."""
+BatchNorm = Literal["local", "synchronised"]
+
+
+class TrainSettings(Section):
+    """How a model is trained, whatever the workload."""
+
+    epochs: int = Field(default=1, ge=1, le=100_000)
+    batch: int = Field(default=64, ge=1)
+    """Samples of one update, over all ranks."""
+    accumulate: int = Field(default=1, ge=1)
+    """Parts that a batch is computed in, one after the other, to fit into memory."""
+    ranks: int = Field(default=1, ge=1, le=65536)
+    """Processes that share a batch: P, one accelerator each."""
+    device: str = "auto"
+    """``auto`` is the accelerator where there is one, else the CPU."""
+
+    optimizer: Optimizer = "sgd"
+    learning_rate: float = Field(default=0.1, gt=0)
+    """At its peak; for a batch of 256 where ``linear_scaling`` is on."""
+    linear_scaling: bool = False
+    """Whether the learning rate grows with the batch: × batch / 256."""
+    schedule: Schedule = "cosine"
+    warmup_epochs: float = Field(default=0.0, ge=0)
+    milestones: tuple[float, ...] = ()
+    """Epochs after which the schedule ``step`` takes a tenth of the learning rate."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Not on batch norm and biases."""
+
+    precision: TrainingPrecision = "fp32"
+    batch_norm: BatchNorm = "local"
+    ghosts: int = Field(default=1, ge=1)
+    """Equal parts of a rank's batch that batch norm treats each by itself."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """``auto`` compiles on accelerators."""
+
+    evaluate_every: int = Field(default=1, ge=1)
+    """Epochs between two evaluations; there is always one at the end."""
+    stop_at_target: bool = False
+    checkpoint_s: float = Field(default=300.0, gt=0)
+    """Most seconds between two checkpoints; there is one after each evaluation as well."""
+    readers: int = Field(default=4, ge=1, le=256)
+    """Threads that read the next batches while an accelerator computes."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> TrainSettings:
+        parts = self.ranks * self.accumulate * self.ghosts
+        if self.batch % parts:
+            raise ValueError(
+                f"batch {self.batch} cannot be shared evenly by {self.ranks} ranks × "
+                f"{self.accumulate} accumulation × {self.ghosts} ghosts: "
+                f"the nearest that can is {max(round(self.batch / parts), 1) * parts}"
+            )
+        if self.warmup_epochs >= self.epochs and self.warmup_epochs > 0:
+            raise ValueError(
+                f"warmup_epochs {self.warmup_epochs:g} leave nothing of {self.epochs} epochs"
+            )
+        if bool(self.milestones) != (self.schedule == "step"):
+            raise ValueError(
+                f"milestones {list(self.milestones)} and schedule {self.schedule!r} contradict: "
+                "the schedule step has milestones, and only that one"
+            )
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov needs optimizer sgd with a momentum")
+        if self.ghosts > 1 and self.batch_norm == "synchronised":
+            raise ValueError("ghosts split a batch that synchronised batch norm unites: choose one")
+        return self
+
+    @property
+    def peak_rate(self) -> float:
+        """The learning rate after the warm-up."""
+        return self.learning_rate * (self.batch / 256 if self.linear_scaling else 1.0)
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples that one rank computes at once."""
+        return self.batch // (self.ranks * self.accumulate)
+
+
+class WorkloadSettings(Section):
+    """What every workload can be told; a workload adds its own."""
+
+    data: str | None = None
+    """A folder with the user's data; None: synthetic data, made on the spot."""
+    target: float | None = None
+    """The quality to reach; None: that of the synthetic data."""
+    train: TrainSettings = TrainSettings()

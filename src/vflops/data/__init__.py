@@ -1,0 +1,1 @@
+"""Data as people have it, checked, and packed so that reading never holds up training."""

@@ -1,0 +1,1 @@
+"""Images by class: a folder of files, its check, and the packed form that training reads."""

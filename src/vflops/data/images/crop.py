@@ -1,0 +1,199 @@
+"""Crops of packed images where they are trained on: random, centre and shifted ones.
+
+A batch is a flat tensor of 8-bit RGB images of any sizes back to back, with room left at the end.
+Randomness is data: uniform numbers that the host made for each sample. So every function here has
+static shapes, never waits for the device, and compiles as one graph; the result is normalised,
+[images, 3, size, size], channels last in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+MEAN = (0.485, 0.456, 0.406)  # of ImageNet's channels, as every published ResNet uses them
+DEVIATION = (0.229, 0.224, 0.225)
+CROP_TRIES = 10  # torchvision's number
+CROP_DRAWS = 2 * CROP_TRIES + 3  # an area and an aspect a try, then top, left and flip
+SHIFT_DRAWS = 3  # down, right and flip
+
+Padding = Literal["zero", "edge"]
+
+
+def random_resized_crop(
+    pixels: Tensor,
+    offsets: Tensor,
+    heights: Tensor,
+    widths: Tensor,
+    draws: Tensor,
+    size: int,
+    area: tuple[float, float] = (0.05, 1.0),
+    aspect: tuple[float, float] = (3 / 4, 4 / 3),
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """A random part of each image, resized to ``size`` × ``size`` (bilinear), half of them flipped.
+
+    ``draws`` is [images, at least CROP_DRAWS] in [0, 1). Of ten tries the first that fits is taken,
+    else the largest centred part whose aspect is allowed, as torchvision does.
+    """
+    top, left, tall, wide = crop_boxes(heights, widths, draws, area, aspect)
+    step = torch.arange(size, device=pixels.device)
+    mirrored = draws[:, CROP_DRAWS - 1 : CROP_DRAWS] < 0.5
+    column = torch.where(mirrored, size - 1 - step, step)
+    y = _resized(step, tall[:, None], size) + top[:, None]
+    x = _resized(column, wide[:, None], size) + left[:, None]
+    last_y, last_x = top + tall - 1, left + wide - 1
+    return _normalised(_blend(pixels, offsets, widths, y, x, last_y, last_x), dtype)
+
+
+def crop_boxes(
+    heights: Tensor,
+    widths: Tensor,
+    draws: Tensor,
+    area: tuple[float, float],
+    aspect: tuple[float, float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Top, left, height and width of each image's random part, in whole pixels (float32)."""
+    height, width = heights.float()[:, None], widths.float()[:, None]
+    wanted = height * width * (draws[:, :CROP_TRIES] * (area[1] - area[0]) + area[0])
+    low, high = math.log(aspect[0]), math.log(aspect[1])
+    ratio = torch.exp(draws[:, CROP_TRIES : 2 * CROP_TRIES] * (high - low) + low)
+    wide = torch.round(torch.sqrt(wanted * ratio))
+    tall = torch.round(torch.sqrt(wanted / ratio))
+    fits = (wide >= 1) & (wide <= width) & (tall >= 1) & (tall <= height)
+
+    order = torch.arange(CROP_TRIES, device=draws.device)
+    first = torch.where(fits, order, CROP_TRIES).amin(1, keepdim=True)
+    found, first = first < CROP_TRIES, first.clamp(max=CROP_TRIES - 1)
+    most_wide = torch.minimum(width, torch.round(height * aspect[1]))
+    most_tall = torch.minimum(height, torch.round(width / aspect[0]))
+    wide = torch.where(found, wide.gather(1, first), most_wide)
+    tall = torch.where(found, tall.gather(1, first), most_tall)
+
+    place = draws[:, 2 * CROP_TRIES : 2 * CROP_TRIES + 2]
+    top = torch.where(found, _whole(place[:, :1], height - tall), _middle(height, tall))
+    left = torch.where(found, _whole(place[:, 1:], width - wide), _middle(width, wide))
+    return top[:, 0], left[:, 0], tall[:, 0], wide[:, 0]
+
+
+def centre_crop(
+    pixels: Tensor,
+    offsets: Tensor,
+    heights: Tensor,
+    widths: Tensor,
+    size: int,
+    resize: int,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The centre ``size`` × ``size`` of each image after its short side became ``resize``.
+
+    Bilinear without low-pass filter: exact where the short side is ``resize`` already, as in packed
+    images, and good down to about 1/1.2.
+    """
+    if size > resize:
+        raise ValueError(f"size {size} is more than resize {resize}: there is nothing to cut from")
+    short = torch.minimum(heights, widths)
+    step = torch.arange(size, device=pixels.device)
+
+    def coordinates(sides: Tensor) -> Tensor:
+        resized = torch.div(sides.long() * resize, short, rounding_mode="floor")
+        start = torch.round((resized - size).float() / 2)
+        source = (start[:, None] + step + 0.5) * (sides.float() / resized)[:, None] - 0.5
+        return source.clamp(min=0.0)
+
+    y, x = coordinates(heights), coordinates(widths)
+    out = _blend(pixels, offsets, widths, y, x, heights.float() - 1, widths.float() - 1)
+    return _normalised(out, dtype)
+
+
+def shift(
+    pixels: Tensor,
+    offsets: Tensor,
+    heights: Tensor,
+    widths: Tensor,
+    draws: Tensor,
+    size: int,
+    most: int,
+    padding: Padding = "zero",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The centre of each image moved by up to ``most`` whole pixels, half of them flipped.
+
+    ``draws`` is [images, at least SHIFT_DRAWS] in [0, 1). What comes in from outside is black
+    or the nearest edge. For small images: one gather, nothing is resized.
+    """
+    step = torch.arange(size, device=pixels.device)
+    moved = (draws[:, :2] * (2 * most + 1)).long().clamp(max=2 * most) - most
+    column = torch.where(draws[:, 2:3] < 0.5, size - 1 - step, step)
+    height, width = heights.long()[:, None], widths.long()[:, None]
+    y = step + moved[:, :1] + torch.div(height - size, 2, rounding_mode="floor")
+    x = column + moved[:, 1:2] + torch.div(width - size, 2, rounding_mode="floor")
+    inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
+    y, x = y.clamp(min=0).minimum(height - 1), x.clamp(min=0).minimum(width - 1)
+    out = _gather(pixels, offsets, y, x, width)
+    if padding == "zero":
+        out = out * (inside_y[:, :, None] & inside_x[:, None, :])[..., None]
+    return _normalised(out, dtype)
+
+
+def _resized(step: Tensor, side: Tensor, size: int) -> Tensor:
+    """Where the centre of each new pixel lies in the old ones (``align_corners=False``)."""
+    return ((step + 0.5) * (side / size) - 0.5).clamp(min=0.0)
+
+
+def _whole(draw: Tensor, most: Tensor) -> Tensor:
+    """A whole number from 0 to ``most``, all equally likely."""
+    return torch.floor(draw * (most + 1)).minimum(most)
+
+
+def _middle(outer: Tensor, inner: Tensor) -> Tensor:
+    return torch.floor((outer - inner) / 2)
+
+
+def _blend(
+    pixels: Tensor,
+    offsets: Tensor,
+    widths: Tensor,
+    y: Tensor,
+    x: Tensor,
+    last_y: Tensor,
+    last_x: Tensor,
+) -> Tensor:
+    """Each image at its own rows ``y`` and columns ``x``, bilinear, [images, rows, columns, 3].
+
+    Nothing beyond ``last_y`` and ``last_x`` is looked at, so that no neighbour leaks in.
+    """
+    y0, x0 = torch.floor(y), torch.floor(x)
+    down, right = (y - y0)[:, :, None, None], (x - x0)[:, None, :, None]
+    y1, x1 = (y0 + 1).minimum(last_y[:, None]).long(), (x0 + 1).minimum(last_x[:, None]).long()
+    y0, x0 = y0.long(), x0.long()
+    width = widths.long()[:, None]
+    rows = []
+    for row in (y0, y1):
+        near = _gather(pixels, offsets, row, x0, width).float()
+        far = _gather(pixels, offsets, row, x1, width).float()
+        rows.append(near + (far - near) * right)
+    return rows[0] + (rows[1] - rows[0]) * down
+
+
+def _gather(pixels: Tensor, offsets: Tensor, y: Tensor, x: Tensor, width: Tensor) -> Tensor:
+    """Pixels at rows × columns of each image: whole ones, three bytes at a time."""
+    table = pixels[: pixels.shape[0] // 3 * 3].view(-1, 3)  # every image is a multiple of 3 bytes
+    first = torch.div(offsets.long(), 3, rounding_mode="floor")[:, None] + y * width
+    which = first[:, :, None] + x[:, None, :]
+    return table.index_select(0, which.view(-1)).view(*which.shape, 3)  # 3 × faster than [which]
+
+
+def _normalised(image: Tensor, dtype: torch.dtype) -> Tensor:
+    """Levels from 0 to 255 as the network wants them, [images, 3, rows, columns]."""
+    factor = _constants([1 / (255 * d) for d in DEVIATION], image.device)
+    bias = _constants([-m / d for m, d in zip(MEAN, DEVIATION, strict=True)], image.device)
+    return torch.addcmul(bias, image.float(), factor).to(dtype).permute(0, 3, 1, 2)
+
+
+def _constants(values: list[float], device: torch.device) -> Tensor:
+    """A small tensor, filled on the device: a copy from the host would wait for it."""
+    return torch.stack([torch.full((), value, device=device) for value in values])

@@ -1,0 +1,265 @@
+"""Learnable images from a seed: a bright textured shape on dark ground, its kind the class.
+
+``draw`` is a pure function of (recipe, split, index): any slice, in any chunks, has the same bytes.
+Random numbers are hashes of a counter (splitmix64), and every step is integer arithmetic or a
+floating-point operation that IEEE 754 rounds in one way, each done by itself by numpy. So the bytes
+are the same on every machine whose numpy keeps to IEEE 754, which all common ones do (not with
+denormals flushed to zero *and* values that small, which do not occur here).
+
+Place, turn, size, brightness and noise vary so much from image to image that a linear classifier
+on pixels does badly, and a small convolutional network does well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.images.figures import SHAPES, TEXTURES, Plane
+from vflops.errors import UsageError
+
+VERSION = 1  # of the bytes: raise it with any change that alters an image
+HUES = 9  # steps of 40°, told apart with ease at a spread of 6°
+_HUE_SPREAD = 6.0 / 360.0
+MOST_CLASSES = 10_000  # of 16 shapes × 8 textures × 9 hues × 9 hues of the ground = 10 368
+_PIXELS_AT_ONCE = 1 << 16  # planes of 256 KiB: what a core's cache holds
+_SLOTS = 32  # random numbers kept apart for each image
+
+Uints = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is drawn; lengths in half-widths of the image, angles in radians where not degrees."""
+
+    classes: int = 10
+    size: int = 32
+    seed: int = 1
+    turn: float = 0.55
+    offset: float = 0.4
+    radius_least: float = 0.48
+    radius_most: float = 0.78
+    hue_spread_deg: float = 80.0
+    texture_link: float = 0.85
+    noise: float = 0.06
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn."""
+        limits = (("classes", 2, MOST_CLASSES), ("size", 8, 4096), ("seed", 0, 2**63 - 1))
+        for name, least, most in limits:
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise UsageError(
+                    f"synthetic images: {name} is {value}", cure=f"from {least} to {most}"
+                )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recipe as plain data, with the version of the bytes that it gives."""
+        return {"generator": "vflops.images", "version": VERSION, **dataclasses.asdict(self)}
+
+
+def draw(
+    recipe: Recipe, split: str, start: int, count: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images ``start`` … ``start + count - 1`` of a split, [count, size, size, 3], and labels."""
+    images = np.empty((count, recipe.size, recipe.size, 3), np.uint8)
+    labels = np.arange(start, start + count, dtype=np.int64) % recipe.classes
+    step = max(_PIXELS_AT_ONCE // recipe.size**2, 1)
+    for first in range(0, count, step):
+        chunk = slice(first, min(first + step, count))
+        index = np.arange(start + chunk.start, start + chunk.stop, dtype=np.uint64)
+        _paint(recipe, _key(recipe, split), index, labels[chunk], images[chunk])
+    return images, labels
+
+
+def _key(recipe: Recipe, split: str) -> np.uint64:
+    text = f"vflops.images {recipe.seed} {split}"
+    return np.uint64(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
+
+
+def _mix(x: Uints) -> Uints:
+    """The output function of splitmix64 (Steele, Lea and Flood, 2014), in place."""
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+class _Chance:
+    """Random numbers of a chunk's images: a pure function of (key, index, slot)."""
+
+    def __init__(self, key: np.uint64, index: Uints) -> None:
+        self._counter = index * np.uint64(_SLOTS) + key
+        self._slot = 0
+
+    def bits(self) -> Uints:
+        self._slot += 1
+        golden = np.uint64(0x9E3779B97F4A7C15)
+        return _mix((self._counter + np.uint64(self._slot)) * golden)
+
+    def uniform(self, least: float = 0.0, most: float = 1.0) -> Floats:
+        fraction = (self.bits() >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return fraction * (most - least) + least
+
+    def choice(self, number: int) -> NDArray[np.int64]:
+        return (self.uniform() * number).astype(np.int64)
+
+    def bell(self) -> Floats:
+        """Nearly normal, mean 0, deviation 1: four uniform numbers added (no logarithm)."""
+        total = self.uniform() + self.uniform() + self.uniform() + self.uniform()
+        return (total - 2.0) * 1.7320508075688772
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of each image: which shape, which texture, which hue of shape and of ground."""
+
+    shape: NDArray[np.int64]
+    texture: NDArray[np.int64]
+    hue: NDArray[Any]
+    ground_hue: NDArray[Any]
+
+
+def look_of(labels: NDArray[np.int64]) -> Look:
+    """The look that tells each class from all others: digits of its number."""
+    digit, shape = np.divmod(labels, len(SHAPES))
+    digit, texture = np.divmod(digit, len(TEXTURES))
+    ground_hue, hue = np.divmod(digit, HUES)
+    return Look(shape, texture, hue, ground_hue)
+
+
+def _varied(recipe: Recipe, chance: _Chance, labels: NDArray[np.int64]) -> Look:
+    """Looks with chance in them: what tells classes apart is kept, the rest hints at the class."""
+    of_class = look_of(labels)
+    few = len(SHAPES)  # up to here the shape tells; then textures, hues and grounds join
+    if recipe.classes > few:
+        texture = of_class.texture
+    else:
+        free = chance.uniform() >= recipe.texture_link
+        texture = np.where(free, chance.choice(len(TEXTURES)), labels % len(TEXTURES))
+    few *= len(TEXTURES)
+    if recipe.classes > few:
+        hue = of_class.hue / HUES + chance.bell() * _HUE_SPREAD
+    else:
+        hue = labels * 0.6180339887498949 + chance.bell() * (recipe.hue_spread_deg / 360.0)
+    few *= HUES
+    if recipe.classes > few:
+        ground_hue = of_class.ground_hue / HUES + chance.bell() * _HUE_SPREAD
+    else:
+        ground_hue = chance.uniform()
+    return Look(of_class.shape, texture, hue, ground_hue)
+
+
+def _paint(
+    recipe: Recipe,
+    key: np.uint64,
+    index: Uints,
+    labels: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    chance = _Chance(key, index)
+    look = _varied(recipe, chance, labels)
+    radius = chance.uniform(recipe.radius_least, recipe.radius_most)
+    u, v = _placed(recipe, chance, radius)
+    inside = _grouped(SHAPES, look.shape, u, v)
+    inside *= _column(radius * (recipe.size / 2))  # in pixels: the edge is a ramp one pixel wide
+    inside = np.clip(inside + 0.5, 0.0, 1.0)
+    for axis in (u, v):
+        axis *= 1.6  # periods of texture in a radius
+        axis += _column(chance.uniform(-0.5, 0.5))
+    shade = _grouped(TEXTURES, look.texture, u, v)
+    shade = (shade * 0.7 + 0.3) * inside
+    ground = (1.0 - inside) * _sloped(recipe, chance)
+    bright = _rgb(look.hue, chance.uniform(0.45, 0.95), chance.uniform(0.65, 1.0))
+    dark = _rgb(look.ground_hue, chance.uniform(0.3, 0.8), chance.uniform(0.1, 0.3))
+    grain = _grain(chance.bits(), recipe.size)
+    for channel in range(3):
+        level = shade * _column(bright[channel])
+        level += ground * _column(dark[channel])
+        out[..., channel] = _levels(level, grain[..., 2 * channel :][..., :2], recipe.noise)
+
+
+def _levels(brightness: Plane, grain: NDArray[np.uint8], deviation: float) -> Plane:
+    """Brightness from 0 to 1 with noise, as whole numbers from 0 to 255 (cut, so half is added)."""
+    noise = grain[..., 0].astype(np.float32)
+    noise += grain[..., 1]  # two bytes: a triangular distribution of mean 255, deviation 104.51
+    noise -= 255.0
+    noise *= deviation * (255.0 / 104.51)
+    noise += brightness * 255.0
+    levels: Plane = np.clip(noise + 0.5, 0.0, 255.0)
+    return levels
+
+
+def _column(values: Floats) -> Plane:
+    """One value an image, to multiply planes with."""
+    return values.astype(np.float32)[:, None, None]
+
+
+def _placed(recipe: Recipe, chance: _Chance, radius: Floats) -> tuple[Plane, Plane]:
+    """Each pixel's place in the shape's own frame: moved, turned, and scaled by its radius."""
+    grid = (np.arange(recipe.size) * 2 + 1) / recipe.size - 1.0
+    sine, cosine = _sine_cosine(chance.uniform(-recipe.turn, recipe.turn))
+    across = grid - chance.uniform(-recipe.offset, recipe.offset)[:, None]
+    down = grid - chance.uniform(-recipe.offset, recipe.offset)[:, None]
+    sine, cosine = (sine / radius)[:, None], (cosine / radius)[:, None]
+
+    def frame(horizontal: Floats, vertical: Floats) -> Plane:
+        row = horizontal.astype(np.float32)[:, None, :]
+        return row + vertical.astype(np.float32)[:, :, None]
+
+    return frame(across * cosine, down * sine), frame(-(across * sine), down * cosine)
+
+
+def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
+    """By their series, to 1e-7 up to a half turn: libraries differ in a sine's last bit."""
+    sine, cosine = np.zeros_like(angle), np.zeros_like(angle)
+    term = np.ones_like(angle)
+    for power in range(0, 20, 2):
+        cosine = cosine + term
+        term = term * angle / (power + 1.0)
+        sine = sine + term
+        term = -(term * angle) / (power + 2.0)
+    return sine, cosine
+
+
+def _sloped(recipe: Recipe, chance: _Chance) -> Plane:
+    """Ground brighter to one side, so that its mean says little."""
+    grid = (np.arange(recipe.size) * 2 + 1) / recipe.size - 1.0
+    across, down = (chance.uniform(-0.5, 0.5)[:, None] * grid for _ in range(2))
+    row = (across + 1.0).astype(np.float32)[:, None, :]
+    return row + down.astype(np.float32)[:, :, None]
+
+
+def _rgb(hue: Floats, saturation: Floats, value: Floats) -> list[Floats]:
+    """HSV to RGB without branches: each channel is a clipped ramp of the hue's distance."""
+    channels = []
+    for place in (5.0, 3.0, 1.0):
+        k = hue + place / 6.0
+        k = (k - np.floor(k)) * 6.0
+        ramp = np.clip(np.minimum(k, 4.0 - k), 0.0, 1.0)
+        channels.append(value - value * saturation * ramp)
+    return channels
+
+
+def _grain(keys: Uints, size: int) -> NDArray[np.uint8]:
+    """Eight random bytes a pixel, [images, size, size, 8]; six of them become noise."""
+    pixels = np.arange(1, size * size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    bits = _mix(keys[:, None] + pixels).astype("<u8", copy=False)
+    return bits.view(np.uint8).reshape(len(keys), size, size, 8)
+
+
+def _grouped(kinds: tuple[Any, ...], which: NDArray[np.int64], u: Plane, v: Plane) -> Plane:
+    """Each image's own function of (u, v): called once for all images of a kind."""
+    out = np.empty_like(u)
+    for kind in np.unique(which):
+        mine = np.flatnonzero(which == kind)
+        out[mine] = kinds[kind](u[mine], v[mine])
+    return out

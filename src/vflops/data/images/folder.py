@@ -1,0 +1,221 @@
+"""Images as people have them: ``DIR/train/<class>/*`` and ``DIR/val/<class>/*`` or a labels file.
+
+The order is a pure function of names: classes sorted give the labels, files sorted by path inside
+their class give the images, on every machine the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vflops.data.images.labels import read_labels
+from vflops.errors import UsageError
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+"""Of image files, in small or capital letters."""
+
+_VAL_NAMES = ("val", "validation")
+_LAYOUT = "expected {0}/train/<class>/*.jpg and {0}/val/<class>/*.jpg"
+
+
+@dataclass(frozen=True)
+class ImageSplit:
+    """The images of ``train`` or ``val`` in their order."""
+
+    name: str
+    files: tuple[str, ...]
+    """Paths below the image folder, with ``/``."""
+    class_of: tuple[str, ...]
+    """The class of each file."""
+    folders: tuple[str, ...]
+    """All classes that have a folder, with or without images; none where a file has the labels."""
+    ignored: int
+    """Files that are hidden or have another suffix."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Images by class, in the order of names; 0 for an empty folder."""
+        found = Counter(self.class_of)
+        return {name: found[name] for name in sorted({*found, *self.folders})}
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Two splits of images; ``classes`` are those of ``train``, and their order is the labels."""
+
+    path: Path
+    classes: tuple[str, ...]
+    train: ImageSplit
+    val: ImageSplit
+
+    @classmethod
+    def open(cls, path: Path) -> ImageFolder:
+        """The images in ``path``, or an error that says what is not as it should be."""
+        train_folder, val_folder = _split_folders(path)
+        train = _by_class(path, train_folder, "train")
+        if len(train.folders) < 2:
+            found = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
+            raise UsageError(
+                f"{train_folder} has {found}; expected two or more",
+                cure="put the images of each class in a folder of their own: train/<class>/*.jpg",
+            )
+        _some_images(train, train_folder)
+        classes = tuple(sorted(train.folders))
+        val = _by_class(path, val_folder, "val")
+        if not val.files:
+            val = _flat(path, val_folder, classes)
+        _some_images(val, val_folder)
+        return cls(path, classes, train, val)
+
+    @property
+    def splits(self) -> tuple[ImageSplit, ImageSplit]:
+        """``train`` and ``val``."""
+        return self.train, self.val
+
+    @property
+    def empty_classes(self) -> list[str]:
+        """Classes whose folder in ``train`` holds no image."""
+        return [name for name in self.classes if not self.train.counts.get(name)]
+
+    @property
+    def missing_from_val(self) -> list[str]:
+        """Classes of ``train`` without an image in ``val``."""
+        return [name for name in self.classes if not self.val.counts.get(name)]
+
+    @property
+    def only_in_val(self) -> list[str]:
+        """Classes of ``val`` that ``train`` lacks: nothing can learn them."""
+        return sorted(self.val.counts.keys() - set(self.classes))
+
+    def labels(self, split: ImageSplit) -> list[int]:
+        """The label of every image of ``split``; an error where a class has none to learn."""
+        if self.only_in_val:
+            raise UsageError(
+                f"{self.path} has classes in val that train lacks: {some(self.only_in_val)}",
+                cure="remove them from val, or add their images to train",
+            )
+        if self.empty_classes:
+            raise UsageError(
+                f"{self.path / 'train'} has class folders without an image: "
+                f"{some(self.empty_classes)}",
+                cure="put images into them, or remove the folders",
+            )
+        label = {name: number for number, name in enumerate(self.classes)}
+        return [label[name] for name in split.class_of]
+
+
+def some(names: list[str], *, most: int = 3) -> str:
+    """The first few of ``names``, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _split_folders(path: Path) -> tuple[Path, Path]:
+    layout = _LAYOUT.format(path)
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}; expected a folder of images", cure=layout)
+    names = sorted(entry.name for entry in _entries(path) if not entry.name.startswith("."))
+    if not names:
+        raise UsageError(f"{path} is empty", cure=layout)
+    if "index.json" in names:
+        raise UsageError(
+            f"{path} holds packed images, expected a folder of image files",
+            cure=f"to check packed ones: vflops data verify {path}",
+        )
+    if not (path / "train").is_dir():
+        raise UsageError(f"{path} has no train/; it holds {some(names)}", cure=layout)
+    for name in _VAL_NAMES:
+        if (path / name).is_dir():
+            return path / "train", path / name
+    raise UsageError(
+        f"{path} has no val/; it holds {some(names)}",
+        cure=f"quality is measured on images kept apart from training: {layout}",
+    )
+
+
+def _by_class(root: Path, folder: Path, name: str) -> ImageSplit:
+    files: list[str] = []
+    class_of: list[str] = []
+    folders: list[str] = []
+    ignored = 0
+    for entry in _entries(folder):
+        if entry.name.startswith(".") or not entry.is_dir():
+            ignored += 1
+            continue
+        folders.append(entry.name)
+        images, others = _images(Path(entry.path), root)
+        files += images
+        class_of += [entry.name] * len(images)
+        ignored += others
+    return ImageSplit(name, tuple(files), tuple(class_of), tuple(folders), ignored)
+
+
+def _flat(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
+    """Images directly in ``folder``, their classes from a labels file beside or among them."""
+    entries = [entry for entry in _entries(folder) if entry.is_file()]
+    names = [entry.name for entry in entries if is_image(entry.name)]
+    files = tuple(_below(folder / name, root) for name in names)
+    labels = read_labels((root, folder), names, classes) if names else []
+    return ImageSplit("val", files, tuple(labels), (), len(entries) - len(names))
+
+
+def _some_images(split: ImageSplit, folder: Path) -> None:
+    if not split.files:
+        raise UsageError(
+            f"{folder} holds no image: {len(split.folders)} class folders, "
+            f"{split.ignored} files of other kinds",
+            cure=f"images end in {', '.join(SUFFIXES)}",
+        )
+
+
+def is_image(name: str) -> bool:
+    """Whether a file of this name counts as an image."""
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
+
+
+def _images(folder: Path, root: Path) -> tuple[list[str], int]:
+    """The images in a class folder and the folders below it, sorted; how many files are none."""
+    images: list[str] = []
+    others = 0
+    for path in _walk(folder, ()):
+        if is_image(path.name):
+            images.append(_below(path, root))
+        else:
+            others += 1
+    return images, others
+
+
+def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
+    real = os.path.realpath(folder)
+    if real in above:
+        return  # a link back to a folder above would never end
+    for entry in _entries(folder):
+        path = folder / entry.name
+        if entry.is_dir() and not entry.name.startswith("."):
+            yield from _walk(path, (*above, real))
+        else:
+            yield path
+
+
+def _below(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {folder}: {error.strerror or error}",
+            cure="check that you may read the folder and that its disk is there",
+        ) from error

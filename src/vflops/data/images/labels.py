@@ -1,0 +1,130 @@
+"""Labels of a flat ``val/``: a file of names or numbers, in the forms that people have."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from vflops.errors import UsageError
+
+_ILSVRC_CSV = "LOC_val_solution.csv"
+_ILSVRC_OWN_ORDER = "ILSVRC2012_validation_ground_truth.txt"
+FILES = (
+    "val_labels.txt",
+    "val.txt",
+    "labels.txt",
+    "imagenet_2012_validation_synset_labels.txt",
+    _ILSVRC_CSV,
+)
+"""Names of labels files, the first one found is read."""
+
+_WITH_FILE = re.compile(r"(.+?\.(?:jpe?g|png|webp))[\s,]+(.+)", re.IGNORECASE)
+
+
+def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """The class of each file in ``names`` (sorted), from the first labels file in ``folders``."""
+    path = _labels_file(folders)
+    lines = _lines(path)
+    if path.name == _ILSVRC_CSV:
+        pairs = [(row[0], row[1].split()[0]) for row in csv.reader(lines[1:]) if len(row) > 1]
+        return _by_name(path, pairs, names, classes)
+    matches = [_WITH_FILE.fullmatch(line) for line in lines]
+    if any(matches):
+        pairs = []
+        for number, match in enumerate(matches, 1):
+            if match is None:
+                raise UsageError(
+                    f"{path}, line {number}: {lines[number - 1]!r} names no file",
+                    cure="either every line is `filename class`, or none names a file",
+                )
+            pairs.append((match[1], match[2].strip()))
+        return _by_name(path, pairs, names, classes)
+    if len(lines) != len(names):
+        raise UsageError(
+            f"{path} has {len(lines)} lines for {len(names)} images",
+            cure="one class a line in the order of file names, or `filename class` on each line",
+        )
+    return _class_names(path, lines, classes)
+
+
+def _labels_file(folders: Sequence[Path]) -> Path:
+    for folder in folders:
+        for name in FILES:
+            if (folder / name).is_file():
+                return folder / name
+    for folder in folders:
+        if (folder / _ILSVRC_OWN_ORDER).is_file():
+            raise UsageError(
+                f"{folder / _ILSVRC_OWN_ORDER} numbers the classes in an order of its own, "
+                "not by name: read as it is, nearly every label would be wrong",
+                cure=f"use {_ILSVRC_CSV} or val.txt with `filename class`, "
+                "or sort the images into val/<class>/",
+            )
+    raise UsageError(
+        f"{folders[-1]} holds images in no class folder, and no labels file is there or "
+        f"in {folders[0]}",
+        cure=f"sort them into val/<class>/, or add {FILES[0]} with lines `filename class`",
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not text: {error.reason}", cure="expected UTF-8") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _by_name(
+    path: Path, pairs: Sequence[tuple[str, str]], names: Sequence[str], classes: Sequence[str]
+) -> list[str]:
+    """Classes in the order of ``names`` from pairs of file (with or without suffix) and class."""
+    known = set(names)
+    stems = {PurePosixPath(name).stem: name for name in names}
+    found: dict[str, str] = {}
+    for file, label in zip(
+        (PurePosixPath(file).name for file, _ in pairs),
+        _class_names(path, [label for _, label in pairs], classes),
+        strict=True,
+    ):
+        name = file if file in known else stems.get(file)
+        if name is None:
+            raise UsageError(
+                f"{path} names {file}, which is not among the {len(names)} images",
+                cure="the labels file and the images must be of the same set",
+            )
+        if found.setdefault(name, label) != label:
+            raise UsageError(f"{path} gives {file} two classes: {found[name]} and {label}")
+    without = [name for name in names if name not in found]
+    if without:
+        raise UsageError(
+            f"{path} has a class for {len(found)} of {len(names)} images; {without[0]} has none",
+            cure="one line for every image, or remove images without a class",
+        )
+    return [found[name] for name in names]
+
+
+def _class_names(path: Path, labels: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """``labels`` as names of classes; where not all are names, all must be numbers from 0."""
+    known = set(classes)
+    strange = next((label for label in labels if label not in known), None)
+    if strange is None:
+        return list(labels)
+    if not all(label.isascii() and label.isdigit() for label in labels):
+        raise UsageError(
+            f"{path} names the class {strange!r}, which train/ lacks",
+            cure=f"train/ has {len(classes)} classes, {classes[0]} … {classes[-1]}; "
+            "numbers count them from 0 in the order of names",
+        )
+    highest = max(map(int, labels))
+    if highest >= len(classes):
+        raise UsageError(
+            f"{path} has the class number {highest}; train/ has {len(classes)} classes, "
+            f"0 … {len(classes) - 1}",
+            cure="numbers count from 0 in the order of class names: subtract 1 if yours start at 1",
+        )
+    return [classes[int(label)] for label in labels]

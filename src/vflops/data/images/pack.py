@@ -1,0 +1,259 @@
+"""Packs a folder of images: decoded once, resized, and laid down so that reading is a copy.
+
+Which images make a shard follows from the sorted list alone, so each is made whole by one
+worker, a finished one is never made again, and the bytes do not depend on how many work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vflops.data.images.decode import BadImage, pixels, read_file
+from vflops.data.images.folder import ImageFolder
+from vflops.data.images.index import (
+    CHANNELS,
+    PACKING,
+    SHARD_BYTES,
+    Packing,
+    Part,
+    Skipped,
+    digest,
+    hash_file,
+    shard_name,
+)
+from vflops.data.images.shards import PackedImages
+from vflops.data.images.workers import OnProgress, Reporter, silent, spread, usable_cpus
+from vflops.data.images.writer import ShardFile, Workspace, occupied
+from vflops.errors import FolderError, Interrupted, UsageError, VflopsError
+from vflops.record import atomic
+
+Policy = Literal["fail", "skip"]
+"""What to do with an image that cannot be decoded: stop and name it, or leave it out."""
+
+_FILTER = "bilinear"
+
+
+def pack(
+    source: Path | ImageFolder,
+    destination: Path,
+    *,
+    short_side: int = 256,
+    workers: int | None = None,
+    policy: Policy = "fail",
+    on_progress: OnProgress = silent,
+) -> PackedImages:
+    """The images of ``source`` packed into ``destination``; what is done already is kept."""
+    folder = source if isinstance(source, ImageFolder) else ImageFolder.open(source)
+    tasks = plan(folder, short_side, policy)
+    packing = Packing(source=str(folder.path.resolve()), settings=_settings(short_side))
+    if occupied(destination):
+        return _finished(destination, packing, tasks)
+    with Workspace(destination, packing).held() as workspace:
+        jobs = [(task, workspace) for task in tasks]
+        total = sum(len(split) for split in folder.splits)
+        parts: dict[int, Part] = {}
+        work = spread(
+            _make_shard,
+            jobs,
+            workers=workers or usable_cpus(),
+            total=total,
+            on_progress=on_progress,
+        )
+        try:
+            with closing(work):
+                for position, part in work:
+                    parts[position] = part
+            _finish(workspace, folder, short_side, tasks, [parts[i] for i in range(len(tasks))])
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped by the user; {len(parts)} of {len(tasks)} shards are packed",
+                cure="the same command goes on where it stopped",
+            ) from None
+    return PackedImages.open(destination)
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """The images of one shard, and how to make it."""
+
+    root: Path
+    split: str
+    number: int
+    files: tuple[str, ...]
+    labels: tuple[int, ...]
+    short_side: int
+    policy: Policy
+
+    @property
+    def shard(self) -> str:
+        """The shard's file name."""
+        return shard_name(self.split, self.number)
+
+    def source_digest(self) -> str:
+        """Of all that the shard's bytes follow from, as far as it can be had without reading."""
+        stats = [_size_and_time(self.root / file) for file in self.files]
+        return digest([self.files, self.labels, stats, _settings(self.short_side)])
+
+
+def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[ShardTask]:
+    """The shards in order: a fixed number of images each, so that a shard is about 256 MB."""
+    if short_side < 1:
+        raise UsageError(f"short_side is {short_side}", cure="give 1 or more pixels; 256 is usual")
+    step = images_a_shard(short_side)
+    tasks = []
+    for split in folder.splits:
+        labels = folder.labels(split)
+        for number, start in enumerate(range(0, len(split), step)):
+            part = slice(start, start + step)
+            files, numbers = split.files[part], tuple(labels[part])
+            tasks.append(
+                ShardTask(folder.path, split.name, number, files, numbers, short_side, policy)
+            )
+    return tasks
+
+
+def images_a_shard(short_side: int) -> int:
+    """At most 1,024: small images make small shards, but never too few for all workers."""
+    return max(1, min(1024, SHARD_BYTES // mean_bytes(short_side)))
+
+
+def mean_bytes(short_side: int) -> int:
+    """About what a photograph takes: its longer side is 4/3 of the shorter."""
+    return short_side * short_side * 4 * CHANNELS // 3
+
+
+def _settings(short_side: int) -> dict[str, Any]:
+    import PIL
+
+    return {"short_side": short_side, "filter": _FILTER, "pillow": PIL.__version__}
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return -1, -1  # reading it will say why
+    return found.st_size, found.st_mtime_ns
+
+
+def _make_shard(job: tuple[ShardTask, Workspace], report: Reporter) -> Part:
+    """Make one shard, unless it is there already, whole and from the same files."""
+    task, workspace = job
+    source_digest = task.source_digest()
+    part = _kept(task, workspace, source_digest)
+    if part is not None:
+        report(len(task.files))
+        return part
+    shard = ShardFile(workspace.path / task.shard)
+    try:
+        part = shard.close(source_digest, _fill(shard, task, report))
+    except BaseException:
+        shard.abandon()
+        raise
+    part.write(workspace.part_file(task.shard))
+    return part
+
+
+def _fill(shard: ShardFile, task: ShardTask, report: Reporter) -> list[Skipped]:
+    """Decode the images of ``task`` into ``shard``; those that were left out."""
+    skipped = []
+    for file, label in zip(task.files, task.labels, strict=True):
+        try:
+            shard.add(pixels(read_file(task.root / file), task.short_side), label)
+        except BadImage as bad:
+            if task.policy == "fail":
+                raise _bad_file(task.root, file, bad.reason) from bad
+            skipped.append(Skipped(file=file, reason=bad.reason))
+        report()
+    return skipped
+
+
+def _kept(task: ShardTask, workspace: Workspace, source_digest: str) -> Part | None:
+    path = workspace.path / task.shard
+    try:
+        part = Part.read(workspace.part_file(task.shard))
+        same = part.source_digest == source_digest and path.stat().st_size == part.shard.bytes
+        if not same or hash_file(path) != part.shard.sha256:
+            return None
+    except (VflopsError, OSError):
+        return None  # not there, or damaged: made again
+    if part.skipped and task.policy == "fail":
+        raise _bad_file(task.root, part.skipped[0].file, part.skipped[0].reason)
+    return part
+
+
+def _bad_file(root: Path, file: str, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot use {root / file}: {reason}",
+        cure="replace or remove the file and give the same command, or leave such files out with "
+        f"--policy skip; all of them: vflops data check {root}",
+    )
+
+
+def _finish(
+    workspace: Workspace,
+    folder: ImageFolder,
+    short_side: int,
+    tasks: Sequence[ShardTask],
+    parts: Sequence[Part],
+) -> None:
+    by_split: dict[str, list[Part]] = {split.name: [] for split in folder.splits}
+    for task, part in zip(tasks, parts, strict=True):
+        by_split[task.split].append(part)
+    for name, of_split in by_split.items():
+        if not any(part.shard.images for part in of_split):
+            raise UsageError(
+                f"no image of {folder.path / name} can be used",
+                cure=f"see why: vflops data check {folder.path}",
+            )
+    index = {
+        "origin": folder.path.resolve().name,
+        "synthetic": False,
+        "recipe": None,
+        "short_side": short_side,
+        "classes": folder.classes,
+    }
+    workspace.finish(index, by_split, _identity([part.source_digest for part in parts]))
+
+
+def _identity(source_digests: Sequence[str]) -> str:
+    return digest(list(source_digests))
+
+
+def _finished(destination: Path, packing: Packing, tasks: Sequence[ShardTask]) -> PackedImages:
+    """The packing that is there already, if it is this one."""
+    if (destination / PACKING).is_file():
+        with ThreadPoolExecutor(16) as pool:  # asking a network file system is mostly waiting
+            identity = _identity(list(pool.map(ShardTask.source_digest, tasks)))
+        try:
+            same = Packing.read(destination / PACKING).identity == identity
+        except FolderError:
+            same = False
+        if same:
+            Workspace(destination, packing).tidy()
+            return PackedImages.open(destination)
+        what = "holds a packing of other images or settings, or its source has changed"
+    else:
+        what = "is a folder that holds something else" if destination.is_dir() else "is a file"
+    raise UsageError(f"{destination} {what}", cure="remove it, or choose another destination")
+
+
+def room_needed(folder: ImageFolder, short_side: int) -> int:
+    """About how many bytes the packed images will take."""
+    return sum(len(split) for split in folder.splits) * mean_bytes(short_side)
+
+
+def free_bytes(place: Path) -> int:
+    """The room on the disk where ``place`` is or will be."""
+    parent = next(path for path in (place, *place.resolve().parents) if path.exists())
+    try:
+        found = os.statvfs(parent)
+    except OSError as error:
+        raise atomic.cannot_write(place, error) from error
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,129 @@
+"""One attempt at a training job: its ranks started, watched and, if they fail, explained."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.launch.local import LocalRanks
+from vflops.record import atomic
+from vflops.record.events import EventLine
+from vflops.record.folder import RunFolder
+from vflops.record.training import JobRecord
+from vflops.telemetry.sampler import Sampler
+
+_POLL_S = 0.1
+_PATIENCE_S = 60.0
+"""How long ranks may take to write a checkpoint when they are told to stop."""
+
+Listener = Callable[[str, dict[str, Any]], None]
+"""Told kind and data of every event of the job as it is written."""
+
+
+def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
+    """Run a new attempt at the job to its end; its number. An error says why it did not end."""
+    attempt = folder.next_attempt(record.job)
+    place = folder.attempt_folder(record.job, attempt)
+    atomic.make_folder(place)
+    command = [sys.executable, "-m", "vflops.train.rank"]
+    command += [str(folder.path), str(record.job), str(attempt)]
+    interval_s = folder.record.settings.telemetry.interval_s
+    tail = _Tail(place / "events.jsonl", on_event)
+    with (
+        Sampler(place / "telemetry.jsonl", folder.path, interval_s=interval_s),
+        _Stop() as stop,
+    ):
+        ranks = LocalRanks(command, record.ranks, place, {})
+        try:
+            _watch(ranks, stop, tail)
+        finally:
+            ranks.kill()
+    tail.read()
+    with suppress(OSError):
+        (place / "store").unlink()
+    codes = ranks.poll()
+    if any(code == Interrupted.exit_code for code in codes):
+        raise Interrupted(f"stopped{stop.why}; training is kept as a checkpoint")
+    if any(codes):
+        raise _failure(place, codes)
+    return attempt
+
+
+def _watch(ranks: LocalRanks, stop: _Stop, tail: _Tail) -> None:
+    """Until the ranks have ended; a stop is passed on once, a second one ends them at once."""
+    told_s: float | None = None
+    while ranks.running():
+        tail.read()
+        if stop.count and told_s is None:
+            told_s = time.monotonic()
+            ranks.signal(signal.SIGTERM)
+        late = told_s is not None and time.monotonic() - told_s > _PATIENCE_S
+        if stop.count > 1 or late:
+            ranks.kill()
+            raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
+        time.sleep(_POLL_S)
+
+
+class _Stop:
+    """A context that counts the signals that ask this process to stop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.why = ""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.why = f" by {signal.Signals(number).name}"
+
+
+class _Tail:
+    """Follows a log while it is written."""
+
+    def __init__(self, path: Path, on_event: Listener) -> None:
+        self._path = path
+        self._on_event = on_event
+        self._read = 0
+
+    def read(self) -> None:
+        """Tell of every whole line that was added."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return  # it is not there yet
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            event = EventLine.model_validate_json(line)
+            self._on_event(event.kind, event.data)
+
+
+def _failure(place: Path, codes: list[int | None]) -> VflopsError:
+    """The error of the first rank that left a reason; a rank that was killed leaves none."""
+    for path in sorted(place.glob("rank-*.error.json")):
+        reason = json.loads(path.read_text(encoding="utf-8"))
+        kind = UsageError if reason["exit_code"] == UsageError.exit_code else RunFailed
+        return kind(reason["message"], cure=reason["cure"])
+    rank, code = next((rank, code) for rank, code in enumerate(codes) if code)
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    hint = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
+    return RunFailed(f"rank {rank} {how}{hint}", cure=f"its output: {place / f'rank-{rank}.log'}")

@@ -1,0 +1,175 @@
+"""What a training job writes down: its description, and the payloads of its events."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from vflops.record.schema import Data, Document
+
+PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
+"""Where a job's time goes; at every moment it is in exactly one of them."""
+
+WORK_PHASES = ("data", "training", "checkpointing")
+"""The phases whose time FLOPS are divided by: an epoch as a user waits for it."""
+
+
+class DataFacts(Data):
+    """The data of a job, checked before any rank started."""
+
+    path: str
+    synthetic: bool
+    fingerprint: str
+    """SHA-256 of the data's index."""
+    train: int
+    """Samples of the training split."""
+    validation: int
+    skipped: int = 0
+    """Samples that could not be read and were left out by the user's choice."""
+    facts: dict[str, int | float | str] = Field(default_factory=dict)
+    """What the workload wants to know again: classes, sizes."""
+
+
+class Goal(Data):
+    """The quality that counts, and what a miss costs."""
+
+    quality: str
+    better: Literal["higher", "lower"]
+    target: float
+    exponent: int
+
+
+class DeclaredWork(Data):
+    """Operations of one sample as a user states them, where there is no graph to count."""
+
+    ops_forward: int
+    ops_total: int
+    source: str
+
+
+class JobRecord(Document):
+    """``job.json``: all that the ranks of one job need to know."""
+
+    schema_name: ClassVar[str] = "vflops.job"
+
+    job: int
+    workload: str
+    repeat: int
+    """0 for the first training, 1 for the next seed …"""
+    seed: int
+    ranks: int
+    goal: Goal
+    settings: dict[str, Any]
+    """The workload's own, as its type validates them."""
+    data: DataFacts
+    kernels: bool = False
+    """Whether a few steps are profiled."""
+    declared: DeclaredWork | None = None
+
+
+class JobPlanned(Data):
+    """The controller planned a job."""
+
+    job: int
+    sha256: str
+    """Of its ``job.json``."""
+
+
+class JobTrained(Data):
+    """A job came to its end; its last log is pinned."""
+
+    job: int
+    attempt: int
+    sha256: str
+
+
+class JobStarted(Data):
+    """An attempt at a job began on its ranks."""
+
+    device: str
+    device_name: str
+    ranks: int
+    precision: str
+    ceiling_precision: str | None
+    """The precision whose ceiling bounds it."""
+    batch: int
+    compiled: bool
+    threads: int
+    parameters: int | None
+    torch: str | None
+
+
+class Resumed(Data):
+    """Training goes on from a checkpoint."""
+
+    step: int
+    samples: int
+    file: str
+
+
+class Fallback(Data):
+    """A checkpoint could not be used."""
+
+    file: str
+    reason: str
+
+
+class Standing(Data):
+    """Where training stands."""
+
+    step: int
+    samples: int
+    """Trained on so far, over all attempts."""
+    epoch: float
+    phases: dict[str, float]
+    """Seconds of this attempt in each phase so far."""
+
+
+class Progressed(Standing):
+    """A note on the way."""
+
+    loss: float | None
+    learning_rate: float | None = None
+
+
+class Evaluated(Standing):
+    """The quality on the validation set."""
+
+    quality: float
+    evaluated: int
+    """Samples that were evaluated, each once."""
+
+
+class Checkpointed(Data):
+    """A checkpoint is complete."""
+
+    step: int
+    file: str
+    sha256: str
+    size_bytes: int = Field(ge=0)
+
+
+class Finished(Standing):
+    """Training came to its end."""
+
+    reason: Literal["epochs", "target", "command"]
+    weights_sha256: str | None
+    """Of the trained weights: the same for the same seed on the same CPU."""
+    peak_memory_bytes: int | None = None
+
+
+class KernelTime(Data):
+    """The share of one kind of kernel in profiled steps."""
+
+    kind: str
+    time_s: float
+    share: float
+    calls: int
+
+
+class KernelsProfiled(Data):
+    """Where the time of a few steps went, by kind of kernel."""
+
+    steps: int
+    kernels: tuple[KernelTime, ...]

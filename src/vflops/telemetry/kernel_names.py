@@ -1,0 +1,121 @@
+"""What a kernel does, told from its name: CUDA's libraries, inductor's kernels, CPU operators."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+Kind = Literal[
+    "convolution",
+    "matrix product",
+    "element-wise",
+    "pooling",
+    "normalisation",
+    "communication",
+    "copy",
+    "optimizer",
+    "other",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Element-wise are activations, arithmetic, reductions, softmax and losses: one pass over a tensor.
+A copy moves, casts, fills or turns a tensor's layout."""
+
+
+def kind_of(kernel_name: str) -> Kind:
+    """The kind of one kernel or operator; ``other`` for a name that says nothing.
+
+    A kernel that inductor fused is named after all operators it holds, and is of the kind of the
+    most costly one: normalisation, then pooling, element-wise, copy. Convolution and matrix product
+    count only in its templates (``triton_tem``): in a pointwise or reduction kernel their names
+    stand for the bias or the cast beside a call of the library, which is a kernel of its own.
+    """
+    name = kernel_name.lower()
+    if fused := _FUSED.search(name):
+        return _kind_of_fused(fused["form"] or "cpp", fused["ops"])
+    return _first(_NAMES, name)
+
+
+def _kind_of_fused(form: str, ops: str) -> Kind:
+    if form == "for":  # one loop over many tensors: made for optimizers alone
+        return "optimizer"
+    if form == "tem":
+        return _first(_TEMPLATE_OPS, ops)
+    kind = _first(_FUSED_OPS, ops)
+    # What reduces (red, per) does more than cast: a bias's gradient, say.
+    return "element-wise" if kind == "copy" and form in ("red", "per") else kind
+
+
+def _first(rules: tuple[tuple[Kind, re.Pattern[str]], ...], name: str) -> Kind:
+    return next((kind for kind, pattern in rules if pattern.search(name)), "other")
+
+
+def _rules(*rules: tuple[Kind, str]) -> tuple[tuple[Kind, re.Pattern[str]], ...]:
+    return tuple((kind, re.compile(pattern, re.VERBOSE)) for kind, pattern in rules)
+
+
+# triton_poi_fused_add_relu_7, triton_tem_fused_mm_3, graph_0_cpp_fused_relu_2
+_FUSED = re.compile(r"(?:triton_(?P<form>[a-z]+)_|cpp_)fused_?(?P<ops>.*)")
+
+_NORMALISATION = "batch_?norm | layer_?norm | group_?norm | instance_?norm | rms_?norm"
+_POOLING = "pool | roi_align"
+# Whole words between underscores: "ge" must not be found in "range".
+_ELEMENT_WISE = """(?<![a-z])(?:
+    add | addcmul | addcdiv | sub | rsub | mul | div | relu | leaky_relu | threshold | sigmoid
+    | tanh
+    | gelu | silu | hardtanh | exp | log | log1p | sqrt | rsqrt | pow | neg | abs | erf | reciprocal
+    | lerp | sum | mean | max | amax | min | amin | argmax | var | var_mean | norm | where | clamp
+    | clamp_min | softmax | loss | cross_entropy | dropout | bernoulli | eq | ne | lt | gt | le | ge
+    )(?![a-z])"""
+_COPY = """(?<![a-z])(?:
+    copy | clone | cat | contiguous | transpose | permute | convert_element_type | fill | zero
+    | zeros | ones | full | stack | pad | constant_pad_nd | to
+    )(?![a-z])"""
+
+_FUSED_OPS = _rules(
+    ("normalisation", _NORMALISATION),
+    ("pooling", _POOLING),
+    ("element-wise", _ELEMENT_WISE),
+    ("copy", _COPY),
+    ("element-wise", "convolution | mm"),  # nothing else is in it: the bias, or its gradient
+    ("copy", "^[0-9]*$"),  # named after no operator: a weight or an input in another layout
+)
+_TEMPLATE_OPS = _rules(
+    ("convolution", "convolution"),
+    ("matrix product", "."),  # inductor has templates for products alone: mm, bmm, attention
+)
+
+# The first that matches counts: from names that say one thing to those that say little.
+_NAMES = _rules(
+    (
+        "communication",
+        """nccl | rccl | c10d | gloo | all_?reduce | all_?gather | reduce_?scatter | symm_mem
+        | record_param_comms""",
+    ),
+    ("optimizer", r"multi_tensor_apply | _foreach_ | fused_?(adam|sgd|adagrad) | ^optimizer\."),
+    # Layouts are turned by kernels that bear the name of the library that wants them turned.
+    (
+        "copy",
+        """memcpy | memset | nchwtonhwc | nhwctonchw | nhwcaddpadding | converttensor | copy_kernel
+        | batchedcopy""",
+    ),
+    (
+        "normalisation",
+        f"""{_NORMALISATION} | (?:^|[:_])bn_ | gammabeta | rowwisemoments | computeinternalgradients
+        | compute(?:backward)?fusedparams""",
+    ),
+    ("pooling", _POOLING),
+    # Before convolution: some kernels of attention are named fprop, as those are.
+    ("matrix product", "flash_ | fmha | sdpa | attention | cudnn::fusion"),
+    (
+        "convolution",
+        r"""convol | conv(_transpose|_depthwise)?[123]d | fprop | dgrad | wgrad | winograd | scudnn
+        | s\d+cudnn | im2col | col2im | fft2d | depthwise | thnn_conv | cudnn::cnn
+        | cutlass\w*cudnn""",
+    ),
+    ("matrix product", "gemm | gemv | nvjet | cublas | cutlass | splitk | matmul"),
+    ("matrix product", "::_?(?:add|b|baddb|addb|scaled_|int_)?mm_?$ | ::(?:add)?mv_?$ | ::dot$"),
+    ("matrix product", "::_?(?:mkl_)?linear"),
+    ("element-wise", "elementwise | reduce | softmax | loss | dropout | scalepacked"),
+    ("element-wise", f"^aten::.*{_ELEMENT_WISE}"),
+    ("copy", f"^aten::.*{_COPY} | transpose_ | fill"),
+)

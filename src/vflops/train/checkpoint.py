@@ -1,0 +1,96 @@
+"""Checkpoints: whole or absent, checked when read, the one before kept until the new is complete.
+
+``step-000000123.pt`` holds the state, ``step-000000123.json`` its hash; the second is written last,
+so a checkpoint without it is not one. Only the run's own files are read, without pickled code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from vflops.errors import FolderError
+from vflops.record import atomic
+from vflops.record.schema import Document
+from vflops.record.training import Checkpointed
+
+_KEPT = 2
+
+
+class CheckpointRecord(Document):
+    """The small file beside a checkpoint that says it is complete."""
+
+    schema_name: ClassVar[str] = "vflops.checkpoint"
+
+    step: int
+    sha256: str
+    size_bytes: int
+
+
+class Checkpoints:
+    """The checkpoints of one job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, step: int, state: dict[str, Any]) -> Checkpointed:
+        """Write the state after ``step`` steps; older checkpoints than the last two go."""
+        atomic.make_folder(self._folder)
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        data = buffer.getbuffer()
+        record = CheckpointRecord(
+            step=step, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data)
+        )
+        path = self._file(step)
+        atomic.write_bytes(path, data)
+        record.write(path.with_suffix(".json"))
+        for old in self._complete()[:-_KEPT]:
+            old.unlink(missing_ok=True)
+            old.with_suffix(".pt").unlink(missing_ok=True)
+        return Checkpointed(
+            step=step, file=path.name, sha256=record.sha256, size_bytes=record.size_bytes
+        )
+
+    def load(
+        self, on_bad: Callable[[str, str], None] = lambda file, reason: None
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Name and state of the newest good checkpoint; ``on_bad`` is told of any passed over."""
+        for marker in reversed(self._complete()):
+            path = marker.with_suffix(".pt")
+            try:
+                return path.name, self._read(path, CheckpointRecord.read(marker))
+            except (FolderError, OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+                on_bad(path.name, str(error).splitlines()[0])
+        return None
+
+    def latest(self) -> str | None:
+        """The name of the newest complete checkpoint."""
+        complete = self._complete()
+        return complete[-1].with_suffix(".pt").name if complete else None
+
+    def clear(self) -> None:
+        """Delete all of them: the job is done."""
+        for path in self._folder.glob("step-*"):
+            with suppress(OSError):
+                path.unlink()
+
+    def _read(self, path: Path, record: CheckpointRecord) -> dict[str, Any]:
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != record.sha256:
+            raise FolderError(f"{path.name} is not what was written: its hash differs")
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return state
+
+    def _complete(self) -> list[Path]:
+        return sorted(self._folder.glob("step-*.json"))
+
+    def _file(self, step: int) -> Path:
+        return self._folder / f"step-{step:09d}.pt"

@@ -1,0 +1,42 @@
+"""What a rank knows of its job before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.record.events import EventWriter
+from vflops.record.schema import Data
+from vflops.record.training import JobRecord
+from vflops.train.clock import Clock
+from vflops.train.signals import StopRequest
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """One rank of one attempt at a job."""
+
+    record: JobRecord
+    rank: int
+    local_rank: int
+    attempt: Path
+    """The attempt's own folder."""
+    events: EventWriter | None
+    """The job's log; only rank 0 has it."""
+    clock: Clock
+    stop: StopRequest
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the job's checkpoints are, over all attempts."""
+        return self.attempt.parent / "checkpoint"
+
+    @property
+    def store(self) -> str:
+        """Where the ranks of this attempt meet."""
+        return f"file://{(self.attempt / 'store').resolve()}"
+
+    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+        """Write an event; on other ranks than the first nothing."""
+        if self.events is not None:
+            self.events.write(kind, sync=sync, **payload.model_dump(mode="json"))

@@ -1,0 +1,164 @@
+"""A job of a torch workload on one rank: everything built, then trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vflops.config.training import TrainSettings
+from vflops.data.sampler import mix
+from vflops.errors import Interrupted, RunFailed
+from vflops.micro.device import first_line, is_out_of_memory
+from vflops.record.training import Fallback, JobStarted, Resumed
+from vflops.train import memory
+from vflops.train.checkpoint import Checkpoints
+from vflops.train.context import JobContext
+from vflops.train.evaluation import Evaluation
+from vflops.train.loop import Loop
+from vflops.train.objective import Objective
+from vflops.train.optimizers import build, parameter_groups
+from vflops.train.parallel import ParallelPlan, parallel_plan
+from vflops.train.placement import rank_device, use_threads
+from vflops.train.precision import Precision
+from vflops.train.profiling import profile_steps
+from vflops.train.state import TrainState
+from vflops.train.step import Step
+from vflops.workloads.registry import workload as find
+from vflops.workloads.workload import Workload
+
+
+def run(context: JobContext) -> None:
+    """Train the job to its end; this rank's part of it."""
+    record = context.record
+    spec = find(record.workload)
+    settings = spec.settings.model_validate(record.settings)
+    train = settings.train
+    device = rank_device(train.device, context.local_rank)
+    threads = use_threads(device, record.ranks)
+    precision = Precision.named(train.precision, device)
+    workload: Workload = spec.load_code().create(settings, record.data)
+    plan = parallel_plan(context.rank, record.ranks, device, context.store)
+    try:
+        with precision.settings():
+            engine = Engine(context, train, workload, plan, precision, device)
+            context.tell("job", engine.started(threads))
+            engine.train()
+    finally:
+        plan.close()
+
+
+@dataclass
+class Engine:
+    """The parts of a job, put together."""
+
+    context: JobContext
+    settings: TrainSettings
+    workload: Workload
+    plan: ParallelPlan
+    precision: Precision
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
+        model = self.plan.normalise(self.workload.model(), self.settings)
+        model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = self.precision.prepare(model)
+        self.compiled = _compiles(self.settings, self.device)
+        objective = Objective(model, self.workload, self.precision)
+        module = self.plan.wrap(objective)
+        predict = objective.evaluate
+        if self.compiled:
+            module.compile()
+            predict = torch.compile(objective.evaluate)
+        optimizer = build(
+            self.settings.optimizer,
+            parameter_groups(model, self.settings.weight_decay),
+            learning_rate=self.settings.peak_rate,
+            momentum=self.settings.momentum,
+            nesterov=self.settings.nesterov,
+            fused=self.device.type != "cpu",
+        )
+        step = Step(module, optimizer, self.precision.scaler(), self.plan)
+        self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
+
+    def started(self, threads: int) -> JobStarted:
+        """What runs, as it is written down."""
+        accelerator = self.device.type != "cpu"
+        return JobStarted(
+            device=self.device.type,
+            device_name=memory.device_name(self.device),
+            ranks=self.plan.ranks,
+            precision=self.settings.precision,
+            ceiling_precision=self.precision.ceiling,
+            batch=self.settings.batch,
+            compiled=self.compiled,
+            threads=threads if not accelerator else 0,
+            parameters=sum(each.numel() for each in self.state.model.parameters()),
+            torch=torch.__version__,
+        )
+
+    def train(self) -> None:
+        """Train from the newest checkpoint, or from the start."""
+        self._restore()
+        loop = Loop(
+            context=self.context,
+            settings=self.settings,
+            goal=self.context.record.goal,
+            workload=self.workload,
+            plan=self.plan,
+            state=self.state,
+            evaluation=self._evaluation(),
+            device=self.device,
+            dtype=self.precision.input_dtype,
+            compiled=self.compiled,
+        )
+        try:
+            stopped = loop.run()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise self._out_of_memory(error) from error
+        if stopped:
+            raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
+        if self.context.record.kernels:
+            self.context.tell("kernels", profile_steps(self.state, loop.last_parts, self.device))
+
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(
+            self.workload,
+            self.plan,
+            self.device,
+            self.precision.input_dtype,
+            self.settings.rank_batch,
+        )
+
+    def _restore(self) -> None:
+        def on_bad(file: str, reason: str) -> None:
+            self.context.tell("fallback", Fallback(file=file, reason=reason))
+
+        name = self.state.restore(on_bad)
+        if name is not None:
+            samples = self.state.step * self.settings.batch
+            resumed = Resumed(step=self.state.step, samples=samples, file=name)
+            self.context.tell("resumed", resumed)
+
+    def _out_of_memory(self, error: RuntimeError) -> RunFailed:
+        train = self.settings
+        fits = memory.fitting_batch(self.state, self.workload, self.device, train.rank_batch)
+        whole = fits * train.ranks * train.accumulate if fits else None
+        cure = "take a smaller --set train.batch or a larger --set train.accumulate"
+        if whole:
+            cure = (
+                f"--set train.batch={whole} would fit, or --set train.accumulate="
+                f"{train.accumulate * -(-train.rank_batch // (fits or 1))} with the same batch"
+            )
+        return RunFailed(
+            f"out of memory on {self.device} with {train.rank_batch} samples at once "
+            f"(batch {train.batch}, {train.ranks} ranks): {first_line(error)}",
+            cure=cure,
+        )
+
+
+def _compiles(settings: TrainSettings, device: torch.device) -> bool:
+    return settings.compile == "on" or (settings.compile == "auto" and device.type != "cpu")

@@ -1,0 +1,56 @@
+"""The quality of a model on the whole validation set, shared by the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflops.train.loader import Request, loader
+from vflops.train.parallel import ParallelPlan
+from vflops.workloads.workload import Inputs, Workload
+
+
+class Evaluation:
+    """Evaluates in batches of one size; the last one is filled up and what fills it not counted."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        plan: ParallelPlan,
+        device: torch.device,
+        dtype: torch.dtype,
+        batch: int,
+    ) -> None:
+        self._workload, self._plan, self._device, self._dtype = workload, plan, device, dtype
+        self._samples = workload.samples("validation")
+        self._batch = min(batch, len(self._samples))
+        self._places = torch.arange(self._batch, device=device)
+
+    def __call__(self, predict: Callable[..., Tensor]) -> tuple[float, int]:
+        """The quality, and how many samples it rests on."""
+        meter = self._workload.meter(self._device)
+        batches = loader(self._samples, self._requests(), self._prepared, self._device)
+        try:
+            with torch.no_grad():
+                for start, inputs in zip(self._starts(), batches, strict=True):
+                    valid = self._places < len(self._samples) - start
+                    meter.update(predict(*inputs), inputs, valid)
+        finally:
+            batches.close()
+        summaries = self._plan.gather(meter.summary())
+        return self._workload.quality(summaries), len(self._samples)
+
+    def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
+        return self._workload.inputs(batch, None, self._dtype)
+
+    def _starts(self) -> range:
+        step = self._batch * self._plan.ranks
+        return range(self._plan.rank * self._batch, len(self._samples), step)
+
+    def _requests(self) -> Iterator[Request]:
+        for start in self._starts():
+            places = np.arange(start, start + self._batch, dtype=np.int64)
+            yield Request(np.minimum(places, len(self._samples) - 1), None)

@@ -1,0 +1,86 @@
+"""LAMB: You et al., Large Batch Optimization for Deep Learning (2019; ICLR 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflops.metrics._arguments import (
+    require_between,
+    require_non_negative,
+    require_positive,
+)
+from vflops.train.layerwise import (
+    LayerwiseOptimizer,
+    Tensors,
+    norms,
+    safe_ratios,
+    scaled,
+    wide_dtype,
+)
+
+
+class LAMB(LayerwiseOptimizer):
+    """Adam whose step is proportional to the norm of each layer's weights.
+
+    With γ the learning rate, λ the weight decay and t the number of the step (its algorithm 2, φ
+    the identity, so that no norm is clamped):
+
+        m = β₁ · m + (1 − β₁) · g          m̂ = m / (1 − β₁ᵗ)
+        v = β₂ · v + (1 − β₂) · g²         v̂ = v / (1 − β₂ᵗ)
+        u = m̂ / (√v̂ + ε) + λ · w
+        w = w − γ · ‖w‖ / ‖u‖ · u
+
+    The ratio of norms is 1 where one of them is zero and in groups with ``adapt`` false.
+    """
+
+    state_names = ("first_moment", "second_moment")
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float | Tensor,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
+            require_between(name, beta, 0.0, 1.0)
+        require_positive("epsilon", epsilon)
+        require_non_negative("weight_decay", weight_decay)
+        super().__init__(
+            params, lr, {"betas": betas, "epsilon": epsilon, "weight_decay": weight_decay}
+        )
+
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: list[Tensor],
+        gradients: Tensors,
+        state: dict[str, list[Tensor]],
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        first, second = state["first_moment"], state["second_moment"]
+        torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
+        steps = torch.stack(state["step"]).to(wide_dtype(parameters))
+        deviations = torch._foreach_sqrt(scaled(second, _bias_correction(beta2, steps)))
+        torch._foreach_add_(deviations, group["epsilon"])
+        updates = torch._foreach_div(scaled(first, _bias_correction(beta1, steps)), deviations)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        rates: Tensor | float = group["lr"]
+        if group["adapt"]:
+            rates = safe_ratios(norms(parameters), norms(updates)) * rates
+        torch._foreach_sub_(parameters, scaled(updates, rates))
+
+
+def _bias_correction(beta: float, steps: Tensor) -> Tensor:
+    """1 / (1 − βᵗ), without the digits that fp32 loses in 1 − 0.999."""
+    return -1.0 / torch.expm1(steps * math.log(beta))

@@ -1,0 +1,154 @@
+"""Batches on the device: read at once on a CPU, some steps ahead for an accelerator."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflops.data.room import Room
+from vflops.data.sampler import Indices
+from vflops.workloads.workload import Inputs, Samples
+
+_AHEAD = 3
+"""Batches in flight for an accelerator: one in use, one ready, one being made."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Samples to read, with the random numbers that belong to their places."""
+
+    indices: Indices
+    draws: Tensor | None
+
+
+Prepare = Callable[[tuple[Tensor, ...], Tensor | None], Inputs]
+"""From what was read, on the device, to what the model sees."""
+
+
+class Loader(ABC):
+    """Gives the batches of a list of requests, in order."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Inputs]:
+        """One batch a request."""
+
+    def close(self) -> None:  # noqa: B027  (a loader without threads has nothing to end)
+        """End what runs in the background."""
+
+
+class DirectLoader(Loader):
+    """Reads each batch when it is asked for: on a CPU there is nothing to overlap with."""
+
+    def __init__(self, samples: Samples, requests: Iterator[Request], prepare: Prepare) -> None:
+        self._samples, self._requests, self._prepare = samples, requests, prepare
+
+    def __iter__(self) -> Iterator[Inputs]:
+        """One batch a request."""
+        room = Room()
+        for request in self._requests:
+            batch = self._samples.read(request.indices, room)
+            yield self._prepare(batch, request.draws)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    inputs: Inputs
+    done: torch.Event
+
+
+class PrefetchLoader(Loader):
+    """Reads, copies and prepares batches on a stream of its own while the model trains."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        requests: Iterator[Request],
+        prepare: Prepare,
+        device: torch.device,
+    ) -> None:
+        self._samples, self._requests, self._prepare = samples, requests, prepare
+        self._device = device
+        self._ready: queue.Queue[_Ready | BaseException | None] = queue.Queue(maxsize=_AHEAD - 1)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="vflops-loader", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Inputs]:
+        """One batch a request; the current stream waits for it, the host does not."""
+        while True:
+            ready = self._ready.get()
+            if ready is None:
+                return
+            if isinstance(ready, BaseException):
+                raise ready
+            stream = torch.accelerator.current_stream(self._device)
+            stream.wait_event(ready.done)
+            for tensor in ready.inputs:
+                tensor.record_stream(stream)
+            yield ready.inputs
+
+    def close(self) -> None:
+        """End the thread; what it has ready is dropped."""
+        self._ended.set()
+        while self._thread.is_alive():
+            try:
+                self._ready.get(timeout=0.05)
+            except queue.Empty:
+                continue
+
+    def _work(self) -> None:
+        try:
+            torch.accelerator.set_device_index(self._device.index or 0)
+            stream = torch.Stream(self._device)
+            rooms = [Room(pinned=True) for _ in range(_AHEAD)]
+            copied: list[torch.Event | None] = [None] * _AHEAD
+            for number, request in enumerate(self._requests):
+                if self._ended.is_set():
+                    return
+                place = number % _AHEAD
+                before = copied[place]
+                if before is not None:
+                    before.synchronize()  # its pinned memory is still being read
+                batch = self._samples.read(request.indices, rooms[place])
+                with stream:
+                    moved = [self._moved(tensor, rooms[place]) for tensor in batch]
+                    draws = None if request.draws is None else self._moved(request.draws)
+                    copied[place] = _recorded(self._device)
+                    inputs = self._prepare(tuple(moved), draws)
+                    done = _recorded(self._device)
+                self._ready.put(_Ready(inputs, done))
+            self._ready.put(None)
+        except BaseException as error:  # it is raised where the batch is waited for
+            self._ready.put(error)
+
+    def _moved(self, tensor: Tensor, room: Room | None = None) -> Tensor:
+        if room is None:
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        moved = torch.empty_like(tensor, device=self._device)
+        used = room.used(tensor)
+        moved[: used.shape[0]].copy_(used, non_blocking=True)
+        return moved
+
+
+def _recorded(device: torch.device) -> torch.Event:
+    event = torch.Event(device)
+    event.record()
+    return event
+
+
+def loader(
+    samples: Samples,
+    requests: Sequence[Request] | Iterator[Request],
+    prepare: Prepare,
+    device: torch.device,
+) -> Loader:
+    """The loader that suits the device."""
+    if device.type == "cpu":
+        return DirectLoader(samples, iter(requests), prepare)
+    return PrefetchLoader(samples, iter(requests), prepare, device)

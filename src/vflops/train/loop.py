@@ -1,0 +1,229 @@
+"""The training loop: steps, evaluations and checkpoints in their order; nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from vflops.config.training import TrainSettings
+from vflops.data.sampler import Sampler, mix, uniforms
+from vflops.errors import RunFailed
+from vflops.metrics import time_to_quality
+from vflops.record.training import Evaluated, Finished, Goal, Progressed
+from vflops.train.context import JobContext
+from vflops.train.evaluation import Evaluation
+from vflops.train.loader import Loader, Request, loader
+from vflops.train.losses import Losses, first_bad
+from vflops.train.parallel import ParallelPlan
+from vflops.train.schedules import learning_rate
+from vflops.train.state import TrainState
+from vflops.workloads.workload import Inputs, Workload
+
+_TELL_S = 1.0
+"""Seconds between two notes of where training stands."""
+_GO_ON, _CHECKPOINT, _STOP = 0, 1, 2
+
+
+@dataclass
+class Loop:
+    """Trains a job's model from where its state is to its end."""
+
+    context: JobContext
+    settings: TrainSettings
+    goal: Goal
+    workload: Workload
+    plan: ParallelPlan
+    state: TrainState
+    evaluation: Evaluation
+    device: torch.device
+    dtype: torch.dtype
+    compiled: bool
+
+    def __post_init__(self) -> None:
+        self._clock = self.context.clock
+        self._samples = self.workload.samples("train")
+        self._sampler = Sampler(len(self._samples), mix(self.context.record.seed))
+        self._steps = self._sampler.steps(self.settings.epochs, self.settings.batch)
+        self._losses = Losses(self.device)
+        self._loss: float | None = None
+        self._told_s = self._kept_s = time.monotonic()
+        self._kept_step = self.state.step
+        self.last_parts: list[Inputs] = []
+        """The newest batch, for a profile after training."""
+
+    def run(self) -> str | None:
+        """Train to the end; the signal that stopped it, or None when it came to its end."""
+        self._clock.enter("training")
+        due = self._evaluations()
+        reason = "epochs"
+        batches = loader(self._samples, self._requests(), self._prepared, self.device)
+        incoming = iter(batches)
+        try:
+            while self.state.step < self._steps:
+                self._step(incoming)
+                if self.state.step in due:
+                    if self._evaluate() and self.settings.stop_at_target:
+                        reason = "target"
+                        break
+                    self._checkpoint()
+                wish = self._wish() if self.state.step % self.plan.agree_every == 0 else _GO_ON
+                if wish >= _CHECKPOINT and self.state.step not in due:
+                    self._checkpoint()
+                if wish == _STOP:
+                    return self.context.stop.signal or "a signal on another rank"
+        finally:
+            self._end_loader(batches)
+        self._finish(reason)
+        return None
+
+    def _step(self, incoming: Iterator[Inputs]) -> None:
+        state = self.state
+        with self._clock.phase("data"):
+            parts = [next(incoming) for _ in range(self.settings.accumulate)]
+        compiling = self.compiled and not state.warm
+        with self._clock.phase("compilation" if compiling else "training"):
+            torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
+            loss = state.take_step(parts, self._rate())
+            self._losses.put(state.step, loss)
+            self.last_parts = parts
+            self._hear(all=compiling)
+
+    def _hear(self, *, all: bool = False) -> None:
+        """Look at the losses that are known by now; one that is not finite ends the job."""
+        known = self._losses.ready(all=all)
+        bad = first_bad(known)
+        if bad is not None:
+            raise self._diverged(*bad)
+        if known:
+            self._loss = known[-1][1]
+        if known and time.monotonic() - self._told_s >= _TELL_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_s = time.monotonic()
+        payload = Progressed(
+            step=self.state.step,
+            samples=self._trained,
+            epoch=self._epoch,
+            loss=self._loss,
+            learning_rate=self._rate(),
+            phases=self._clock.spent_s(),
+        )
+        self.context.tell("progress", payload, sync=False)
+
+    def _evaluate(self) -> bool:
+        """Whether the target is reached."""
+        with self._clock.phase("training"):
+            self._hear(all=True)  # the device finishes what is training before evaluation starts
+        with self._clock.phase("evaluation"):
+            self.plan.settle(self.state.model)
+            quality, evaluated = self.state.evaluate(self.evaluation)
+        payload = Evaluated(
+            step=self.state.step,
+            samples=self._trained,
+            epoch=self._epoch,
+            quality=quality,
+            evaluated=evaluated,
+            phases=self._clock.spent_s(),
+        )
+        self.context.tell("evaluation", payload)
+        reached = time_to_quality(
+            [1.0], [quality], target=self.goal.target, better=self.goal.better
+        )
+        return reached is not None
+
+    def _checkpoint(self) -> None:
+        if self.state.step == self._kept_step:
+            return
+        with self._clock.phase("training"):
+            self._hear(all=True)
+        with self._clock.phase("checkpointing"):
+            self.plan.settle(self.state.model)
+            if self.plan.leads:
+                self.context.tell("checkpoint", self.state.save())
+            self.plan.barrier()
+        self._kept_s, self._kept_step = time.monotonic(), self.state.step
+
+    def _finish(self, reason: str) -> None:
+        self._checkpoint()
+        payload = Finished.model_validate(
+            {
+                "step": self.state.step,
+                "samples": self._trained,
+                "epoch": self._epoch,
+                "reason": reason,
+                "phases": self._clock.spent_s(),
+                "weights_sha256": self.state.weights_hash() if self.plan.leads else None,
+                "peak_memory_bytes": self.state.peak_memory_bytes(),
+            }
+        )
+        self.context.tell("finished", payload)
+
+    def _wish(self) -> int:
+        """What the ranks do next: go on, keep a checkpoint, or stop with one."""
+        wish = _GO_ON
+        if self.context.stop.signal:
+            wish = _STOP
+        elif time.monotonic() - self._kept_s > self.settings.checkpoint_s:
+            wish = _CHECKPOINT
+        return self.plan.agree(wish)
+
+    def _end_loader(self, batches: Loader) -> None:
+        with self._clock.phase("data"):
+            batches.close()
+
+    def _requests(self) -> Iterator[Request]:
+        """This rank's share of every step that is left, in the parts it is computed in."""
+        train, draws = self.settings, self.workload.draws
+        seed = mix(self.context.record.seed, 1)
+        for step in range(self.state.step, self._steps):
+            start, indices = self._sampler.share(step, train.batch, self.plan.rank, self.plan.ranks)
+            for offset in range(0, len(indices), train.rank_batch):
+                part = indices[offset : offset + train.rank_batch]
+                numbers = uniforms(seed, start + offset, len(part), draws) if draws else None
+                yield Request(part, None if numbers is None else torch.from_numpy(numbers))
+
+    def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
+        return self.workload.inputs(batch, draws, self.dtype)
+
+    def _evaluations(self) -> set[int]:
+        """The steps after which the model is evaluated: those that end an epoch that counts."""
+        train = self.settings
+        after = partial(self._sampler.steps, batch=train.batch)
+        every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
+        return {after(epoch) for epoch in (*every, train.epochs)}
+
+    def _rate(self) -> float:
+        train, per_epoch = self.settings, len(self._samples) / self.settings.batch
+        return learning_rate(
+            train.schedule,
+            step=min(self.state.step, self._steps - 1),
+            steps=self._steps,
+            warmup_steps=round(train.warmup_epochs * per_epoch),
+            peak=train.peak_rate,
+            milestones_steps=tuple(round(epoch * per_epoch) for epoch in train.milestones),
+        )
+
+    @property
+    def _trained(self) -> int:
+        return self.state.step * self.settings.batch
+
+    @property
+    def _epoch(self) -> float:
+        return round(self._trained / len(self._samples), 4)
+
+    def _diverged(self, step: int, loss: float) -> RunFailed:
+        kept = self.state.checkpoints.latest()
+        rate = self._rate()
+        return RunFailed(
+            f"the loss is {loss} at step {step}; "
+            + (f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"),
+            cure=f"start again with a smaller --set train.learning_rate (it was {rate:.3g} there)"
+            + ("" if self.settings.warmup_epochs else ", a --set train.warmup_epochs")
+            + ("" if self.settings.precision == "fp32" else ", or --set train.precision=fp32"),
+        )

@@ -1,0 +1,248 @@
+"""The papers' optimizers, built so that a step and a change of its learning rate never wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.optim import SGD, Adagrad, Adam, Optimizer
+
+from vflops.errors import UsageError, unknown_name
+from vflops.train.lamb import LAMB
+from vflops.train.lars import LARS
+
+Group = dict[str, Any]
+"""A parameter group as torch.optim has it; ``adapt`` is read by LARS and LAMB only."""
+
+_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[Group]:
+    """The trainable parameters in two groups: decayed and adapted, or neither.
+
+    Norm layers and biases are in the second: decay there is no regularisation, and the norm of so
+    few numbers says nothing of a layer (You et al. 2017; the recipes of HPC AI500 do the same).
+    """
+    weights: list[Tensor] = []
+    others: list[Tensor] = []
+    seen: set[int] = set()
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                plain = isinstance(module, _NORMS) or name.endswith("bias")
+                (others if plain else weights).append(parameter)
+    groups: list[Group] = [
+        {"params": weights, "weight_decay": weight_decay, "adapt": True},
+        {"params": others, "weight_decay": 0.0, "adapt": False},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the optimizers can be told; each takes what it knows."""
+
+    learning_rate: float
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    betas: tuple[float, float]
+    epsilon: float | None
+    trust_coefficient: float
+    fused: bool | None
+
+    def epsilon_or(self, default: float) -> float:
+        return default if self.epsilon is None else self.epsilon
+
+
+def build(
+    name: str,
+    parameters: Iterable[Tensor] | Iterable[Group],
+    *,
+    learning_rate: float,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float | None = None,
+    trust_coefficient: float = 0.001,
+    fused: bool | None = None,
+) -> Optimizer:
+    """The optimizer called ``name``: sgd, adam, adagrad, lars or lamb.
+
+    ``weight_decay`` is for groups that name none; ``epsilon`` None is the optimizer's own.
+    ``fused`` None takes torch's fused kernels on an accelerator that has them: with those, and with
+    LARS and LAMB, neither a step nor a GradScaler waits for the device.
+    """
+    if name not in _BUILDERS:
+        raise unknown_name("optimizer", name, _BUILDERS)
+    groups = _as_groups(parameters)
+    _refuse(name, groups, nesterov)
+    options = _Options(
+        learning_rate, momentum, nesterov, weight_decay, betas, epsilon, trust_coefficient, fused
+    )
+    optimizer = _BUILDERS[name](groups, options)
+    _load_like_built(optimizer)
+    return optimizer
+
+
+def set_learning_rate(optimizer: Optimizer, value: float) -> None:
+    """Let the next steps of all groups use ``value``.
+
+    A learning rate that is a tensor, as those of `build` are, is filled: the device is not waited
+    for, compiled code is not compiled again, and a captured graph reads the new value.
+    """
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
+
+
+def _as_groups(parameters: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
+    given = list(parameters)
+    groups = [g for g in given if isinstance(g, dict)]
+    loose = [p for p in given if isinstance(p, Tensor)]
+    if not given:
+        raise ValueError("parameters is empty: there is nothing to train")
+    return [*groups, {"params": loose}] if loose else groups
+
+
+def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
+    if nesterov and name != "sgd":
+        raise UsageError(f"optimizer {name} has no Nesterov momentum", cure="use sgd, or leave it")
+    halves = any(p.dtype is torch.float16 for group in groups for p in group["params"])
+    if halves and name in ("adam", "adagrad", "lamb"):
+        raise UsageError(
+            f"optimizer {name} cannot keep its state in fp16: the squares of gradients below "
+            "2e-4 would be 0",
+            cure="use precision mixed-fp16, or optimizer sgd or lars",
+        )
+
+
+def _sgd(groups: list[Group], options: _Options) -> Optimizer:
+    rate, way = _way(SGD, groups, options)
+    optimizer = SGD(
+        groups,
+        lr=rate,
+        momentum=options.momentum,
+        nesterov=options.nesterov,
+        weight_decay=options.weight_decay,
+        **way,
+    )
+    if options.momentum:
+        # torch makes them in the first step, and leaves them uninitialised where a GradScaler
+        # skips that one. From zeros the first step gives the same.
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def _adam(groups: list[Group], options: _Options) -> Optimizer:
+    rate, way = _way(Adam, groups, options)
+    if not way["fused"]:
+        way["foreach"] = False  # which would refuse a learning rate that is a tensor
+    epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
+    return Adam(groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **way)
+
+
+def _adagrad(groups: list[Group], options: _Options) -> Optimizer:
+    rate, way = _way(Adagrad, groups, options)
+    epsilon = options.epsilon_or(1e-10)
+    return Adagrad(groups, lr=rate, eps=epsilon, weight_decay=options.weight_decay, **way)
+
+
+def _lars(groups: list[Group], options: _Options) -> Optimizer:
+    return LARS(
+        groups,
+        _rate(options.learning_rate, _device_of(groups)),
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+        trust_coefficient=options.trust_coefficient,
+    )
+
+
+def _lamb(groups: list[Group], options: _Options) -> Optimizer:
+    return LAMB(
+        groups,
+        _rate(options.learning_rate, _device_of(groups)),
+        betas=options.betas,
+        epsilon=options.epsilon_or(1e-6),
+        weight_decay=options.weight_decay,
+    )
+
+
+_BUILDERS: dict[str, Callable[[list[Group], _Options], Optimizer]] = {
+    "sgd": _sgd,
+    "adam": _adam,
+    "adagrad": _adagrad,
+    "lars": _lars,
+    "lamb": _lamb,
+}
+
+
+def _way(
+    kind: Callable[..., Optimizer], groups: list[Group], options: _Options
+) -> tuple[Tensor, dict[str, Any]]:
+    """The learning rate where the kernels read it, and which kernels torch is to take.
+
+    Without fused kernels torch reads it on the host: it stays there, so that no step waits.
+    """
+    device = _device_of(groups)
+    fused = options.fused
+    if fused is None:
+        fused = device.type != "cpu" and _has_fused(kind, groups)
+    rate = _rate(options.learning_rate, device if fused else torch.device("cpu"))
+    return rate, {"fused": fused, "foreach": not fused}
+
+
+def _rate(value: float, device: torch.device) -> Tensor:
+    # torch's fused kernels read fp32; on the host nothing is lost.
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def _device_of(groups: list[Group]) -> torch.device:
+    device: torch.device = groups[0]["params"][0].device
+    return device
+
+
+def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
+    """Found by doing a step: what has kernels where differs between versions of torch."""
+    probes = {
+        (p.device, p.dtype): torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True)
+        for group in groups
+        for p in group["params"]
+    }
+    try:
+        for probe in probes.values():
+            probe.grad = torch.zeros_like(probe)
+            kind([probe], lr=_rate(0.0, probe.device), fused=True).step()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _load_like_built(optimizer: Optimizer) -> None:
+    """Have a state, perhaps of another device, fill the rate's tensor and leave our kernels."""
+    homes = [group["lr"] for group in optimizer.param_groups]
+
+    def keep_kernels(built: Optimizer, state: Group) -> Group:
+        groups = [dict(saved) for saved in state["param_groups"]]
+        for saved, own in zip(groups, built.param_groups, strict=False):  # torch counts them
+            saved.update({key: own[key] for key in ("fused", "foreach") if key in own})
+        return state | {"param_groups": groups}
+
+    def fill(loaded: Optimizer) -> None:
+        for group, home in zip(loaded.param_groups, homes, strict=True):
+            home.copy_(torch.as_tensor(group["lr"]))
+            group["lr"] = home
+
+    optimizer.register_load_state_dict_pre_hook(keep_kernels)
+    optimizer.register_load_state_dict_post_hook(fill)

@@ -1,0 +1,192 @@
+"""The papers' training precisions as policies: types of weights and arithmetic, loss scaling.
+
+HPC AI500 V3.0's table 2 has FP16 as default and "mixed" beside it; V2.0 measures FP32 and mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vflops.errors import UsageError, unknown_name
+from vflops.micro.device import Device
+from vflops.micro.precision import PRECISIONS as PRODUCTS
+from vflops.micro.precision import Fp32Mode, emulated, fp32_arithmetic, missing
+
+LossScale = float | Literal["dynamic", "none"]
+
+_FIRST_SCALE = 2.0**16
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """What a name stands for, on any device."""
+
+    ceiling: str
+    weights: torch.dtype = torch.float32
+    autocast: torch.dtype | None = None
+    loss_scale: LossScale = "none"
+
+
+_POLICIES = {
+    "fp32": _Policy("fp32"),
+    "tf32": _Policy("tf32"),
+    "fp16": _Policy("fp16", torch.float16, torch.float16, "dynamic"),
+    "mixed-fp16": _Policy("fp16", autocast=torch.float16, loss_scale="dynamic"),
+    "mixed-bf16": _Policy("bf16", autocast=torch.bfloat16),
+}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a model is trained on a device; `named` makes one."""
+
+    name: str
+    device: torch.device
+    ceiling: str
+    """The precision of the measured ceiling that the training's speed is compared with."""
+    weights: torch.dtype
+    """Of the parameters; batch norm keeps fp32 (see `prepare`)."""
+    operands: torch.dtype | None
+    """Of autocast's products and convolutions; None without autocast."""
+    loss_scale: LossScale
+    emulated: str | None
+    """What to tell a reader when the device computes wider and converts."""
+
+    @classmethod
+    def named(
+        cls, name: str, device: torch.device | str, *, loss_scale: LossScale | None = None
+    ) -> Precision:
+        """The precision ``name`` on ``device``, or an error that says why there is none.
+
+        ``loss_scale`` None is the precision's own: dynamic where gradients are fp16.
+        """
+        if name not in _POLICIES:
+            raise unknown_name("training precision", name, _POLICIES)
+        policy, place = _POLICIES[name], Device(torch.device(device))
+        reason = _missing(place, policy)
+        if reason is not None:
+            raise UsageError(f"precision {name} is not to be had here: {reason}", cure=_CURE)
+        return cls(
+            name=name,
+            device=place.place,
+            ceiling=policy.ceiling,
+            weights=policy.weights,
+            operands=policy.autocast,
+            loss_scale=_checked_scale(name, policy, loss_scale),
+            emulated=emulated(place, PRODUCTS[policy.ceiling]),
+        )
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """What samples are to be when they enter the model."""
+        return self.weights
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """``model`` with parameters of the right type, changed in place.
+
+        Pure fp16 leaves batch norm in fp32: its kernels take fp16 activations with fp32 parameters,
+        and a running variance in fp16 would be lost below 6e-8 and above 65504. Buffers stay
+        as they are: coordinates need their digits, and autocast casts what it multiplies.
+        """
+        if self.weights is not torch.float32:
+            for module in model.modules():
+                if not isinstance(module, _BatchNorm):
+                    for parameter in module.parameters(recurse=False):
+                        parameter.data = parameter.data.to(self.weights)
+        return model
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """A context for forward pass and loss; sums, norms and losses stay fp32 inside."""
+        if self.operands is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.operands)
+
+    def scaler(self) -> LossScaler:
+        """A new scaler of the loss; where none is needed, one that does nothing."""
+        return LossScaler(self.device.type, self.loss_scale)
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """A context in which fp32 products are as exact as the name says; old switches return.
+
+        torch has old switches and new ones, and its compiler reads both: where they contradict each
+        other, reading fails. The old ones set both, but "exact" only as "what a global switch
+        says", so the new ones follow.
+        """
+        mode: Fp32Mode = PRODUCTS[self.ceiling].fp32_mode
+        products, convolutions = torch.get_float32_matmul_precision(), _cudnn_tf32()
+        with fp32_arithmetic(mode):
+            torch.set_float32_matmul_precision("high" if mode == "tf32" else "highest")
+            torch.backends.cudnn.allow_tf32 = mode == "tf32"
+            try:
+                with fp32_arithmetic(mode):
+                    yield
+            finally:
+                torch.set_float32_matmul_precision(products)
+                torch.backends.cudnn.allow_tf32 = convolutions
+
+
+class LossScaler(torch.amp.GradScaler):
+    """A GradScaler that can keep its scale and takes fp16 gradients of fp16 weights as well."""
+
+    def __init__(self, device_type: str, scale: LossScale) -> None:
+        self.is_static = isinstance(scale, float | int)
+        super().__init__(
+            device_type,
+            init_scale=float(scale) if isinstance(scale, float | int) else _FIRST_SCALE,
+            enabled=scale != "none",
+        )
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """End a step; a static scale stays, though the step of an overflow was left out."""
+        if new_scale is None and self.is_static:
+            new_scale = self._init_scale
+        super().update(new_scale)
+
+    def _unscale_grads_(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: Tensor,
+        found_inf: Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, Tensor]:
+        # torch refuses fp16 gradients here, since mixed precision has none; pure fp16 has.
+        return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
+
+
+_CURE = "use precision fp32, which every device has, or another device"
+
+
+def _missing(device: Device, policy: _Policy) -> str | None:
+    if policy.ceiling == "tf32" and device.is_cpu:
+        return "a CPU has no tf32"
+    if policy.autocast and not torch.amp.is_autocast_available(device.place.type):
+        return f"torch has no autocast for {device.name}"
+    if policy.ceiling == "fp32":
+        return None
+    return missing(device, PRODUCTS[policy.ceiling])
+
+
+def _checked_scale(name: str, policy: _Policy, asked: LossScale | None) -> LossScale:
+    if asked is None or asked == "none":
+        return asked or policy.loss_scale
+    if policy.autocast is not torch.float16:
+        raise UsageError(
+            f"loss scale {asked!r} with precision {name}: only fp16 gradients need one",
+            cure='leave it, or use "none"',
+        )
+    if asked != "dynamic" and not 0 < asked < float("inf"):
+        raise UsageError(f"loss scale {asked!r} is not a number greater than 0", cure="try 128")
+    return asked
+
+
+def _cudnn_tf32() -> bool:
+    allowed: bool = torch.backends.cudnn.allow_tf32
+    return allowed

@@ -1,0 +1,94 @@
+"""One rank of a job, as a process: ``python -m vflops.train.rank RUN JOB ATTEMPT``.
+
+It reads ``job.json``, runs the workload's runner and writes down how it ended. Its launcher is its
+parent: if that dies, so does the rank.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from vflops.errors import Interrupted, VflopsError
+from vflops.extensions import imported
+from vflops.record import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.training import JobRecord
+from vflops.train.clock import Clock
+from vflops.train.context import JobContext
+from vflops.train.signals import StopRequest
+from vflops.workloads.registry import workload
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def main(run: str, job: str, attempt: str) -> int:
+    """Run this rank's part of the job; the exit code."""
+    clock, stop = Clock(), StopRequest()
+    _die_with_parent()
+    folder = RunFolder.open(Path(run))
+    rank = int(os.environ["RANK"])
+    record = JobRecord.read(folder.job_file(int(job)))
+    place = folder.attempt_folder(int(job), int(attempt))
+    log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
+    with log as events:
+        context = JobContext(
+            record=record,
+            rank=rank,
+            local_rank=int(os.environ.get("LOCAL_RANK", rank)),
+            attempt=place,
+            events=events,
+            clock=clock,
+            stop=stop,
+        )
+        try:
+            imported(workload(record.workload).runner)(context)
+            if events is not None:
+                events.write("end")
+            return 0
+        except Interrupted as error:
+            if events is not None:
+                events.write("stopped", message=error.message)
+            return error.exit_code
+        except VflopsError as error:
+            _note(place, rank, error.message, error.cure, error.exit_code)
+            if events is not None:
+                with suppress(VflopsError):  # the disk that failed may be the one of the log
+                    events.write("failed", message=error.message)
+            return error.exit_code
+        except Exception as error:  # a fault of ours or of a workload: all of it, in the rank's log
+            traceback.print_exc()
+            lines = str(error).strip().splitlines() or ["no message"]
+            message = f"{type(error).__name__}: {lines[0]}"
+            _note(place, rank, message, f"its traceback: {place / f'rank-{rank}.log'}", 3)
+            if events is not None:
+                with suppress(VflopsError):
+                    events.write("failed", message=message)
+            return 3
+
+
+def _note(place: Path, rank: int, message: str, cure: str | None, exit_code: int) -> None:
+    """Leave the reason for the launcher; nothing more can be done where that fails."""
+    data = {"message": message, "cure": cure, "exit_code": exit_code}
+    try:
+        atomic.write_json(place / f"rank-{rank}.error.json", data)
+    except VflopsError:
+        print(json.dumps(data), file=sys.stderr)
+
+
+def _die_with_parent() -> None:
+    parent = int(os.environ["VFLOPS_LAUNCHER"])
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the launcher is gone")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))

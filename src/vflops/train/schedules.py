@@ -1,0 +1,117 @@
+"""The learning rate of a step, as a pure function: a resumed run needs no schedule's state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vflops.errors import unknown_name
+from vflops.metrics._arguments import (
+    require_between,
+    require_count,
+    require_non_negative,
+    require_positive,
+)
+
+SCHEDULES: dict[str, str] = {
+    "constant": "the peak, after the warm-up",
+    "cosine": "half a cosine from the peak to 0 (HPC AI500's recipe)",
+    "polynomial": "(1 − progress)^power from the peak to the end value; power 1 is a line",
+    "step": "× factor at every milestone (He et al. 2016)",
+}
+
+
+@dataclass(frozen=True)
+class _Decay:
+    """What comes after the warm-up."""
+
+    progress: float
+    """0 at the end of the warm-up, 1 at the end of the training."""
+    peak: float
+    end: float
+    power: float
+    factor: float
+    milestones_passed: int
+
+
+_RULES: dict[str, Callable[[_Decay], float]] = {
+    "constant": lambda d: d.peak,
+    "cosine": lambda d: d.peak * 0.5 * (1.0 + math.cos(math.pi * d.progress)),
+    "polynomial": lambda d: d.end + (d.peak - d.end) * (1.0 - d.progress) ** d.power,
+    "step": lambda d: d.peak * d.factor**d.milestones_passed,
+}
+
+
+def linear_scaling(base: float, global_batch: int, *, reference_batch: int = 256) -> float:
+    """The peak learning rate for ``global_batch`` samples an update (Goyal et al. 2017).
+
+    ``base`` is the one that suits ``reference_batch`` samples: 0.256 in HPC AI500's recipe.
+    """
+    require_positive("base", base)
+    require_count("global_batch", global_batch, at_least=1)
+    require_count("reference_batch", reference_batch, at_least=1)
+    return base * global_batch / reference_batch
+
+
+def learning_rate(
+    name: str,
+    *,
+    step: int,
+    steps: int,
+    warmup_steps: int,
+    peak: float,
+    milestones_steps: Sequence[int] = (),
+    factor: float = 0.1,
+    power: float = 2.0,
+    end: float = 0.0,
+) -> float:
+    """The learning rate of update ``step``, the first of ``steps`` being 0.
+
+    The warm-up is a line whose first step has peak / warmup_steps and whose last one has the peak;
+    the decay starts from there, at the peak again. Milestones count from the start of the training;
+    ``factor`` belongs to ``step``, ``power`` and ``end`` to ``polynomial``.
+    """
+    if name not in _RULES:
+        raise unknown_name("schedule", name, _RULES)
+    _check_steps(step, steps, warmup_steps)
+    require_positive("peak", peak)
+    _check_shape(peak, milestones_steps, factor, power, end)
+    if step < warmup_steps:
+        return peak * ((step + 1) / warmup_steps)
+    decay_steps = steps - warmup_steps
+    decay = _Decay(
+        # All warm-up: the step after the last one is at the peak.
+        progress=(step - warmup_steps) / decay_steps if decay_steps else 0.0,
+        peak=peak,
+        end=end,
+        power=power,
+        factor=factor,
+        milestones_passed=sum(step >= milestone for milestone in milestones_steps),
+    )
+    return _RULES[name](decay)
+
+
+def _check_steps(step: int, steps: int, warmup_steps: int) -> None:
+    require_count("steps", steps, at_least=1)
+    require_count("step", step)
+    require_count("warmup_steps", warmup_steps)
+    if step > steps:
+        raise ValueError(f"step is {step}: expected at most steps, {steps}")
+    if warmup_steps > steps:
+        raise ValueError(f"warmup_steps is {warmup_steps}: expected at most steps, {steps}")
+
+
+def _check_shape(
+    peak: float, milestones_steps: Sequence[int], factor: float, power: float, end: float
+) -> None:
+    for milestone in milestones_steps:
+        require_count("milestones_steps", milestone)
+    if any(a >= b for a, b in pairwise(milestones_steps)):
+        raise ValueError(f"milestones_steps is {list(milestones_steps)}: expected them to increase")
+    require_between("factor", factor, 0.0, 1.0)
+    require_positive("power", power)
+    require_non_negative("end", end)
+    if end > peak:
+        raise ValueError(f"end is {end!r}: expected at most peak, {peak!r}")

@@ -1,0 +1,93 @@
+"""All that training changes: the model, the optimizer, the scaler, the step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vflops.errors import RunFailed
+from vflops.record.training import Checkpointed
+from vflops.train.checkpoint import Checkpoints
+from vflops.train.evaluation import Evaluation
+from vflops.train.step import Step
+from vflops.workloads.workload import Inputs
+
+
+@dataclass
+class TrainState:
+    """A model in training, and how far it is."""
+
+    model: nn.Module
+    take: Step
+    predict: Callable[..., Tensor]
+    checkpoints: Checkpoints
+    step: int = 0
+    warm: bool = field(default=False, init=False)
+    """Whether a step has been taken in this process: the first one compiles."""
+
+    def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
+        """One step; its loss, still on the device."""
+        loss = self.take(parts, learning_rate)
+        self.step += 1
+        self.warm = True
+        return loss
+
+    def evaluate(self, evaluation: Evaluation) -> tuple[float, int]:
+        """The quality now; training goes on as if nothing had happened."""
+        self.model.eval()
+        try:
+            return evaluation(self.predict)
+        finally:
+            self.model.train()
+
+    def save(self) -> Checkpointed:
+        """Keep a checkpoint; weights that are not finite are not worth one."""
+        finite = torch.stack([tensor.isfinite().all() for tensor in self.model.parameters()])
+        if not bool(finite.all()):
+            raise RunFailed(
+                f"the weights are not finite after step {self.step}; the last good checkpoint is "
+                f"{self.checkpoints.latest()}",
+                cure="start again with a smaller --set train.learning_rate",
+            )
+        return self.checkpoints.save(self.step, self._contents())
+
+    def restore(self, on_bad: Callable[[str, str], None]) -> str | None:
+        """Go back to the newest good checkpoint; its name, or None when there is none."""
+        found = self.checkpoints.load(on_bad)
+        if found is None:
+            return None
+        name, contents = found
+        self.model.load_state_dict(contents["model"])
+        self.take.optimizer.load_state_dict(contents["optimizer"])
+        self.take.scaler.load_state_dict(contents["scaler"])
+        self.step = contents["step"]
+        return name
+
+    def weights_hash(self) -> str:
+        """The SHA-256 of all weights and buffers, by name."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            plain = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(plain.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory of the accelerator that was in use; None on a CPU."""
+        device = next(self.model.parameters()).device
+        if device.type == "cpu":
+            return None
+        return int(torch.accelerator.max_memory_allocated(device))
+
+    def _contents(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.take.optimizer.state_dict(),
+            "scaler": self.take.scaler.state_dict(),
+            "step": self.step,
+        }

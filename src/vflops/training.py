@@ -1,0 +1,135 @@
+"""The trainings of a run: prepared before there is a folder, planned as jobs, run one by one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vflops.config.settings import Settings, workload_settings
+from vflops.config.training import WorkloadSettings
+from vflops.errors import RunFailed
+from vflops.record import atomic
+from vflops.record.events import Counted, EventWriter
+from vflops.record.folder import RunFolder, file_hash
+from vflops.record.training import DataFacts, DeclaredWork, Goal, JobPlanned, JobRecord, JobTrained
+from vflops.workloads.registry import workload
+from vflops.workloads.spec import ENGINE, WorkloadSpec
+
+if TYPE_CHECKING:
+    from vflops.flops.graph import Graph
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""What a scheduler sends when the time is up, and as a warning before."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload of the run with its data at hand."""
+
+    spec: WorkloadSpec
+    settings: WorkloadSettings
+    data: DataFacts
+
+    def goal(self) -> Goal:
+        """The quality to reach."""
+        quality = self.spec.quality
+        return Goal(
+            quality=quality.name,
+            better=quality.better,
+            exponent=quality.exponent,
+            target=self.spec.load_code().target(self.settings),
+        )
+
+
+def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
+    """Every workload of the run, refused if its settings or data are wrong; data is made."""
+    found = []
+    for name, section in workload_settings(settings).items():
+        spec = workload(name)
+        if spec.runner == ENGINE:
+            from vflops.train.placement import check_placement
+
+            check_placement(section.train)
+        found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
+    return found
+
+
+def plan(
+    folder: RunFolder, events: EventWriter, prepared: list[Prepared] | None, progress: Progress
+) -> list[JobRecord]:
+    """The jobs of the run, written down once."""
+    planned = [event.payload(JobPlanned) for event in folder.history().events("job-planned")]
+    if planned:
+        return [_planned_before(folder, each) for each in planned]
+    settings = folder.record.settings
+    jobs: list[JobRecord] = []
+    for each in prepared if prepared is not None else prepare(settings, progress):
+        work = each.spec.load_code().work(each.settings, each.data, each.spec.name)
+        declared = work if isinstance(work, DeclaredWork) else None
+        if declared is None:
+            keep_graph(folder, events, work)
+        for repeat in range(settings.repeat):
+            record = JobRecord(
+                job=1 + len(jobs),
+                workload=each.spec.name,
+                repeat=repeat,
+                seed=settings.seed + repeat,
+                ranks=each.settings.train.ranks,
+                goal=each.goal(),
+                settings=each.settings.model_dump(mode="json"),
+                data=each.data,
+                kernels=settings.telemetry.kernels,
+                declared=declared,
+            )
+            path = folder.job_file(record.job)
+            atomic.make_folder(path.parent)
+            record.write(path)
+            jobs.append(record)
+    for record in jobs:  # all of them or none: what is planned is complete
+        events.write("job-planned", job=record.job, sha256=record.digest())
+    return jobs
+
+
+def run(
+    folder: RunFolder,
+    events: EventWriter,
+    record: JobRecord,
+    on_event: Callable[[str, dict[str, Any]], None],
+) -> None:
+    """Train one job to its end, and pin its log."""
+    from vflops.launch.job import run_job
+
+    attempt = run_job(folder, record, on_event)
+    log = folder.attempt_folder(record.job, attempt) / "events.jsonl"
+    trained = JobTrained(job=record.job, attempt=attempt, sha256=file_hash(log))
+    events.write("job-trained", **trained.model_dump(mode="json"))
+
+
+def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
+    """Operations of training on one sample, by the rules that score it."""
+    from vflops.score.contents import Contents
+    from vflops.score.training import work_of
+
+    work = work_of(record, Contents(folder).graphs)
+    return work.ops_total if work else None
+
+
+def keep_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
+    """Write a graph into the run folder, and its hash into the log."""
+    path = folder.graph_file(graph.model)
+    atomic.make_folder(path.parent)
+    graph.write(path)
+    counted = Counted(model=graph.model, batch=graph.batch, sha256=graph.digest())
+    events.write("counted", **counted.model_dump(mode="json"))
+
+
+def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
+    path = folder.job_file(planned.job)
+    record = JobRecord.read(path)
+    if file_hash(path) != planned.sha256:
+        raise RunFailed(f"{path} was changed since it was planned", cure="start a new run")
+    return record

@@ -1,0 +1,35 @@
+"""What every workload's code can do before it runs, whoever trains it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vflops.config.training import WorkloadSettings
+from vflops.record.training import DataFacts, DeclaredWork
+
+if TYPE_CHECKING:
+    from vflops.flops.graph import Graph
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+
+class WorkloadCode(ABC):
+    """The part of a workload that the controller of a run asks."""
+
+    @classmethod
+    @abstractmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """Make or check the data once, before any rank starts; wrong data is refused here."""
+
+    @classmethod
+    @abstractmethod
+    def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph | DeclaredWork:
+        """The operations of a step: a graph called ``name``, or what the user declares."""
+
+    @classmethod
+    @abstractmethod
+    def target(cls, settings: WorkloadSettings) -> float:
+        """The quality to reach with these settings."""

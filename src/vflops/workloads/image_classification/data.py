@@ -1,0 +1,130 @@
+"""The images of a job: the user's folder, packed or not, or synthetic ones made on the spot."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vflops.data.cache import cache_folder
+from vflops.data.images import synthetic
+from vflops.data.images.drawing import Recipe
+from vflops.data.images.folder import ImageFolder
+from vflops.data.images.index import digest
+from vflops.data.images.pack import pack, plan, room_needed
+from vflops.data.images.shards import PackedImages, PackedSplit
+from vflops.data.room import Room
+from vflops.data.sampler import Indices
+from vflops.errors import UsageError
+from vflops.record.training import DataFacts
+from vflops.units import quantity
+from vflops.workloads.code import Progress
+from vflops.workloads.image_classification.settings import ImageSettings
+
+_PACKED_ON_THE_SPOT_BYTES = 2 << 30
+"""More than this and the user is asked to pack once, where it is wanted."""
+_POOLED = 64
+"""Images of a batch from which on threads read them."""
+
+
+def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
+    """The packed images that the job reads, made where they are not there yet."""
+    if settings.data is None:
+        images = PackedImages.open(_synthetic(settings, progress))
+    elif (Path(settings.data) / "index.json").is_file():
+        images = PackedImages.open(Path(settings.data))
+    else:
+        images = _packed(ImageFolder.open(Path(settings.data)), settings, progress)
+    index = images.index
+    facts = DataFacts(
+        path=str(images.path.resolve()),
+        synthetic=index.synthetic,
+        fingerprint=images.fingerprint,
+        train=index.splits["train"].images,
+        validation=index.splits["val"].images,
+        skipped=sum(len(split.skipped) for split in index.splits.values()),
+        facts={"classes": len(index.classes), "short side": index.short_side},
+    )
+    _refuse_misfits(settings, facts)
+    return facts
+
+
+def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
+    made = settings.synthetic
+    recipe = Recipe(classes=made.classes, size=made.size, seed=made.seed)
+    needed = (made.train + made.validation) * made.size * made.size * 3
+    if needed > 16 * _PACKED_ON_THE_SPOT_BYTES:
+        raise UsageError(
+            f"{made.train + made.validation} synthetic images would take {quantity(needed, 'B')}",
+            cure="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+        )
+    told = partial(progress, "drawing images")
+    return synthetic.cached(recipe, made.train, made.validation, told)
+
+
+def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
+    needed = room_needed(folder, settings.resize)
+    if needed > _PACKED_ON_THE_SPOT_BYTES:
+        raise UsageError(
+            f"{folder.path} would take {quantity(needed, 'B')} when decoded",
+            cure=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+        )
+    tasks = plan(folder, settings.resize, settings.unreadable)
+    name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
+    place = cache_folder() / f"images-{name[:16]}"
+    return pack(
+        folder,
+        place,
+        short_side=settings.resize,
+        policy=settings.unreadable,
+        on_progress=partial(progress, "packing images"),
+    )
+
+
+def _refuse_misfits(settings: ImageSettings, facts: DataFacts) -> None:
+    batch = settings.train.batch
+    if batch > facts.train:
+        raise UsageError(
+            f"batch {batch} is larger than the data: {facts.train} training images",
+            cure=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
+        )
+
+
+class ImageSamples:
+    """A split of packed images, read into lent memory as flat pixels with their places."""
+
+    def __init__(self, split: PackedSplit, readers: int) -> None:
+        self._split = split
+        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="vflops-reader")
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+        """Pixels back to back, where each image starts, its height, width and label."""
+        split, count = self._split, len(indices)
+        pixels = room.lend("pixels", (count * split.max_bytes,), torch.uint8)
+        if count < _POOLED:
+            starts = split.read(indices, pixels.numpy())
+        else:
+            starts = split.read_with(self._pool, indices, pixels.numpy())
+        room.fill("pixels", int(starts[-1] + split.sizes_bytes[indices[-1]]))
+        table = room.lend("table", (4, count), torch.int64)
+        rows = table.numpy()
+        rows[0], rows[1], rows[2] = starts, split.heights[indices], split.widths[indices]
+        rows[3] = split.labels[indices]
+        return pixels, table
+
+
+def open_split(facts: DataFacts, name: str, readers: int) -> ImageSamples:
+    """A split of the job's data, refused when it is no longer what the job began with."""
+    images = PackedImages.open(Path(facts.path))
+    if images.fingerprint != facts.fingerprint:
+        raise UsageError(
+            f"{facts.path} has changed since this run began",
+            cure="start a new run, or put back the data that it began with",
+        )
+    return ImageSamples(images.split(name), readers)

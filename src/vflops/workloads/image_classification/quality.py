@@ -1,0 +1,34 @@
+"""Top-1 accuracy, added up on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vflops.workloads.workload import Inputs, Meter
+
+
+class Top1Meter(Meter):
+    """How many samples were right; which class wins a tie is fixed, the first."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._seen = torch.zeros((), dtype=torch.int64, device=device)
+
+    def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
+        """Add a batch of probabilities; the labels are the second input."""
+        labels = inputs[1]
+        self._right += ((predictions.argmax(1) == labels) & valid).sum()
+        self._seen += valid.sum()
+
+    def summary(self) -> dict[str, float]:
+        """Right and seen."""
+        return {"right": float(self._right), "seen": float(self._seen)}
+
+
+def accuracy(summaries: Sequence[Mapping[str, float]]) -> float:
+    """Top-1 accuracy over all that was seen."""
+    seen = sum(each["seen"] for each in summaries)
+    return sum(each["right"] for each in summaries) / seen

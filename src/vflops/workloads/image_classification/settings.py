@@ -1,0 +1,157 @@
+"""Settings of image classification, and its four sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from vflops.config.section import Section
+from vflops.config.training import TrainSettings, WorkloadSettings
+
+
+class ResNetSettings(Section):
+    """Depth, width and stem of the network; the defaults are ResNet-50."""
+
+    blocks: tuple[int, ...] = Field(default=(3, 4, 6, 3), min_length=1, max_length=8)
+    """Bottlenecks of each stage."""
+    width: int = Field(default=64, ge=1, le=4096)
+    """Channels of the first stage's bottlenecks."""
+    stem: Literal["imagenet", "small"] = "imagenet"
+    """``imagenet``: 7×7/2 and max-pool; ``small``: 5×5/2, for images of few pixels."""
+
+
+class SyntheticSettings(Section):
+    """The images that are made where the user has none."""
+
+    classes: int = Field(default=10, ge=2, le=10_000)
+    size: int = Field(default=32, ge=8, le=1024)
+    train: int = Field(default=4000, ge=1)
+    validation: int = Field(default=1000, ge=1)
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Of the images alone: repeated trainings see the same ones."""
+    target: float = Field(default=0.8, gt=0, lt=1)
+    """The accuracy that a network of the profile learns in its epochs."""
+
+
+class ImageSettings(WorkloadSettings):
+    """Image classification."""
+
+    target: float | None = Field(default=None, gt=0, lt=1)
+    """Top-1 accuracy to reach; None: that of the synthetic images."""
+    size: int = Field(default=224, ge=8, le=1024)
+    """Pixels of a side that the network sees."""
+    resize: int = Field(default=256, ge=8, le=2048)
+    """Short side of an image in evaluation, before its centre is cut out."""
+    augment: Literal["crop", "shift", "none"] = "crop"
+    """``crop``: random area and aspect, then flip; ``shift``: a few pixels, then flip."""
+    crop_area: tuple[float, float] = (0.05, 1.0)
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    unreadable: Literal["fail", "skip"] = "fail"
+    """What happens with images of the user's that cannot be read."""
+    network: ResNetSettings = ResNetSettings()
+    synthetic: SyntheticSettings = SyntheticSettings()
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ImageSettings:
+        low, high = self.crop_area
+        if not 0 < low <= high <= 1:
+            raise ValueError(f"crop_area {low:g} to {high:g} is no range of shares: 0.05 to 1 is")
+        if self.resize < self.size:
+            raise ValueError(f"resize {self.resize} is less than size {self.size}")
+        if self.data is not None and self.target is None:
+            raise ValueError(
+                "the target quality of your own images is yours to give: --set target=0.8"
+            )
+        return self
+
+
+def tiny() -> ImageSettings:
+    """Seconds: a network of three stages learns a few hundred small images."""
+    return ImageSettings(
+        size=16,
+        resize=16,
+        augment="shift",
+        network=ResNetSettings(blocks=(1, 1, 1), width=8, stem="small"),
+        synthetic=SyntheticSettings(classes=4, size=16, train=512, validation=256, target=0.5),
+        train=TrainSettings(
+            epochs=3,
+            batch=32,
+            learning_rate=0.1,
+            nesterov=True,
+            warmup_epochs=1,
+            weight_decay=5e-4,
+        ),
+    )
+
+
+def laptop() -> ImageSettings:
+    """A minute on two cores: ResNet-50's depth at an eighth of its width, 32 pixels."""
+    return ImageSettings(
+        size=32,
+        resize=32,
+        augment="shift",
+        network=ResNetSettings(width=8, stem="small"),
+        synthetic=SyntheticSettings(classes=10, size=32, train=4000, validation=1000, target=0.8),
+        train=TrainSettings(
+            epochs=9,
+            batch=64,
+            learning_rate=0.1,
+            nesterov=True,
+            warmup_epochs=1,
+            weight_decay=5e-4,
+        ),
+    )
+
+
+def gpu() -> ImageSettings:
+    """Minutes on one accelerator: ResNet-50 itself, on 100 classes of synthetic images."""
+    return ImageSettings(
+        size=160,
+        resize=160,
+        crop_area=(0.35, 1.0),
+        synthetic=SyntheticSettings(
+            classes=100, size=160, train=25_600, validation=5_000, target=0.75
+        ),
+        train=TrainSettings(
+            epochs=16,
+            batch=512,
+            learning_rate=0.256,
+            linear_scaling=True,
+            momentum=0.875,
+            warmup_epochs=2,
+            weight_decay=3.0517578125e-05,
+            precision="mixed-bf16",
+            readers=8,
+        ),
+    )
+
+
+def reference() -> ImageSettings:
+    """The published rules: ImageNet, 90 epochs, top-1 0.763."""
+    return ImageSettings(
+        target=0.763,
+        synthetic=SyntheticSettings(
+            classes=1000, size=256, train=1_281_167, validation=50_000, target=0.763
+        ),
+        train=TrainSettings(
+            epochs=90,
+            batch=256,
+            learning_rate=0.256,
+            linear_scaling=True,
+            momentum=0.875,
+            warmup_epochs=8,
+            weight_decay=3.0517578125e-05,
+            precision="mixed-fp16",
+            readers=8,
+        ),
+    )
+
+
+PROFILES: dict[str, Callable[[], ImageSettings]] = {
+    "tiny": tiny,
+    "laptop": laptop,
+    "gpu": gpu,
+    "reference": reference,
+}

@@ -1,0 +1,117 @@
+"""Image classification: a ResNet, cross entropy, top-1 accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vflops.config.training import WorkloadSettings
+from vflops.data.images import crop
+from vflops.flops.capture import InputSpec
+from vflops.models.resnet import ResNet
+from vflops.record.training import DataFacts
+from vflops.workloads.code import Progress
+from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare
+from vflops.workloads.image_classification.quality import Top1Meter, accuracy
+from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.workload import Inputs, Meter, Split, Workload
+
+_MOST_SHIFT = 10
+"""A shift is at most this part of an image's side: 3 pixels of 32."""
+
+
+class ImageClassification(Workload):
+    """ResNet on images; the reference is ResNet-50 v1.5 on ImageNet."""
+
+    def __init__(self, settings: ImageSettings, data: DataFacts) -> None:
+        self._settings = settings
+        self._data = data
+        self._classes = int(data.facts["classes"])
+
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """Open, pack or draw the images."""
+        assert isinstance(settings, ImageSettings)
+        return prepare(settings, progress)
+
+    @classmethod
+    def target(cls, settings: WorkloadSettings) -> float:
+        """The user's, or that of the synthetic images."""
+        assert isinstance(settings, ImageSettings)
+        return settings.synthetic.target if settings.target is None else settings.target
+
+    @classmethod
+    def create(cls, settings: WorkloadSettings, data: DataFacts) -> ImageClassification:
+        """The workload with its images open."""
+        assert isinstance(settings, ImageSettings)
+        return cls(settings, data)
+
+    @property
+    def draws(self) -> int:
+        """As many as the way to augment needs."""
+        return {"crop": crop.CROP_DRAWS, "shift": crop.SHIFT_DRAWS, "none": 0}[
+            self._settings.augment
+        ]
+
+    def model(self) -> nn.Module:
+        """A ResNet with as many outputs as there are classes."""
+        network = self._settings.network
+        return ResNet(network.blocks, classes=self._classes, width=network.width, stem=network.stem)
+
+    def samples(self, split: Split) -> ImageSamples:
+        """Packed images."""
+        return self._train if split == "train" else self._validation
+
+    @cached_property
+    def _train(self) -> ImageSamples:
+        return open_split(self._data, "train", self._settings.train.readers)
+
+    @cached_property
+    def _validation(self) -> ImageSamples:
+        return open_split(self._data, "val", self._settings.train.readers)
+
+    def input_specs(self) -> Sequence[InputSpec]:
+        """An image and its label."""
+        size = self._settings.size
+        return InputSpec((3, size, size)), InputSpec((), "int64")
+
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        """Images cut, flipped and normalised on the device, and their labels."""
+        pixels, table = batch
+        starts, heights, widths, labels = table.unbind(0)
+        settings = self._settings
+        where = (pixels, starts, heights, widths)
+        if draws is None or settings.augment == "none":
+            images = crop.centre_crop(*where, settings.size, settings.resize, dtype)
+        elif settings.augment == "shift":
+            most = max(settings.size // _MOST_SHIFT, 1)
+            images = crop.shift(*where, draws, settings.size, most, dtype=dtype)
+        else:
+            images = crop.random_resized_crop(
+                *where, draws, settings.size, area=settings.crop_area, dtype=dtype
+            )
+        return images, labels
+
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Cross entropy with smoothed labels."""
+        return functional.cross_entropy(
+            outputs.float(), inputs[1], label_smoothing=self._settings.label_smoothing
+        )
+
+    def predict(self, outputs: Any) -> Tensor:
+        """Class probabilities."""
+        probabilities: Tensor = outputs.float().softmax(1)
+        return probabilities
+
+    def meter(self, device: torch.device) -> Meter:
+        """Top-1 accuracy."""
+        return Top1Meter(device)
+
+    def quality(self, summaries: Sequence[Mapping[str, float]]) -> float:
+        """Top-1 accuracy over the ranks."""
+        return accuracy(summaries)
