@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
@@ -106,6 +107,20 @@ def run_folder(tmp_path: Path) -> RunFolder:
         events.write("load", others_share=0.02)
         events.write("end")
     return folder
+
+
+@pytest.fixture
+def handmade_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeRun:
+    """A new run folder whose trainings a test writes itself."""
+    run = HandmadeRun(tmp_path / "runs", monkeypatch)
+    write_system(run.folder)
+    return run
+
+
+@pytest.fixture
+def trained_folder(handmade_run: HandmadeRun) -> RunFolder:
+    """A complete run that trained two seeds to the target, with power, traffic and kernels."""
+    return two_seeds(handmade_run, MEASUREMENTS)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -36,12 +36,13 @@ class Prepared:
 
     def goal(self) -> Goal:
         """The quality to reach."""
-        quality = self.spec.quality
+        code = self.spec.load_code()
+        quality = code.judged_by(self.settings, self.spec)
         return Goal(
             quality=quality.name,
             better=quality.better,
             exponent=quality.exponent,
-            target=self.spec.load_code().target(self.settings),
+            target=code.target(self.settings),
         )
 
 

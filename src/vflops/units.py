@@ -38,8 +38,10 @@ def seconds(value: float | None) -> str:
     """A duration: ``12.4 ms``, ``3.2 s``, ``4 min 05 s``."""
     if value is None:
         return "—"
-    if value < 1e-3:
+    if 0 < value < 1e-3:
         return f"{value * 1e6:.3g} µs"
+    if value == 0:
+        return "0 s"
     if value < 1:
         return f"{value * 1e3:.3g} ms"
     if value < 60:

@@ -16,7 +16,7 @@ from vflops.data.images.drawing import MOST_CLASSES, Recipe, draw, look_of
 from vflops.errors import UsageError
 
 GOLDEN = {
-    Recipe(): "c4bcab745dd5e878",
+    Recipe(): "8850cbba1423207e",
     Recipe(classes=1000, size=50, seed=7): "7af6ff3b44edf8ec",
     Recipe(classes=10_000, size=33, seed=3, turn=3.1): "f881a63e0ca6a33f",
 }
@@ -156,17 +156,17 @@ def test_a_network_learns_the_true_labels_only(shuffled: bool) -> None:
 def short_training(*, shuffled: bool) -> float:
     torch.manual_seed(1)
     recipe = Recipe(classes=10)
-    (x, y), (z, expected) = tensors(recipe, "train", 1000), tensors(recipe, "val", 1000)
+    (x, y), (z, expected) = tensors(recipe, "train", 800), tensors(recipe, "val", 1000)
     y = y[torch.randperm(len(y))] if shuffled else y
     layers: list[torch.nn.Module] = []
     for inner, outer, kernel in ((3, 12, 5), (12, 24, 3), (24, 48, 3)):
         convolution = torch.nn.Conv2d(inner, outer, kernel, 2, kernel // 2, bias=False)
         layers += [convolution, torch.nn.BatchNorm2d(outer), torch.nn.ReLU()]
     tail = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(48, 10)]
-    network = torch.nn.Sequential(*layers, *tail).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam(network.parameters(), 5e-3)
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(50):
+    network = torch.nn.Sequential(*layers, *tail)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(6):
+        for batch in torch.randperm(len(x)).split(40):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()
             optimizer.step()

@@ -142,6 +142,20 @@ def test_a_mended_file_makes_only_its_shard_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_shards")
+def test_a_source_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "images")
+    (source / "val/dog/001.jpg").write_bytes(b"")
+    with pytest.raises(UsageError, match="the file is empty"):
+        pack(source, tmp_path / "packed", short_side=16, workers=1)
+    for file in ("val/dog/001.jpg", "train/cat/000.jpg"):
+        save(source / file, picture(78))
+    (source / "train/dog/005.jpg").unlink()
+    packed = pack(source, tmp_path / "packed", short_side=16, workers=1)
+    clean = pack(source, tmp_path / "clean", short_side=16, workers=1)
+    assert contents(clean.path) == contents(packed.path)
+
+
+@pytest.mark.usefixtures("small_shards")
 def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
     source = image_folder(tmp_path / "images")
     clean = pack(source, tmp_path / "clean", short_side=16, workers=1)
@@ -181,15 +195,16 @@ def start_slow(tmp_path: Path, source: Path, destination: Path) -> subprocess.Po
     """A packing of two processes that takes long enough to be stopped in the middle."""
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, str(script), str(source), str(destination)],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    partial = destination.with_name(destination.name + ".partial")
-    wait_until(lambda: len(list(partial.glob(".parts/*.json"))) >= 3)
-    return process
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -211,16 +226,16 @@ def test_killed_in_the_middle_its_workers_end_and_it_goes_on(tmp_path: Path) -> 
     source = image_folder(tmp_path / "images", train=30, val=2)
     destination = tmp_path / "packed"
     process = start_slow(tmp_path, source, destination)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    workers = [int(pid) for pid in children.split()]
+    partial = tmp_path / "packed.partial"
+    wait_until(lambda: len(list(partial.glob(".parts/*.json"))) >= 3)
+    workers = children(process.pid)
     assert len(workers) >= 2
     with pytest.raises(UsageError, match="being written by another process"):
         pack(source, destination, short_side=16, workers=1)
     process.kill()
-    process.communicate()
+    process.wait()
     wait_until(lambda: not any(map(is_alive, workers)))
     assert not destination.exists()
-    partial = tmp_path / "packed.partial"
     made = {path.name[:-5]: path.stat().st_mtime_ns for path in partial.glob(".parts/*.json")}
     assert 3 <= len(made) < 32
     packed = pack(source, destination, short_side=16, workers=1)
@@ -246,6 +261,8 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_interrupt_of_many_processes_shows_no_traceback(tmp_path: Path) -> None:
     source = image_folder(tmp_path / "images", train=30, val=2)
     process = start_slow(tmp_path, source, tmp_path / "packed")
+    wait_until(lambda: len(children(process.pid)) >= 3)  # two that work, one that tidies up
+    time.sleep(0.2)  # while they import, when nothing of ours could catch it
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -16,21 +17,41 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
     """``rows`` in aligned columns, those in ``right`` to the right; the last one is wrapped."""
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    beside = _fitting(sizes, width)
     indent = sum(sizes) + len(_GAP) * len(sizes)
+    room = width - indent
+    fits = room >= _LEAST or all(len(row[-1]) <= room for row in rows)
     lines = []
     for row in rows:
         cells = [
             cell.rjust(size) if index in right else cell.ljust(size)
             for index, (cell, size) in enumerate(zip(row, sizes, strict=False))
         ]
-        start = _GAP.join([*cells, ""])
-        if width - indent < _LEAST:  # no room beside the others: below them
-            below = textwrap.wrap(row[-1], width - 4)
+        start = _GAP.join([*cells[:beside], ""])
+        if beside < len(sizes) or not fits:  # no room beside the others: below
+            rest = [cell.strip() for cell in (*cells[beside:], row[-1]) if cell.strip()]
+            below = _wrapped(_GAP.join(rest), width - 4)
             lines += [start, *(" " * 4 + line for line in below)]
             continue
-        rest = textwrap.wrap(row[-1], width - indent) or [""]
-        lines += [start + rest[0], *(" " * indent + line for line in rest[1:])]
+        wrapped = (_wrapped(row[-1], room) if row[-1] else []) or [""]
+        lines += [start + wrapped[0], *(" " * indent + line for line in wrapped[1:])]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most ``width``; a number stays with its unit."""
+    joined = re.sub(r"(?<=\d) (?=[^\d\s(])", "\0", text)
+    return [line.replace("\0", " ") for line in textwrap.wrap(joined, width)]
+
+
+def _fitting(sizes: Sequence[int], width: int) -> int:
+    """How many of the first columns fit beside each other; at least one is shown."""
+    used = 0
+    for count, size in enumerate(sizes):
+        used += size + (len(_GAP) if count else 0)
+        if used > width:
+            return max(count, 1)
+    return len(sizes)
 
 
 def heading(text: str) -> str:

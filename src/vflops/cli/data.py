@@ -23,6 +23,20 @@ Workers = Annotated[
 ]
 
 
+class Workload(StrEnum):
+    """Whose data can be drawn."""
+
+    IMAGE_CLASSIFICATION = "image-classification"
+
+
+class Format(StrEnum):
+    """Of drawn images; PNG keeps every pixel."""
+
+    PNG = "png"
+    JPEG = "jpeg"
+    WEBP = "webp"
+
+
 class Policy(StrEnum):
     """What to do with an image that cannot be decoded."""
 
@@ -33,11 +47,34 @@ class Policy(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     data = typer.Typer(
-        name="data", help="Check, pack and verify training data.", no_args_is_help=True
+        name="data", help="Make, check, pack and verify training data.", no_args_is_help=True
     )
-    for command in (check, pack, verify):
+    for command in (synth, check, pack, verify):
         data.command()(command)
     app.add_typer(data)
+
+
+def synth(
+    workload: Annotated[Workload, typer.Argument(help="What the data is for.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    classes: Annotated[int, typer.Option(help="Classes, from 2 to 10000.")] = 10,
+    size: Annotated[int, typer.Option(help="Pixels of an image's side.")] = 32,
+    train: Annotated[int, typer.Option(help="Images to train on.")] = 4000,
+    val: Annotated[int, typer.Option(help="Images to validate with.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Another seed gives other images.")] = 1,
+    format: Annotated[Format, typer.Option(help="Of the files.")] = Format.PNG,
+) -> None:
+    """Draw images that a network can learn: the same files for the same options."""
+    from vflops.cli.bar import Bar
+    from vflops.cli.console import next_step, shown
+    from vflops.data.images.drawing import Recipe
+    from vflops.data.images.synthetic import write_folder
+
+    recipe = Recipe(classes=classes, size=size, seed=seed)
+    with Bar("images drawn") as bar:
+        write_folder(recipe, folder, train, val, format.value, bar.show)
+    print(f"{shown(folder)}: {train:,} images to train on, {val:,} to validate with")
+    next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
 
 
 def check(

@@ -13,15 +13,18 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> None:
-    """Models, rule sets, ceilings, precisions and profiles."""
+    """Workloads, models, rule sets, ceilings, precisions and profiles."""
     from vflops.cli.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
     from vflops.flops.rules import rule_sets
     from vflops.models.registry import models
+    from vflops.workloads.registry import workloads
 
+    trained = sorted(workloads().values(), key=lambda spec: not spec.in_suite)  # the suite first
     profiles = {name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()}
     sections: list[tuple[str, list[tuple[str, str, str]]]] = [
+        ("workloads", [(spec.name, spec.title, spec.origin) for spec in trained]),
         ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
         (
             "rule sets",

@@ -89,7 +89,7 @@ class Progress:
 
     def _plan(self, items: tuple[Item, ...]) -> None:
         self._items = items
-        if not self._quiet and self._console.is_terminal:
+        if items and not self._quiet and self._console.is_terminal:
             from rich.live import Live
 
             self._live = Live(console=self._console, refresh_per_second=4, transient=True)
@@ -125,6 +125,7 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
+        _results(folder)
         name = shown(folder.path)
         passed = sum(not finding.failed for finding in findings.findings)
         print(f"\nrun     {name}")
@@ -144,3 +145,16 @@ class Progress:
             next_step(f"vflops score {name}", "all figures again, from the folder alone")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
+
+
+def _results(folder: RunFolder) -> None:
+    """What the trainings came to, a line each."""
+    from vflops.cli.columns import columns
+    from vflops.score.record import Score
+    from vflops.score.show import repeat_line, result_rows
+
+    score = Score.read(folder.score_file)
+    if score.trainings:
+        print("\n" + columns(result_rows(score), right=(2,)))
+    for repeat in score.repeats:
+        say(repeat_line(repeat), file=sys.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from vflops.errors import UsageError
 
 if TYPE_CHECKING:
     from vflops.record.schema import Document
+    from vflops.score.record import Score
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -46,18 +48,31 @@ def score(run: options.Run = None, json: Json = False) -> None:
         return
     from vflops.score import show
 
+    for line in _trainings(result):
+        print(line)
     if result.ceilings:
         print(heading("ceilings"))
         print(columns([show.CEILINGS, *show.ceiling_rows(result)], right=(3, 4)))
         absent = sum(item.value is None for item in result.ceilings)
-        print(
-            f"{absent} not measured; the reasons are in {console.shown(contents.folder.score_file)}"
-        )
+        if absent:
+            print(f"{absent} not measured; the reasons are in its score.json")
     if result.models:
         print(heading("\nmodels, operations of one sample"))
         print(columns([show.MODELS, *show.model_rows(result)], right=(2, 3)))
     name = console.shown(contents.folder.path)
     console.next_step(f"vflops check {name}", "does it meet the rules?")
+
+
+def _trainings(result: Score) -> Iterator[str]:
+    """The trainings and how far repeats agree, each under its title, an empty line after each."""
+    from vflops.score import show
+
+    for training in result.trainings:
+        yield heading(show.training_title(training))
+        yield columns(show.training_rows(training)) + "\n"
+    for repeat in result.repeats:
+        yield heading(f"{repeat.workload}, repeated: coefficients of variation")
+        yield columns([show.REPEATS, *show.repeat_rows(repeat)], right=(1, 2)) + "\n"
 
 
 def check(run: options.Run = None, json: Json = False) -> None:

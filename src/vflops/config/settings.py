@@ -125,7 +125,8 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
         where = ".".join(str(part) for part in fault["loc"])
         if isinstance(fault["input"], Mapping | BaseModel):  # a section that contradicts itself
             message = fault["msg"].removeprefix("Value error, ")
-            raise UsageError(f"settings {prefix}{where}: {message}") from error
+            name = f"{prefix}{where}".rstrip(".")
+            raise UsageError(f"settings {name}: {message}") from error
         value = fault["input"]
         message = f"setting {prefix}{where} = {value!r}: {fault['msg'].lower()}"
         raise UsageError(message, cure=_describe(section, where)) from error

@@ -236,6 +236,10 @@ class RunFolder:
             {int(job.name): self._read_logs(job) for job in _numbered(self.path / "jobs")}
         )
 
+    def logged_attempts(self, job: int) -> list[Path]:
+        """The folders of the attempts at a job that have a log, in the order of its history."""
+        return [log.parent for log in self._logs_of(self.path / "jobs" / str(job))]
+
     def telemetry_files(self, job: int) -> list[Path]:
         """What was sampled during each attempt at a job."""
         attempts = _numbered(self.path / "jobs" / str(job))

@@ -95,6 +95,9 @@ class JobStarted(Data):
     """The precision whose ceiling bounds it."""
     batch: int
     compiled: bool
+    """By torch.compile."""
+    recorded: bool = False
+    """Whether the step is a model of our own kernels, replayed as a CUDA graph."""
     threads: int
     parameters: int | None
     torch: str | None

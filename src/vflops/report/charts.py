@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vflops.record import atomic
-from vflops.record.measurement import Measurement
+from vflops.report.style import ACHIEVED, COLOURS, data, finished
 from vflops.roofline.analysis import Bound, Roofs
-from vflops.units import quantity
+from vflops.units import percent, quantity
 
-COLOURS = {
-    "fp64": "#6b4c9a",
-    "fp32": "#2f6fb0",
-    "tf32": "#1b9e9e",
-    "bf16": "#2e8b3d",
-    "fp16": "#c77d11",
-    "fp8": "#c2333f",
-}
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
 WIDTH, HEIGHT = 640, 440
 _PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 30}  # fonts differ from what was measured
 _NETWORK = "all-reduce of the gradients"
+_STAR = (
+    "M0,-1L0.29,-0.4L0.95,-0.31L0.48,0.15L0.59,0.81L0,0.5"
+    "L-0.59,0.81L-0.48,0.15L-0.95,-0.31L-0.29,-0.4Z"
+)
 _PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"
-_BINARY = "datum.value >= 1048576 ? datum.value / 1048576 + ' MiB' : datum.value / 1024 + ' KiB'"
 
 
-def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
-    """Ceilings and slopes with the kinds of layers of each model under them."""
+@dataclass(frozen=True)
+class Achieved:
+    """What a training reached on one device, beside what the ceilings allow its model."""
+
+    name: str
+    intensity: float
+    """Operations for each byte that the whole model moves."""
+    flops: float
+    most: float
+    """FLOPS that the ceilings allow at most."""
+
+
+def roofline(
+    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
+) -> dict[str, Any]:
+    """Ceilings and slopes with the kinds of layers of each model under them, and what was reached.
+
+    A point of ``achieved`` is a star, joined to what is possible at most for its model.
+    """
     import altair as alt
 
     assert machine.memory is not None
-    x_range, y_range = _ranges(machine, bounds)
+    x_range, y_range = _ranges(machine, bounds, achieved)
     x = alt.X("intensity:Q").scale(type="log", domain=x_range, nice=False)
     x = x.title("operations per byte").axis(labelExpr=_PLAIN_BELOW_ONE, grid=False)
     y = alt.Y("flops:Q").scale(type="log", domain=y_range, nice=False)
@@ -42,7 +55,7 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
         .scale(domain=list(COLOURS), range=list(COLOURS.values()))
         .legend(None)
     )
-    roofs = _rows(_roof_rows(machine, x_range))
+    roofs = data(_roof_rows(machine, x_range))
     lines = (
         alt.Chart(roofs)
         .mark_line(strokeWidth=2)
@@ -58,89 +71,19 @@ def roofline(machine: Roofs, bounds: Sequence[Bound]) -> dict[str, Any]:
         )
     )
     labels = (
-        alt.Chart(_rows(_roof_labels(machine, x_range, y_range)))
+        alt.Chart(data(_roof_labels(machine, x_range, y_range)))
         .mark_text(align="left", baseline="middle", fontSize=11, dx=8, clip=False)
         .encode(x=x, y=y, text="label:N", color=colour)
     )
     layers = [_slopes(machine, x_range, y_range, x, y), lines, labels]
+    if achieved:
+        layers.append(_achieved(achieved, x, y))
     if bounds:
         layers.append(_points(bounds, y_range, x, y))
     chart = (
         alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, padding=_PADDING).interactive()
     )
-    return _finished(chart)
-
-
-def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """Speed of every matrix product that the search tried, by its work; None without any."""
-    import altair as alt
-
-    rows = [
-        {
-            "precision": item.precision,
-            "work": 2 * _integer(trial.setting, "m", "n", "k"),
-            "flops": trial.value,
-            "shape": " ".join(f"{key}={value}" for key, value in trial.setting.items()),
-            "speed": quantity(trial.value, "FLOPS"),
-        }
-        for item in measurements
-        if item.benchmark == "gemm"
-        for trial in item.tried
-    ]
-    if not rows:
-        return None
-    chart = (
-        alt.Chart(_rows(rows))
-        .mark_point(filled=True, size=45, opacity=0.75)
-        .encode(
-            x=alt.X("work:Q")
-            .scale(type="log")
-            .title("operations of one product")
-            .axis(format="~s"),
-            y=alt.Y("flops:Q").title("FLOPS").axis(format="~s"),
-            color=alt.Color("precision:N")
-            .scale(domain=list(COLOURS), range=list(COLOURS.values()))
-            .legend(orient="top", title=None, values=sorted({str(r["precision"]) for r in rows})),
-            tooltip=["precision:N", "shape:N", "speed:N"],
-        )
-        .properties(width=820, height=260)
-    )
-    return _finished(chart)
-
-
-def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """All-reduce bus bandwidth over the size of the message; None without any."""
-    import altair as alt
-
-    rows: list[dict[str, Any]] = [
-        {
-            "case": item.case,
-            "bytes": _integer(trial.setting, "size_bytes"),
-            "bandwidth": trial.value,
-            "speed": quantity(trial.value, "B/s"),
-        }
-        for item in measurements
-        if item.benchmark == "all-reduce"
-        for trial in item.tried
-    ]
-    if not rows:
-        return None
-    ticks = sorted({row["bytes"] for row in rows})[::2]
-    chart = (
-        alt.Chart(_rows(rows))
-        .mark_line(point=True, color="#2f6fb0")
-        .encode(
-            x=alt.X("bytes:Q")
-            .scale(type="log", base=2)
-            .title("message")
-            .axis(values=ticks, labelExpr=_BINARY),
-            y=alt.Y("bandwidth:Q").title("bus bandwidth, B/s").axis(format="~s"),
-            detail="case:N",
-            tooltip=["case:N", "bytes:Q", "speed:N"],
-        )
-        .properties(width=820, height=220)
-    )
-    return _finished(chart)
+    return finished(chart)
 
 
 def save(chart: dict[str, Any], path: Path, format: str) -> None:
@@ -153,27 +96,9 @@ def save(chart: dict[str, Any], path: Path, format: str) -> None:
         atomic.write_bytes(path, vl_convert.vegalite_to_png(chart, scale=2))
 
 
-def _finished(chart: Any) -> dict[str, Any]:
-    font = "system-ui, sans-serif"
-    styled = chart.configure(font=font, background="white").configure_view(stroke="#ccc")
-    specification: dict[str, Any] = styled.configure_axis(labelColor="#444").to_dict()
-    return specification
-
-
-def _rows(rows: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
-    return alt.Data(values=rows)
-
-
-def _integer(setting: dict[str, int | str], *keys: str) -> int:
-    product = 1
-    for key in keys:
-        product *= int(setting.get(key, 1))
-    return product
-
-
-def _ranges(machine: Roofs, bounds: Sequence[Bound]) -> tuple[list[float], list[float]]:
+def _ranges(
+    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved]
+) -> tuple[list[float], list[float]]:
     """Axes that hold every ridge, every ceiling and every point, with some room."""
     assert machine.memory is not None
     peaks = list(machine.compute.values()) or [machine.memory]
@@ -184,6 +109,7 @@ def _ranges(machine: Roofs, bounds: Sequence[Bound]) -> tuple[list[float], list[
     network = [bound.ops / bound.gradient_bytes for bound in bounds if bound.network_s]
     x_low, x_high = min(intensities + ridges) / 3, max(ridges + intensities + network) * 6
     flops = [point.attainable for point in points] or [machine.memory]
+    flops += [each.flops for each in achieved if each.flops]
     return [x_low, x_high], [min(flops) / 3, max(peaks) * 2.5]
 
 
@@ -240,7 +166,7 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
         label = f"{name} {quantity(slope, 'B/s')}{source}"
         labels.append({"label": label, "intensity": low, "flops": slope * low})
     line = (
-        alt.Chart(_rows(lines))
+        alt.Chart(data(lines))
         .mark_line(color="#666", strokeWidth=1.5)
         .encode(
             x=x,
@@ -252,11 +178,37 @@ def _slopes(machine: Roofs, x_range: list[float], y_range: list[float], x: Any, 
         )
     )
     text = (
-        alt.Chart(_rows(labels))
+        alt.Chart(data(labels))
         .mark_text(align="left", baseline="bottom", dx=6, dy=-6, color="#555", fontSize=11)
         .encode(x=x, y=y, text="label:N")
     )
     return line + text
+
+
+def _achieved(achieved: Sequence[Achieved], x: Any, y: Any) -> Any:
+    """Stars with their figures, each below the most that is possible for the whole model."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = []
+    for each in achieved:
+        name = f"{each.name}: " if len(achieved) > 1 else ""
+        row = {"intensity": each.intensity, "most": each.most, "what": each.name}
+        reached, most = quantity(each.flops, "FLOPS"), quantity(each.most, "FLOPS")
+        row |= {"achieved": reached, "at most": most, "share": percent(each.flops / each.most)}
+        rows.append({**row, "flops": each.flops, "label": f"{name}achieved {reached}"})
+    base = alt.Chart(data(rows)).encode(
+        x=x, y=y, tooltip=["what:N", "achieved:N", "at most:N", "share:N"]
+    )
+    way = base.mark_rule(color=ACHIEVED, strokeDash=[3, 3], strokeWidth=1.5).encode(y2="most:Q")
+    ring = base.mark_point(size=90, color=ACHIEVED, strokeWidth=2, filled=False).encode(
+        y=alt.Y("most:Q")
+    )
+    star = base.mark_point(filled=True, size=140, color=ACHIEVED, shape=_STAR, opacity=1)
+    halo = alt.MarkDef(type="text", fontSize=12, stroke="white", strokeWidth=4)
+    text = alt.MarkDef(type="text", fontSize=12, fontWeight="bold", color=ACHIEVED)
+    label = base.encode(text="label:N")
+    labels = [_marked(label, mark, align="left", dx=12) for mark in (halo, text)]
+    return alt.layer(way, ring, star, *labels)
 
 
 def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> Any:
@@ -297,7 +249,7 @@ def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> An
                 }
             )
     _spread_labels(rows, y_range)
-    base = alt.Chart(_rows(rows)).encode(x=x, y=y)
+    base = alt.Chart(data(rows)).encode(x=x, y=y)
     tooltip = ["what:N", "attainable:N", "bound by:N", "share:N"]
     dots = base.mark_point(filled=True, size=80, color="#111").encode(
         tooltip=tooltip,
@@ -305,7 +257,7 @@ def _points(bounds: Sequence[Bound], y_range: list[float], x: Any, y: Any) -> An
             f"datum.label == '{_NETWORK}'", alt.value("diamond"), alt.value("circle")
         ),
     )
-    labels = alt.Chart(_rows(rows)).encode(x=x, y=alt.Y("label_flops:Q"), text="label:N")
+    labels = alt.Chart(data(rows)).encode(x=x, y=alt.Y("label_flops:Q"), text="label:N")
     network = f"datum.label == '{_NETWORK}'"
     kinds, gradients = labels.transform_filter(f"!({network})"), labels.transform_filter(network)
     halo = alt.MarkDef(type="text", fontSize=11, stroke="white", strokeWidth=4)

@@ -9,8 +9,9 @@ from vflops.flops.count import count
 from vflops.flops.rules import rule_set
 from vflops.record import atomic
 from vflops.record.measurement import Measurement
-from vflops.report import charts
+from vflops.report import charts, micro_charts
 from vflops.report.page import chart_library, render
+from vflops.report.training import blocks, placed
 from vflops.roofline.analysis import Bound, Roofs, roofs
 from vflops.roofline.words import sentences
 from vflops.score.contents import Contents
@@ -26,7 +27,9 @@ def write_report(contents: Contents) -> None:
     folder, found = contents.folder, contents.measurements
     scored = score(contents)
     machine = roofs(found)
-    bound = _first_bound(contents, machine)
+    models = placed(contents, scored, machine)
+    bounds = [each.bound for each in models] or _first_bound(contents, machine)
+    achieved = [each.achieved for each in models if each.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
     page = render(
         "report.html",
@@ -36,11 +39,14 @@ def write_report(contents: Contents) -> None:
         score=scored,
         tiles=_tiles(found),
         absent=[item for item in scored.ceilings if item.value is None],
-        roofline=charts.roofline(machine, [bound]) if bound else None,
-        bounded=bound.model if bound else None,
-        sentences=sentences(bound) if bound else [],
-        search=charts.shape_search(found),
-        messages=charts.message_sizes(found),
+        trainings=blocks(contents, scored),
+        roofline=charts.roofline(machine, bounds, achieved) if bounds else None,
+        bounded=", ".join(bound.model for bound in bounds),
+        achieved=achieved,
+        sentences=[each.sentence for each in models if each.sentence]
+        + [sentence for bound in bounds for sentence in sentences(bound)],
+        search=micro_charts.shape_search(found),
+        messages=micro_charts.message_sizes(found),
         findings=check(contents),
         system=system,
         library=chart_library(),
@@ -48,10 +54,12 @@ def write_report(contents: Contents) -> None:
     atomic.write_text(folder.report_file, page)
 
 
-def _first_bound(contents: Contents, machine: Roofs) -> Bound | None:
-    if not contents.graphs:
-        return None
-    return best_bound(count(contents.graphs[0], rule_set(SCORING_RULES)), machine)[0]
+def _first_bound(contents: Contents, machine: Roofs) -> list[Bound]:
+    """Of the first model that was counted, where none was trained."""
+    for graph in contents.graphs[:1]:
+        found, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+        return [found] if found else []
+    return []
 
 
 def _headline(system: SystemRecord | None, scored: Score) -> str:

@@ -18,8 +18,9 @@ def job_power(folder: RunFolder, trained: Trained) -> PowerScore:
 
     logs = read_imported(folder.path)
     found: list[tuple[PowerSummary, float]] = []
-    for number, attempt in enumerate(trained.attempts):
-        path = folder.attempt_folder(trained.record.job, number) / "telemetry.jsonl"
+    folders = folder.logged_attempts(trained.record.job)
+    for place, attempt in zip(folders, trained.attempts, strict=True):
+        path = place / "telemetry.jsonl"
         if attempt.span_s is not None and path.is_file():
             start_s, end_s = attempt.span_s
             summary = power_summary(read(path), start_s, end_s, logs)

@@ -35,10 +35,32 @@ class Attempt:
     log: Log
 
     @cached_property
+    def notes(self) -> tuple[Standing, ...]:
+        """Every note of where training stood, in order."""
+        return tuple(
+            event.payload(_STANDINGS[event.kind])
+            for event in self.log.events
+            if event.kind in _STANDINGS
+        )
+
+    @cached_property
     def _last(self) -> Standing | None:
-        for event in reversed(self.log.events):
+        for event in reversed(self.log.events):  # a score needs no other: a day has 86 400 notes
             if event.kind in _STANDINGS:
                 return event.payload(_STANDINGS[event.kind])
+        return None
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether it got as far as a note of where training stood."""
+        return self._last is not None
+
+    @property
+    def began_s(self) -> float | None:
+        """When its processes began, by the clock of the events; None without a note."""
+        for event in self.log.events:
+            if event.kind in _STANDINGS:
+                return event.time_s - sum(event.payload(_STANDINGS[event.kind]).phases.values())
         return None
 
     @property
@@ -59,8 +81,17 @@ class Attempt:
     @property
     def first_sample(self) -> int:
         """Samples of the job that earlier attempts had done."""
-        resumed = self._first("resumed")
-        return resumed.payload(Resumed).samples if resumed else 0
+        return self._resumed.samples if self._resumed else 0
+
+    @property
+    def first_step(self) -> int:
+        """The step of the checkpoint that it went on from; 0 without one."""
+        return self._resumed.step if self._resumed else 0
+
+    @cached_property
+    def _resumed(self) -> Resumed | None:
+        event = self._first("resumed")
+        return event.payload(Resumed) if event else None
 
     @property
     def span_s(self) -> tuple[float, float] | None:
@@ -109,10 +140,12 @@ class Trained:
 
     @cached_property
     def evaluations(self) -> list[TimedEvaluation]:
-        """Every evaluation in the order of its step, the newest where one was done again."""
+        """Every evaluation that counts, in order; what a later attempt did again counts once."""
         found: dict[int, TimedEvaluation] = {}
         before_s = 0.0
         for attempt in self.attempts:
+            if attempt.is_noted:  # what was after its checkpoint was lost, and its time is not
+                found = {step: e for step, e in found.items() if step <= attempt.first_step}
             for event in attempt.log.events:
                 if event.kind == "evaluation":
                     each = event.payload(Evaluated)
@@ -155,13 +188,26 @@ class Trained:
     @property
     def samples_trained(self) -> int:
         """Samples that the model was trained on, each place of the stream once."""
-        return self.attempts[-1].samples if self.attempts else 0
+        # An attempt that was killed before its first note changed nothing.
+        return next((each.samples for each in reversed(self.attempts) if each.is_noted), 0)
 
     @property
     def samples_redone(self) -> int:
         """Samples that were lost with an attempt and trained on again."""
-        done = sum(attempt.samples - attempt.first_sample for attempt in self.attempts)
+        noted = [attempt for attempt in self.attempts if attempt.is_noted]
+        # A checkpoint can be newer than the last note before the end: it was reached all the same.
+        kept = [attempt.first_sample for attempt in noted[1:]] + [0]
+        done = sum(
+            max(attempt.samples, later) - attempt.first_sample
+            for attempt, later in zip(noted, kept, strict=False)
+        )
         return done - self.samples_trained
+
+    @property
+    def devices(self) -> int:
+        """Devices whose ceilings bound it: the processors as one, or an accelerator a rank."""
+        started = self.started
+        return 1 if started is None or started.device == "cpu" else started.ranks
 
     @property
     def samples_evaluated(self) -> int:

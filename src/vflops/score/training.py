@@ -164,8 +164,11 @@ def _mfu(trained: Trained, speed: SpeedScore | None, machine: Roofs) -> MfuScore
     """Against the faster of matrix product and convolution, of all accelerators together."""
     started = trained.started
     precision = started.ceiling_precision if started else None
-    if started is None or speed is None or precision is None:
-        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason="nothing was trained")
+    if speed is None or precision is None:
+        reason = "nothing was trained"
+        if trained.samples_trained:
+            reason = "its precision is not known" if speed else "its operations are not known"
+        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
     peaks = {
         benchmark: peak for (benchmark, name), peak in machine.compute.items() if name == precision
     }
@@ -173,7 +176,7 @@ def _mfu(trained: Trained, speed: SpeedScore | None, machine: Roofs) -> MfuScore
         reason = f"no ceiling was measured in {precision}"
         return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
     benchmark = max(peaks, key=lambda name: peaks[name])
-    devices = 1 if started.device == "cpu" else started.ranks
+    devices = trained.devices
     ceiling = peaks[benchmark] * devices
     return MfuScore(
         value=mfu(flops=speed.flops, ceiling_flops=ceiling),

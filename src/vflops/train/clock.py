@@ -27,6 +27,10 @@ class Clock:
         self._phase, self._since_s = phase, now_s
         return before
 
+    def rename(self, phase: str) -> None:
+        """Count what has passed since the last change as ``phase`` too, and be in it."""
+        self._phase = phase
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """A context in which time goes into ``name``."""

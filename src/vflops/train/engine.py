@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import mix
@@ -23,7 +24,7 @@ from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
 from vflops.train.state import TrainState
-from vflops.train.step import Step
+from vflops.train.step import RecordedStep, Step
 from vflops.workloads.registry import workload as find
 from vflops.workloads.workload import Workload
 
@@ -61,16 +62,21 @@ class Engine:
 
     def __post_init__(self) -> None:
         torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
-        model = self.plan.normalise(self.workload.model(), self.settings)
+        fast = self._fast_model()
+        model = fast or self.plan.normalise(self.workload.model(), self.settings)
         model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         model = self.precision.prepare(model)
-        self.compiled = _compiles(self.settings, self.device)
+        self.compiled = fast is None and _compiles(self.settings, self.device)
+        self.recorded = fast is not None
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
         predict = objective.evaluate
         if self.compiled:
             module.compile()
             predict = torch.compile(objective.evaluate)
+        self.prepare = self.workload.inputs
+        if _compiles(self.settings, self.device):
+            self.prepare = torch.compile(self.workload.inputs)
         optimizer = build(
             self.settings.optimizer,
             parameter_groups(model, self.settings.weight_decay),
@@ -79,8 +85,22 @@ class Engine:
             nesterov=self.settings.nesterov,
             fused=self.device.type != "cpu",
         )
-        step = Step(module, optimizer, self.precision.scaler(), self.plan)
+        step: Step | RecordedStep = Step(module, optimizer, self.precision.scaler(), self.plan)
+        if self.recorded:
+            assert isinstance(step, Step)
+            step = RecordedStep(step, self.device)
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
+
+    def _fast_model(self) -> nn.Module | None:
+        """The workload's own fast model, where one rank trains it as it is in mixed precision."""
+        train, operands = self.settings, self.precision.operands
+        plain = self.plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
+        mixed = operands is not None and self.precision.weights == torch.float32
+        if self.device.type == "cpu" or not (plain and mixed):
+            return None
+        torch.backends.cudnn.benchmark = True
+        assert operands is not None
+        return self.workload.fast_model(operands, self.device)
 
     def started(self, threads: int) -> JobStarted:
         """What runs, as it is written down."""
@@ -93,6 +113,7 @@ class Engine:
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
             compiled=self.compiled,
+            recorded=self.recorded,
             threads=threads if not accelerator else 0,
             parameters=sum(each.numel() for each in self.state.model.parameters()),
             torch=torch.__version__,
@@ -111,7 +132,8 @@ class Engine:
             evaluation=self._evaluation(),
             device=self.device,
             dtype=self.precision.input_dtype,
-            compiled=self.compiled,
+            prepare=self.prepare,
+            compiles=self.compiled or self.recorded,
         )
         try:
             stopped = loop.run()
@@ -129,7 +151,7 @@ class Engine:
             self.workload,
             self.plan,
             self.device,
-            self.precision.input_dtype,
+            lambda batch: self.prepare(batch, None, self.precision.input_dtype),
             self.settings.rank_batch,
         )
 

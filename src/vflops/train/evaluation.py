@@ -21,10 +21,10 @@ class Evaluation:
         workload: Workload,
         plan: ParallelPlan,
         device: torch.device,
-        dtype: torch.dtype,
+        prepare: Callable[[tuple[Tensor, ...]], Inputs],
         batch: int,
     ) -> None:
-        self._workload, self._plan, self._device, self._dtype = workload, plan, device, dtype
+        self._workload, self._plan, self._device, self._prepare = workload, plan, device, prepare
         self._samples = workload.samples("validation")
         self._batch = min(batch, len(self._samples))
         self._places = torch.arange(self._batch, device=device)
@@ -44,7 +44,7 @@ class Evaluation:
         return self._workload.quality(summaries), len(self._samples)
 
     def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
-        return self._workload.inputs(batch, None, self._dtype)
+        return self._prepare(batch)
 
     def _starts(self) -> range:
         step = self._batch * self._plan.ranks

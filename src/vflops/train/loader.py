@@ -50,9 +50,8 @@ class DirectLoader(Loader):
 
     def __iter__(self) -> Iterator[Inputs]:
         """One batch a request."""
-        room = Room()
         for request in self._requests:
-            batch = self._samples.read(request.indices, room)
+            batch = self._samples.read(request.indices, Room())  # new: a batch may be kept
             yield self._prepare(batch, request.draws)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,7 +42,10 @@ class Loop:
     evaluation: Evaluation
     device: torch.device
     dtype: torch.dtype
-    compiled: bool
+    prepare: Callable[..., Inputs]
+    """The workload's ``inputs``, compiled where that pays."""
+    compiles: bool
+    """Whether the first steps compile."""
 
     def __post_init__(self) -> None:
         self._clock = self.context.clock
@@ -83,9 +86,9 @@ class Loop:
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
-        with self._clock.phase("data"):
+        compiling = self.compiles and not state.warm
+        with self._clock.phase("compilation" if compiling else "data"):
             parts = [next(incoming) for _ in range(self.settings.accumulate)]
-        compiling = self.compiled and not state.warm
         with self._clock.phase("compilation" if compiling else "training"):
             torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
             loss = state.take_step(parts, self._rate())
@@ -189,7 +192,7 @@ class Loop:
                 yield Request(part, None if numbers is None else torch.from_numpy(numbers))
 
     def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
-        return self.workload.inputs(batch, draws, self.dtype)
+        return self.prepare(batch, draws, self.dtype)
 
     def _evaluations(self) -> set[int]:
         """The steps after which the model is evaluated: those that end an epoch that counts."""

@@ -14,7 +14,7 @@ from vflops.errors import RunFailed
 from vflops.record.training import Checkpointed
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.evaluation import Evaluation
-from vflops.train.step import Step
+from vflops.train.step import RecordedStep, Step
 from vflops.workloads.workload import Inputs
 
 
@@ -23,18 +23,22 @@ class TrainState:
     """A model in training, and how far it is."""
 
     model: nn.Module
-    take: Step
+    take: Step | RecordedStep
     predict: Callable[..., Tensor]
     checkpoints: Checkpoints
     step: int = 0
-    warm: bool = field(default=False, init=False)
-    """Whether a step has been taken in this process: the first one compiles."""
+    _taken: int = field(default=0, init=False)
+
+    @property
+    def warm(self) -> bool:
+        """Whether the steps that compile are behind us, in this process."""
+        return self._taken >= self.take.warm_steps
 
     def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
         """One step; its loss, still on the device."""
         loss = self.take(parts, learning_rate)
         self.step += 1
-        self.warm = True
+        self._taken += 1
         return loss
 
     def evaluate(self, evaluation: Evaluation) -> tuple[float, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +24,15 @@ class Step:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     plan: ParallelPlan
+    warm_steps: ClassVar[int] = 1
+    """Steps until nothing is compiled any more."""
 
-    def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
+    def __call__(
+        self, parts: Sequence[Inputs], learning_rate: float, *, set_rate: bool = True
+    ) -> Tensor:
         """Update the weights with the mean gradient of ``parts``; the mean loss, on the device."""
-        set_learning_rate(self.optimizer, learning_rate)
+        if set_rate:
+            set_learning_rate(self.optimizer, learning_rate)
         total: Tensor | None = None
         for number, inputs in enumerate(parts, start=1):
             last = number == len(parts)
@@ -39,3 +45,62 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         assert total is not None
         return self.plan.mean(total)
+
+
+_WARM_STEPS = 3
+"""Steps before a recording: libraries choose their kernels and take their memory in these."""
+
+
+class RecordedStep:
+    """A step that is recorded as a CUDA graph and replayed: the host launches one thing, not 600.
+
+    The first steps run as they are, on the stream of the recording. They and the replays all train.
+    """
+
+    warm_steps: ClassVar[int] = _WARM_STEPS + 1
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self._step = step
+        self._stream = torch.cuda.Stream(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Inputs] = []
+        self._loss: Tensor | None = None
+        self._taken = 0
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of the step."""
+        return self._step.optimizer
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler:
+        """The loss scaler of the step."""
+        return self._step.scaler
+
+    def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
+        """Update the weights; the mean loss, on the device."""
+        current = torch.cuda.current_stream()
+        self._taken += 1
+        if self._taken <= _WARM_STEPS:
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                loss = self._step(parts, learning_rate)
+            current.wait_stream(self._stream)
+            return loss
+        if self._graph is None:
+            self._record(parts, learning_rate)
+        set_learning_rate(self.optimizer, learning_rate)
+        for own, new in zip(self._inputs, parts, strict=True):
+            for tensor, value in zip(own, new, strict=True):
+                tensor.copy_(value)
+        assert self._graph is not None and self._loss is not None
+        self._graph.replay()
+        return self._loss
+
+    def _record(self, parts: Sequence[Inputs], learning_rate: float) -> None:
+        self._inputs = [tuple(tensor.clone() for tensor in part) for part in parts]
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads go on reading and copying batches while this one records.
+        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+            self._loss = self._step(self._inputs, learning_rate, set_rate=False)

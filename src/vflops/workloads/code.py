@@ -11,6 +11,7 @@ from vflops.record.training import DataFacts, DeclaredWork
 
 if TYPE_CHECKING:
     from vflops.flops.graph import Graph
+    from vflops.workloads.spec import Quality, WorkloadSpec
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -33,3 +34,8 @@ class WorkloadCode(ABC):
     @abstractmethod
     def target(cls, settings: WorkloadSettings) -> float:
         """The quality to reach with these settings."""
+
+    @classmethod
+    def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
+        """What a model trained with these settings is judged by; mostly what the spec says."""
+        return spec.quality

@@ -87,6 +87,13 @@ class Workload(WorkloadCode):
     def model(self) -> nn.Module:
         """A new model; torch's random numbers are seeded by the caller."""
 
+    def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
+        """The same model, arranged for training in ``dtype`` on ``device``; None: there is none.
+
+        Its whole step is recorded once and replayed, so it is not compiled.
+        """
+        return None
+
     @abstractmethod
     def samples(self, split: Split) -> Samples:
         """A split of the data."""

@@ -46,7 +46,7 @@ class Recipe:
     radius_least: float = 0.48
     radius_most: float = 0.78
     hue_spread_deg: float = 80.0
-    texture_link: float = 0.85
+    texture_link: float = 0.9
     noise: float = 0.06
 
     def __post_init__(self) -> None:

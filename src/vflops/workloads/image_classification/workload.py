@@ -13,6 +13,7 @@ from torch.nn import functional
 from vflops.config.training import WorkloadSettings
 from vflops.data.images import crop
 from vflops.flops.capture import InputSpec
+from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
 from vflops.record.training import DataFacts
 from vflops.workloads.code import Progress
@@ -62,6 +63,15 @@ class ImageClassification(Workload):
         """A ResNet with as many outputs as there are classes."""
         network = self._settings.network
         return ResNet(network.blocks, classes=self._classes, width=network.width, stem=network.stem)
+
+    def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
+        """The fused ResNet, where its kernels fit the network, the images and the device."""
+        network, size = self._settings.network, self._settings.size
+        if device.type != "cuda" or network.stem != "imagenet":
+            return None
+        model = FusedResNet(network.blocks, classes=self._classes, width=network.width, dtype=dtype)
+        batch = torch.empty((self._settings.train.rank_batch, 3, size, size), device=device)
+        return model if model.fuses(batch) else None
 
     def samples(self, split: Split) -> ImageSamples:
         """Packed images."""

@@ -1,0 +1,96 @@
+"""A two-layer network in NumPy alone, benchmarked by vflops as it is.
+
+vflops run command --config examples/numpy_softmax.toml
+
+It learns which of ten prototypes a noisy vector came from. What vflops tells it is in VFLOPS_*;
+without vflops it trains too: python examples/numpy_softmax.py
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+FEATURES, HIDDEN, CLASSES = 64, 256, 10
+TRAIN, VALIDATION, NOISE = 4000, 1000, 1.4
+
+
+def environment(name: str, default: str) -> str:
+    """What vflops says, or the default without it."""
+    return os.environ.get(f"VFLOPS_{name}") or default
+
+
+def say(**report: object) -> None:
+    """Report to vflops: a JSON object a line."""
+    print(json.dumps(report), flush=True)
+
+
+def draw(count: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy prototypes and their classes: the same in every run."""
+    prototypes = np.random.default_rng(0).standard_normal((CLASSES, FEATURES))
+    rng = np.random.default_rng(stream)
+    labels = rng.integers(0, CLASSES, count)
+    inputs = np.tanh(prototypes[labels] * rng.choice([-1, 1], (count, 1)))  # not linear
+    inputs += NOISE * rng.standard_normal(inputs.shape)
+    return inputs.astype(np.float32), labels
+
+
+def forward(w: dict, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden activations and class probabilities."""
+    hidden = np.maximum(x @ w["w1"] + w["b1"], 0)
+    scores = np.exp((s := hidden @ w["w2"] + w["b2"]) - s.max(1, keepdims=True))
+    return hidden, scores / scores.sum(1, keepdims=True)
+
+
+def step(w: dict, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
+    """One update by gradient descent; the loss before it."""
+    hidden, p = forward(w, x)
+    loss = -np.log(p[np.arange(len(x)), labels] + 1e-9).mean()
+    p[np.arange(len(x)), labels] -= 1
+    p /= len(x)
+    back = (p @ w["w2"].T) * (hidden > 0)
+    gradients = {"w2": hidden.T @ p, "b2": p.sum(0), "w1": x.T @ back, "b1": back.sum(0)}
+    for name, gradient in gradients.items():
+        w[name] -= rate * gradient
+    return float(loss)
+
+
+def main() -> None:
+    """Train from the last epoch that was kept, or from the start."""
+    seed, epochs = int(environment("SEED", "1")), int(environment("EPOCHS", "6"))
+    batch, kept = int(environment("BATCH", "50")), environment("CHECKPOINT", "")
+    inputs, labels = draw(TRAIN, stream=1)
+    checks, answers = draw(VALIDATION, stream=2)
+    path = environment("INDICES", "")
+    indices = np.load(path) if path else np.arange(TRAIN)
+    rng = np.random.default_rng(seed)
+    w = {
+        "w1": rng.normal(0, FEATURES**-0.5, (FEATURES, HIDDEN)).astype(np.float32),
+        "b1": np.zeros(HIDDEN, np.float32),
+        "w2": rng.normal(0, HIDDEN**-0.5, (HIDDEN, CLASSES)).astype(np.float32),
+        "b2": np.zeros(CLASSES, np.float32),
+    }
+    done, state = 0, Path(kept) / "state.npz"
+    if kept and state.is_file():
+        saved = dict(np.load(state))
+        done, w = int(saved.pop("epoch")), saved
+    say(samples=done * len(indices))
+    for epoch in range(done, epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(indices)
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            loss = step(w, inputs[chosen], labels[chosen], rate=0.1)
+        say(samples=(epoch + 1) * len(indices), loss=loss)
+        say(phase="evaluation")
+        right = float((forward(w, checks)[1].argmax(1) == answers).mean())
+        say(samples=(epoch + 1) * len(indices), quality=right, evaluated=len(checks))
+        if kept:
+            say(phase="checkpointing")
+            np.savez(state.with_name("new.npz"), epoch=epoch + 1, **w)
+            state.with_name("new.npz").replace(state)
+            say(phase="training")
+
+
+if __name__ == "__main__":
+    main()

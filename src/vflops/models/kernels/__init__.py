@@ -1,0 +1,1 @@
+"""Kernels of this package's own, for accelerators that Triton compiles for."""

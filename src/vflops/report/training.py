@@ -1,0 +1,173 @@
+"""The trainings of a run as blocks of its page, one a workload with all its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.flops.count import count
+from vflops.flops.rules import rule_set
+from vflops.report import curves, figures, training_charts
+from vflops.report.charts import Achieved
+from vflops.report.figures import Tile
+from vflops.report.training_charts import Course
+from vflops.roofline.analysis import Bound, Roofs, bound
+from vflops.score import show, words
+from vflops.score.contents import Contents
+from vflops.score.record import RepeatScore, Score, TrainingScore
+from vflops.score.score import best_bound
+from vflops.score.trained import Trained
+from vflops.score.training import SCORING_RULES
+from vflops.units import percent, quantity, seconds
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the page shows of one workload."""
+
+    id: str
+    title: str
+    tiles: list[Tile]
+    tiles_of: str | None
+    """Which of several seeds the tiles are of."""
+    notes: list[str]
+    """What a reader must know of the figures."""
+    settings: list[tuple[str, str]]
+    seeds: list[str]
+    figures: list[tuple[str, list[str]]]
+    repeats: list[tuple[str, ...]]
+    loss: dict[str, Any] | None
+    quality: dict[str, Any] | None
+    throughput: dict[str, Any] | None
+    power: dict[str, Any] | None
+    power_reasons: list[str]
+    utilisation: dict[str, Any] | None
+    traffic: dict[str, Any] | None
+    budget: dict[str, Any]
+    wall: str
+    kernels: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A trained model under the ceilings of the machine, and what it reached there."""
+
+    bound: Bound
+    achieved: Achieved | None
+    sentence: str | None
+
+
+def blocks(contents: Contents, scored: Score) -> list[Block]:
+    """One block a workload that was trained, in the order of the jobs."""
+    pairs = list(zip(contents.trained, scored.trainings, strict=True))
+    found = []
+    for number, name in enumerate(dict.fromkeys(each.workload for each in scored.trainings)):
+        own = [pair for pair in pairs if pair[1].workload == name]
+        repeat = next((each for each in scored.repeats if each.workload == name), None)
+        found.append(_block(contents, f"training-{number}", own, repeat))
+    return found
+
+
+def placed(contents: Contents, scored: Score, machine: Roofs) -> list[Placed]:
+    """Each trained model whose graph was counted, in the precision that it was trained in."""
+    found: dict[str, Placed] = {}
+    graphs = {graph.model: graph for graph in contents.graphs}
+    for trained, score in zip(contents.trained, scored.trainings, strict=True):
+        graph = graphs.get(score.workload)
+        known = found.get(score.workload)
+        if graph is None or (known is not None and known.achieved is not None):
+            continue
+        counted = count(graph, rule_set(SCORING_RULES))
+        precision = trained.started.ceiling_precision if trained.started else None
+        under, _ = best_bound(counted, machine)
+        if under is None:
+            continue
+        if precision in machine.precisions():
+            under = bound(counted, machine, precision)
+        found[score.workload] = _placed(under, trained, score, precision)
+    return list(found.values())
+
+
+def _placed(under: Bound, trained: Trained, score: TrainingScore, precision: str | None) -> Placed:
+    moved = sum(point.bytes_moved for point in under.points)
+    if score.speed is None or not score.speed.flops or precision != under.precision or not moved:
+        return Placed(under, None, None)
+    flops = score.speed.flops / trained.devices
+    each = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
+    sentence = (
+        f"Trained with batch {score.batch}, {score.workload} achieved {quantity(flops, 'FLOPS')}"
+        f"{each}: {percent(flops / under.attainable)} of what these ceilings allow it."
+    )
+    achieved = Achieved(score.workload, under.ops / moved, flops, under.attainable)
+    return Placed(under, achieved, sentence)
+
+
+def _block(
+    contents: Contents,
+    id: str,
+    pairs: Sequence[tuple[Trained, TrainingScore]],
+    repeat: RepeatScore | None,
+) -> Block:
+    scores = [score for _, score in pairs]
+    courses = [_course(contents, trained, score) for trained, score in pairs]
+    shown = next((score for score in scores if score.complete), scores[0])
+    reason = next((score.power.reason for score in scores if score.power.reason), None)
+    profiled = next((score.kernels for score in scores if score.kernels), ())
+    return Block(
+        id=id,
+        title=shown.workload,
+        tiles=figures.tiles(shown),
+        tiles_of=f"seed {shown.seed}, the first of {len(scores)}" if len(scores) > 1 else None,
+        notes=_notes(scores),
+        settings=figures.setting_rows(shown),
+        seeds=[course.name for course in courses],
+        figures=figures.figure_rows(scores),
+        repeats=show.repeat_rows(repeat) if repeat else [],
+        loss=training_charts.loss(courses),
+        quality=training_charts.quality(courses, pairs[0][0].record.goal),
+        throughput=training_charts.throughput(courses),
+        power=training_charts.power(courses),
+        power_reasons=reason.split("; ") if reason else [],
+        utilisation=training_charts.utilisation(courses),
+        traffic=training_charts.traffic(courses),
+        budget=training_charts.budget(courses),
+        wall=seconds(max(score.wall_s for score in scores)),
+        kernels=training_charts.kernels(profiled),
+    )
+
+
+def _course(contents: Contents, trained: Trained, score: TrainingScore) -> Course:
+    sampled = curves.sampled(contents.folder, trained)
+    quality = score.quality
+    points = [(each.evaluated.epoch, each.evaluated.quality) for each in trained.evaluations]
+    reached = None
+    if quality.time_to_quality_s is not None and quality.epochs_to_quality is not None:
+        epoch = quality.epochs_to_quality
+        reached = (epoch, dict(points)[epoch], quality.time_to_quality_s)
+    return Course(
+        seed=score.seed,
+        loss=curves.loss_over_epochs(trained),
+        quality=points,
+        reached=reached,
+        throughput=curves.throughput(trained),
+        power=sampled.power,
+        utilisation=sampled.utilisation,
+        traffic=sampled.traffic,
+        phases=score.phases,
+    )
+
+
+def _notes(scores: Sequence[TrainingScore]) -> list[str]:
+    """What sets the figures apart from those of other runs."""
+    first = scores[0]
+    notes = [words.data(first)] if first.synthetic or first.skipped else []
+    if first.work is not None and first.work.source == "declared":
+        notes.append(f"operations declared, not counted: {first.work.detail}")
+    for each in scores:
+        if not each.complete:
+            notes.append(f"seed {each.seed} {words.how_far(each)}")
+        elif each.samples_redone:
+            again = f"{each.samples_redone:,} samples were trained on again"
+            notes.append(f"seed {each.seed} took {each.attempts} attempts: {again}")
+    return notes

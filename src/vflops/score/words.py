@@ -1,0 +1,127 @@
+"""The figures of a training as people write them: each with its unit and what it rests on."""
+
+from __future__ import annotations
+
+from vflops.record.training import PHASES
+from vflops.score.record import (
+    MfuScore,
+    PowerScore,
+    QualityScore,
+    Spread,
+    TrainingScore,
+    WorkScore,
+)
+from vflops.units import percent, quantity, seconds
+
+NOT_REACHED = "not reached"
+NOT_MEASURED = "power not measured"
+
+
+def result(training: TrainingScore) -> tuple[str, str, str]:
+    """What a training came to: its quality, its valid FLOPS, and when it reached the target."""
+    if not training.complete:
+        return achieved(training.quality), "", how_far(training)
+    return achieved(training.quality), vflops(training), reached(training.quality)
+
+
+def how_far(training: TrainingScore) -> str:
+    """Where a training stands that did not end."""
+    return f"did not end: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
+
+
+def vflops(training: TrainingScore) -> str:
+    """Valid FLOPS, or nothing where there are none."""
+    speed = training.speed
+    return quantity(speed.vflops, "VFLOPS") if speed and speed.vflops is not None else ""
+
+
+def achieved(quality: QualityScore) -> str:
+    """The quality beside its target."""
+    if quality.achieved is None:
+        return f"no {quality.name} (target {quality.target:g})"
+    return f"{number(quality.achieved)} {quality.name} (target {quality.target:g})"
+
+
+def reached(quality: QualityScore) -> str:
+    """When the target was reached, or that it was not."""
+    if quality.time_to_quality_s is None:
+        return f"target {NOT_REACHED}"
+    return f"reached after {seconds(quality.time_to_quality_s)}"
+
+
+def time_to_quality(quality: QualityScore) -> str:
+    """The time to the target with its epoch, or that it was not reached."""
+    if quality.time_to_quality_s is None:
+        return NOT_REACHED
+    return f"{seconds(quality.time_to_quality_s)}, epoch {quality.epochs_to_quality:g}"
+
+
+def penalty(quality: QualityScore) -> str:
+    """The penalty with what it is made of, so that a reader can make it again."""
+    if quality.penalty is None or quality.achieved is None:
+        return "no evaluation"
+    above, below = number(quality.achieved), f"{quality.target:g}"
+    if quality.better == "lower":
+        above, below = below, above
+    return f"{quality.penalty:.4g} = ({above} / {below})^{quality.exponent}"
+
+
+def rules(work: WorkScore | None) -> str:
+    """Whose count of operations it is."""
+    if work is None:
+        return "operations not known"
+    if work.source == "declared":
+        return f"operations declared: {work.detail}"
+    return f"rules {work.rules}/{work.rules_version}"
+
+
+def mfu(found: MfuScore) -> str:
+    """The share of the ceiling, and which ceiling."""
+    if found.value is None:
+        return f"— ({found.reason})"
+    return f"{percent(found.value)} of {quantity(found.ceiling_flops, 'FLOPS')} ({found.ceiling})"
+
+
+def power(found: PowerScore) -> str:
+    """Mean power and of what, or why there is none."""
+    if found.power_w is None:
+        return f"{NOT_MEASURED} ({found.reason})"
+    return f"{quantity(found.power_w, 'W')} mean ({', '.join(found.includes)})"
+
+
+def rate(samples_per_s: float | None) -> str:
+    """Samples a second, with thousands as such: ``7,081 samples/s``."""
+    if samples_per_s is None:
+        return "—"
+    if samples_per_s < 100:
+        return quantity(samples_per_s, "samples/s")
+    return f"{samples_per_s:,.0f} samples/s"
+
+
+def data(training: TrainingScore) -> str:
+    """Where the samples come from; synthetic data is marked."""
+    kind = "synthetic data: ranks apart" if training.synthetic else "real data"
+    return kind + (f"; {training.skipped:,} unreadable left out" if training.skipped else "")
+
+
+def budget(training: TrainingScore) -> str:
+    """The wall time, and the phases that it went to."""
+    spent = [
+        f"{phase} {seconds(training.phases[phase])} ({percent(share, digits=0)})"
+        for phase in PHASES
+        if (share := training.phases.get(phase, 0.0) / (training.wall_s or 1.0)) > 0
+    ]
+    return f"{seconds(training.wall_s)}: " + ", ".join(spent)
+
+
+def spread(found: Spread | None, unit: str | None) -> tuple[str, str]:
+    """Mean and coefficient of variation of repeated trainings."""
+    if found is None:
+        return "—", "—"
+    mean = quantity(found.mean, unit) if unit else number(found.mean)
+    return mean, percent(found.variation, digits=2)
+
+
+def number(value: float) -> str:
+    """A quality or a count of epochs: four significant digits, no more than it has."""
+    return f"{value:.4g}"

@@ -1,0 +1,91 @@
+"""What any workload's description must meet, whoever trains it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+from vflops.config.profiles import PROFILES
+from vflops.errors import UsageError
+from vflops.extensions import imported
+from vflops.workloads.code import WorkloadCode
+from vflops.workloads.spec import WorkloadSpec
+
+_IMPORTS = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print("torch" in sys.modules)
+"""
+
+
+class SpecConformance:
+    """Facts about every workload's description: plain data, whole at every size, without torch."""
+
+    spec: ClassVar[WorkloadSpec]
+
+    def test_its_description_does_not_import_torch(self) -> None:
+        """A list of workloads, and a score, must not wait for it."""
+        modules = {self.spec.settings.__module__, self.spec.combine.partition(":")[0]}
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORTS, *sorted(modules)],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split()[-1] == "False", f"importing {sorted(modules)} imports torch"
+
+    def test_it_has_a_name_and_a_title(self) -> None:
+        """The name is a word of the command line."""
+        assert self.spec.name and self.spec.name == self.spec.name.strip().lower()
+        assert not set(self.spec.name) & set(" ./:=")
+        assert self.spec.title
+
+    def test_what_it_names_can_be_loaded(self) -> None:
+        """Code, runner and combination are where the description says."""
+        assert issubclass(self.spec.load_code(), WorkloadCode)
+        assert callable(imported(self.spec.runner))
+        assert callable(imported(self.spec.combine))
+
+    @pytest.mark.parametrize("name", sorted(PROFILES))
+    def test_its_settings_survive_a_file(self, name: str) -> None:
+        """Each profile is valid, and the same after JSON: a rank reads it from there."""
+        settings = self.spec.profile(name)
+        assert type(settings) is self.spec.settings
+        text = json.dumps(settings.model_dump(mode="json"), allow_nan=False)
+        assert self.spec.settings.model_validate(json.loads(text)) == settings
+
+    def test_an_unknown_setting_is_refused(self) -> None:
+        """A misspelt one must not be ignored."""
+        data = self.spec.profile("tiny").model_dump(mode="json")
+        with pytest.raises(ValidationError):
+            self.spec.settings.model_validate({**data, "no_such_setting": 1})
+        with pytest.raises(ValidationError):
+            self.spec.settings.model_validate({**data, "train": {"no_such_setting": 1}})
+
+    def test_what_it_is_judged_by_makes_sense(self) -> None:
+        """A name, a direction, an exponent of 1 or more."""
+        quality = self.spec.quality
+        assert quality.name
+        assert quality.better in ("higher", "lower")
+        assert type(quality.exponent) is int and quality.exponent >= 1
+
+    def test_its_targets_are_positive(self) -> None:
+        """At each size: the penalty divides by it."""
+        code = self.spec.load_code()
+        for name in PROFILES:
+            try:
+                target = code.target(self.spec.profile(name))
+            except UsageError as error:  # data that only its user knows
+                pytest.skip(f"{name}: {error.message}")
+            assert target > 0 and math.isfinite(target), f"{name}: {target}"

@@ -1,0 +1,276 @@
+"""What any workload must meet, on the CPU in seconds; subclass it and set ``spec``.
+
+class TestMine(WorkloadConformance):
+    spec = my_package.workload()
+
+    def perfect(self, inputs):  # optional: what a faultless model would predict
+        return one_hot(inputs[1])
+
+A workload with a runner of its own, whose code is no ``Workload``, inherits ``SpecConformance``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vflops import suite
+from vflops.config.profiles import profile
+from vflops.config.settings import CountSettings, MicroSettings
+from vflops.data.room import Room
+from vflops.data.sampler import uniforms
+from vflops.extensions import imported
+from vflops.flops.count import count
+from vflops.flops.rules import rule_set
+from vflops.metrics import time_to_quality
+from vflops.record.training import DataFacts
+from vflops.score.contents import Contents
+from vflops.score.training import SCORING_RULES, training_scores
+from vflops.testing.specs import SpecConformance
+from vflops.workloads.registry import workloads
+from vflops.workloads.workload import Inputs, Split, Workload
+
+__all__ = ["SpecConformance", "WorkloadConformance"]
+
+_SEED = 3
+_Places = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class WorkloadConformance(SpecConformance):
+    """Facts about every workload of the training engine, at its profile ``tiny``."""
+
+    batch: ClassVar[int] = 8
+    """Samples that the tests take at once."""
+    overfit_steps: ClassVar[int] = 30
+    overfit_rate: ClassVar[float] = 0.01
+    """Of Adam, with which one batch is learned by heart."""
+
+    def perfect(self, inputs: Inputs) -> Tensor | None:
+        """What a faultless model would predict; None where that cannot be said."""
+        return None
+
+    @pytest.fixture
+    def cache(
+        self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> Path:
+        """A cache that all tests share and that is not the user's."""
+        place = os.environ.get("VFLOPS_CACHE") or tmp_path_factory.getbasetemp() / "vflops-cache"
+        monkeypatch.setenv("VFLOPS_CACHE", str(place))
+        return Path(place)
+
+    @pytest.fixture
+    def facts(self, cache: Path) -> DataFacts:
+        """Its data at profile tiny."""
+        return self._prepared()
+
+    @pytest.fixture
+    def workload(self, facts: DataFacts) -> Workload:
+        """The workload with its data open."""
+        made: Workload = self.spec.load_code().create(self.spec.profile("tiny"), facts)
+        return made
+
+    def test_its_data_is_the_same_each_time(
+        self, facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another machine, or another day, trains on the same samples."""
+        monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
+        again = self._prepared()
+        assert again.fingerprint == facts.fingerprint
+        assert (again.train, again.validation) == (facts.train, facts.validation)
+        assert facts.train > 0 and facts.validation > 0
+
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    def test_a_sample_is_the_same_wherever_it_is_read(
+        self, workload: Workload, facts: DataFacts, split: Split
+    ) -> None:
+        """By any order of indices, one or many, repeated, and read-only as the sampler's are."""
+        size = len(workload.samples(split))
+        assert size == (facts.train if split == "train" else facts.validation)
+        places = np.array([size - 1, 0, size // 2, 0], dtype=np.int64)
+        places.flags.writeable = False
+        together = self._inputs(workload, places, split)
+        for row, place in enumerate(places):
+            alone = self._inputs(workload, np.array([place], dtype=np.int64), split)
+            for many, one in zip(together, alone, strict=True):
+                torch.testing.assert_close(many[row], one[0])
+
+    def test_inputs_are_as_specified(self, workload: Workload) -> None:
+        """Shape and type of each, with the batch in front; the work is counted by them."""
+        specs = workload.input_specs()
+        assert 1 <= workload.model_inputs <= len(specs)
+        for draws in (self._draws(workload), None):
+            inputs = self._batch(workload, draws)
+            assert len(inputs) == len(specs)
+            for tensor, spec in zip(inputs, specs, strict=True):
+                assert tuple(tensor.shape) == (self.batch, *spec.shape)
+                assert str(tensor.dtype) == f"torch.{spec.dtype}"
+                assert not tensor.is_floating_point() or tensor.isfinite().all()
+
+    def test_augmentation_depends_on_the_draws_alone(self, workload: Workload) -> None:
+        """A resumed run repeats it; which rank has a sample does not matter."""
+        draws = self._draws(workload)
+        if draws is None:
+            pytest.skip("it does not augment")
+        torch.manual_seed(1)
+        first = self._batch(workload, draws)
+        torch.manual_seed(2)
+        again = self._batch(workload, draws)
+        for one, other in zip(first, again, strict=True):
+            assert torch.equal(one, other)
+        places, half = self._places(workload), self.batch // 2
+        part = self._inputs(workload, places[half:], "train", draws[half:])
+        for whole, tail in zip(first, part, strict=True):
+            torch.testing.assert_close(whole[half:], tail)
+        moved = self._batch(workload, (draws + 0.37) % 1)
+        changed = any(not torch.equal(a, b) for a, b in zip(first, moved, strict=True))
+        assert changed, f"{workload.draws} draws a sample, and none of them matters"
+
+    def test_its_weights_follow_from_the_seed(self, workload: Workload) -> None:
+        """All ranks begin with the same model."""
+        one, other = self._model(workload), self._model(workload)
+        for name, weight in one.state_dict().items():
+            assert torch.equal(weight, other.state_dict()[name]), name
+
+    def test_every_parameter_learns(self, workload: Workload) -> None:
+        """A step gives a finite loss, and each trainable weight a finite gradient."""
+        model = self._model(workload)
+        loss = self._loss(workload, model, self._batch(workload, self._draws(workload)))
+        assert loss.ndim == 0 and math.isfinite(loss.item())
+        loss.backward()
+        for name, weight in model.named_parameters():
+            if weight.requires_grad:
+                assert weight.grad is not None, f"{name} has no gradient"
+                assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
+
+    def test_it_learns_a_batch_by_heart(self, workload: Workload) -> None:
+        """The loss falls: loss, model and labels belong together."""
+        model = self._model(workload)
+        inputs = self._batch(workload, None)
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.overfit_rate)
+        losses = []
+        for _ in range(self.overfit_steps):
+            optimizer.zero_grad()
+            loss = self._loss(workload, model, inputs)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert min(losses[-3:]) < 0.9 * losses[0], f"{losses[0]:.4g} became {losses[-1]:.4g}"
+
+    def test_its_work_is_counted(self, workload: Workload, facts: DataFacts) -> None:
+        """The graph holds the model that is trained, and the rules find operations in it."""
+        settings = self.spec.profile("tiny")
+        graph = type(workload).work(settings, facts, self.spec.name)
+        assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
+        assert count(graph, rule_set(SCORING_RULES)).total.total > 0
+        trained = sum(p.numel() for p in workload.model().parameters() if p.requires_grad)
+        assert graph.parameter_count == trained
+
+    def test_predictions_combine(self, workload: Workload) -> None:
+        """One model's are its own; the order of several does not matter."""
+        combine = imported(self.spec.combine)
+        inputs = self._batch(workload, None)
+        each = [self._predicted(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
+        assert len(each[0]) == self.batch
+        np.testing.assert_allclose(combine(each[:1]), each[0], rtol=1e-6)
+        together = combine(each)
+        assert together.shape == each[0].shape
+        np.testing.assert_allclose(combine(each[::-1]), together, rtol=1e-5, atol=1e-7)
+
+    def test_quality_does_not_depend_on_how_it_is_added_up(self, workload: Workload) -> None:
+        """One batch, two batches, two ranks, and with samples that only fill up: the same."""
+        inputs = self._batch(workload, None)
+        predictions = self._predicted(workload, inputs, _SEED)
+        half = self.batch // 3  # unequal parts: a mean of means is found out
+        parts = [slice(0, half), slice(half, self.batch)]
+        whole = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
+        assert math.isfinite(whole)
+        for ranks in ([parts], [[part] for part in parts], [[part] for part in reversed(parts)]):
+            quality = self._quality(workload, predictions, inputs, ranks)
+            assert quality == pytest.approx(whole, rel=1e-6), ranks
+        first = self._quality(workload, predictions, inputs, [parts[:1]])
+        meter = workload.meter(torch.device("cpu"))
+        meter.update(predictions, inputs, torch.arange(self.batch) < half)
+        filled = workload.quality([meter.summary()])
+        assert filled == pytest.approx(first, rel=1e-6), "a sample that fills up was counted"
+
+    def test_a_faultless_model_meets_the_target(self, workload: Workload) -> None:
+        """The quality points the way that ``better`` says."""
+        inputs = self._batch(workload, None)
+        predictions = self.perfect(inputs)
+        if predictions is None:
+            pytest.skip("the test class does not say what a faultless model predicts: `perfect`")
+        quality = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
+        settings = self.spec.profile("tiny")
+        better = type(workload).judged_by(settings, self.spec).better
+        target = type(workload).target(settings)
+        assert time_to_quality([1.0], [quality], target=target, better=better) is not None
+
+    def test_it_trains_and_scores(self, cache: Path, tmp_path: Path) -> None:
+        """A whole run at profile tiny, in processes of its own."""
+        if workloads().get(self.spec.name) is None:
+            pytest.skip("it is not installed: no entry point of group vflops.workloads names it")
+        plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
+        settings = profile("tiny", [self.spec.name]).model_copy(update=plain)
+        folder = suite.start(tmp_path, self.spec.name, settings, suite.Watch())
+        assert folder.history().state.complete
+        (score,) = training_scores(Contents(folder))
+        assert score.complete and score.samples_trained > 0
+        assert score.speed is not None and score.speed.vflops is not None
+        assert sum(score.phases.values()) == pytest.approx(score.wall_s)
+
+    def _prepared(self) -> DataFacts:
+        code, settings = self.spec.load_code(), self.spec.profile("tiny")
+        facts: DataFacts = code.prepare_data(settings, lambda text, done, whole: None)
+        return facts
+
+    def _places(self, workload: Workload) -> _Places:
+        return np.arange(self.batch, dtype=np.int64) * 7 % len(workload.samples("train"))
+
+    def _draws(self, workload: Workload) -> Tensor | None:
+        if not workload.draws:
+            return None
+        return torch.from_numpy(uniforms(_SEED, 0, self.batch, workload.draws))
+
+    def _inputs(
+        self,
+        workload: Workload,
+        places: _Places,
+        split: Split,
+        draws: Tensor | None = None,
+    ) -> Inputs:
+        batch = workload.samples(split).read(places, Room())
+        return workload.inputs(batch, draws, torch.float32)
+
+    def _batch(self, workload: Workload, draws: Tensor | None) -> Inputs:
+        return self._inputs(workload, self._places(workload), "train", draws)
+
+    def _model(self, workload: Workload, seed: int = _SEED) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        return workload.model().train()
+
+    def _loss(self, workload: Workload, model: torch.nn.Module, inputs: Inputs) -> Tensor:
+        return workload.loss(model(*inputs[: workload.model_inputs]), inputs)
+
+    def _predicted(self, workload: Workload, inputs: Inputs, seed: int) -> Tensor:
+        model = self._model(workload, seed).eval()
+        with torch.no_grad():
+            return workload.predict(model(*inputs[: workload.model_inputs]))
+
+    def _quality(
+        self, workload: Workload, predictions: Tensor, inputs: Inputs, ranks: list[list[slice]]
+    ) -> float:
+        summaries = []
+        for parts in ranks:
+            meter = workload.meter(torch.device("cpu"))
+            for part in parts:
+                valid = torch.ones(part.stop - part.start, dtype=torch.bool)
+                meter.update(predictions[part], tuple(each[part] for each in inputs), valid)
+            summaries.append(meter.summary())
+        return workload.quality(summaries)

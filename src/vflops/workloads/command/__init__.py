@@ -1,0 +1,21 @@
+"""Command: any training script, in any framework, run as it is and scored by what it reports."""
+
+from vflops.workloads.command.settings import PROFILES, CommandSettings
+from vflops.workloads.registry import register
+from vflops.workloads.spec import Quality, WorkloadSpec
+
+
+@register
+def command() -> WorkloadSpec:
+    """What describes the workload; what it is judged by is the user's to say."""
+    return WorkloadSpec(
+        name="command",
+        title="your own training script, in any framework",
+        quality=Quality(name="quality", better="higher", exponent=1),
+        combine="vflops.workloads.combine:mean",
+        settings=CommandSettings,
+        profiles=PROFILES,
+        code="vflops.workloads.command.workload:Command",
+        runner="vflops.workloads.command.runner:run",
+        in_suite=False,
+    )

@@ -1,0 +1,88 @@
+"""What a command is told: variables of its environment, and the file of its sample indices."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from vflops.errors import Interrupted, RunFailed
+from vflops.record import atomic
+from vflops.record.schema import read_json
+from vflops.train.context import JobContext
+from vflops.workloads.command.settings import CommandSettings
+
+_LOOPBACK = "127.0.0.1"
+_PATIENCE_S = 120.0
+"""How long a rank waits for what the first one writes."""
+
+
+def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, str]:
+    """The environment of the command on this rank; the first rank makes what all of them need."""
+    record = context.record
+    job = context.attempt.parent.resolve()
+    indices, meeting = job / "indices.npy", context.attempt / "meeting.json"
+    atomic.make_folder(context.checkpoints)
+    if context.rank == 0:
+        write_indices(indices, record.data.train)
+        atomic.write_json(meeting, {"host": _LOOPBACK, "port": _free_port()})
+    else:
+        _wait_for(meeting, context)
+    place = read_json(meeting)
+    told = {
+        "VFLOPS_SEED": record.seed,
+        "VFLOPS_JOB": record.job,
+        "VFLOPS_RANK": context.rank,
+        "VFLOPS_RANKS": record.ranks,
+        "VFLOPS_LOCAL_RANK": context.local_rank,
+        "VFLOPS_EPOCHS": settings.train.epochs,
+        "VFLOPS_BATCH": settings.train.batch,
+        "VFLOPS_DATA": record.data.path,
+        "VFLOPS_TARGET": record.goal.target,
+        "VFLOPS_INDICES": indices,
+        "VFLOPS_CHECKPOINT": context.checkpoints.resolve(),
+        "RANK": context.rank,
+        "WORLD_SIZE": record.ranks,
+        "LOCAL_RANK": context.local_rank,
+        "MASTER_ADDR": place["host"],
+        "MASTER_PORT": place["port"],
+    }
+    defaults = {"PYTHONUNBUFFERED": "1"}  # lines come when they are printed
+    if record.ranks > 1:  # else each rank would start as many threads as there are cores
+        defaults["OMP_NUM_THREADS"] = str(cores_of_a_rank(record.ranks))
+    return {**defaults, **os.environ, **{name: str(value) for name, value in told.items()}}
+
+
+def cores_of_a_rank(ranks: int) -> int:
+    """Processor cores of one of ``ranks`` ranks."""
+    return max(len(os.sched_getaffinity(0)) // ranks, 1)
+
+
+def write_indices(path: Path, samples: int) -> None:
+    """The samples of the job, each once, as a ``.npy`` file that needs no pickle."""
+    if not path.is_file():
+        buffer = io.BytesIO()
+        np.save(buffer, np.arange(samples, dtype=np.int64), allow_pickle=False)
+        atomic.write_bytes(path, buffer.getbuffer())
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind((_LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(path: Path, context: JobContext) -> None:
+    end_s = time.monotonic() + _PATIENCE_S
+    while not path.is_file():
+        if context.stop.signal:
+            raise Interrupted(f"stopped by {context.stop.signal} before the command was started")
+        if time.monotonic() > end_s:
+            raise RunFailed(f"rank {context.rank} waited {_PATIENCE_S:g} s for {path} in vain")
+        time.sleep(0.05)

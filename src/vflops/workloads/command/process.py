@@ -1,0 +1,128 @@
+"""A command as a child of its rank: its lines as they come, and an end that is kept to."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from vflops.errors import RunFailed
+
+_GRACE_S = 30.0
+"""How long a command may take to keep its state when it is told to stop."""
+_DRAIN_S = 5.0
+"""How long its last lines may take; what it started itself may hold the pipe for ever."""
+_KEPT_LINES = 8
+"""Lines of standard error that an error message shows."""
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+class Process:
+    """A running command; all that it prints goes on to the rank's log."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._errors: deque[str] = deque(maxlen=_KEPT_LINES)
+        try:
+            self._child = subprocess.Popen(
+                list(command),
+                cwd=folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                preexec_fn=_dying_with_parent(),
+            )
+        except OSError as error:
+            raise RunFailed(
+                f"the command {command[0]!r} cannot be started: {error.strerror or error}",
+                cure="check that it is there and may be executed",
+            ) from error
+        assert self._child.stdout is not None and self._child.stderr is not None
+        self._readers = [
+            _reader(self._child.stdout, sys.stdout.buffer, self._lines.put),
+            _reader(self._child.stderr, sys.stderr.buffer, self._errors.append),
+        ]
+
+    def next_line(self, wait_s: float) -> str | None:
+        """The next line of its standard output; None when none comes in time."""
+        with suppress(queue.Empty):
+            return self._lines.get(timeout=wait_s)
+        return None
+
+    def ended(self) -> bool:
+        """Whether it has ended; then all its lines are at hand."""
+        if self._child.poll() is None:
+            return False
+        end_s = time.monotonic() + _DRAIN_S
+        for reader in self._readers:
+            reader.join(max(end_s - time.monotonic(), 0.0))
+        return True
+
+    @property
+    def code(self) -> int | None:
+        """The code that it ended with, less than 0 for a signal; None while it runs."""
+        return self._child.poll()
+
+    @property
+    def last_errors(self) -> str:
+        """The end of what it wrote to its standard error."""
+        return "\n".join(line.rstrip() for line in self._errors if line.strip())
+
+    def stop(self) -> None:
+        """Ask it to end, wait, then end it; its state is its own to keep."""
+        if self._child.poll() is not None:
+            return
+        self._terminate()
+        try:
+            self._child.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def _terminate(self) -> None:
+        # A rank leads a group of its own: all of it is asked, since a shell passes no signal on to
+        # what it runs. The rank itself only notes the signal.
+        with suppress(ProcessLookupError):
+            if os.getpgid(0) == os.getpid() and callable(signal.getsignal(signal.SIGTERM)):
+                os.killpg(0, signal.SIGTERM)
+            else:
+                self._child.terminate()
+
+
+def _reader(source: IO[bytes], log: IO[bytes], keep: Callable[[str], object]) -> threading.Thread:
+    def pass_on() -> None:
+        for line in source:
+            with suppress(OSError):  # a full disk ends the rank where it writes its events
+                log.write(line)
+                log.flush()
+            keep(line.decode("utf-8", errors="replace"))
+
+    thread = threading.Thread(target=pass_on, name="vflops-command-reader", daemon=True)
+    thread.start()
+    return thread
+
+
+def _dying_with_parent() -> Callable[[], None] | None:
+    """What the child calls first, so that it does not outlive its rank; only Linux has it."""
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+
+    def ask() -> None:
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    return ask

@@ -1,0 +1,211 @@
+"""A job of a command on one rank: started with what it must know, heard, written down."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vflops.config.training import CEILING_OF
+from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
+from vflops.record.training import Evaluated, Finished, JobStarted, Progressed, Resumed
+from vflops.train.context import JobContext
+from vflops.workloads.command.environment import cores_of_a_rank, environment
+from vflops.workloads.command.process import Process
+from vflops.workloads.command.reports import Reader, Report
+from vflops.workloads.command.settings import CommandSettings
+from vflops.workloads.command.workload import fingerprint, words
+
+_TELL_S = 1.0
+"""Seconds between two notes of where training stands."""
+_POLL_S = 0.1
+
+
+def run(context: JobContext) -> None:
+    """Run the command to its end; on the first rank, what it reports is the job."""
+    settings = CommandSettings.model_validate(context.record.settings)
+    folder = Path(str(context.record.data.facts["folder"]))
+    if fingerprint(settings, folder) != context.record.data.fingerprint:
+        raise UsageError(
+            "the command's script has changed since this run began",
+            cure="start a new run, or put back the script that it began with",
+        )
+    variables = environment(context, settings)
+    process = Process(words(settings), folder, variables)
+    job = CommandJob(context, settings)
+    try:
+        context.tell("job", job.started())
+        _follow(process, context, job)
+    except VflopsError:
+        process.stop()
+        raise
+    _judge(process, job, context)
+
+
+def _follow(process: Process, context: JobContext, job: CommandJob) -> None:
+    """Hear the command until it ends; a signal to stop is passed on."""
+    ended = False
+    while True:
+        if context.stop.signal and not ended and process.code is None:
+            raise _stopped(process, context, job)
+        line = process.next_line(0.0 if ended else _POLL_S)
+        if line is not None:
+            job.hear(line)
+        elif ended:
+            return
+        else:
+            ended = process.ended()
+
+
+def _stopped(process: Process, context: JobContext, job: CommandJob) -> Interrupted:
+    """The command told to stop, and what it still had to say taken in."""
+    process.stop()
+    while (line := process.next_line(_POLL_S)) is not None:
+        with suppress(RunFailed):  # its last line may have been cut off
+            job.hear(line)
+    job.tell()
+    return Interrupted(f"stopped by {context.stop.signal} after {job.samples} samples")
+
+
+def _judge(process: Process, job: CommandJob, context: JobContext) -> None:
+    code = process.code or 0
+    if code:
+        how = (
+            f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
+        said = process.last_errors
+        raise RunFailed(
+            f"the command {how}" + (f"; its last lines:\n{said}" if said else ", without a word"),
+            cure=f"all it said: {context.attempt / f'rank-{context.rank}.log'}",
+        )
+    if context.rank == 0:
+        job.finish()
+
+
+class CommandJob:
+    """What the command of the first rank reports, as events of the job."""
+
+    def __init__(self, context: JobContext, settings: CommandSettings) -> None:
+        self._context = context
+        self._settings = settings
+        self._clock = context.clock
+        self._clock.enter("start-up")
+        self._reader = Reader(context.record.goal.better, settings.validation)
+        self._spoke = False
+        self._reported = False
+        self._evaluations = 0
+        self._loss: float | None = None
+        self._told_s = -math.inf
+
+    @property
+    def samples(self) -> int:
+        """Trained on so far."""
+        return self._reader.samples
+
+    def started(self) -> JobStarted:
+        """What runs, as far as it is known."""
+        settings, facts = self._settings, self._context.record.data.facts
+        device = str(facts["device"])
+        precision = settings.precision
+        return JobStarted(
+            device=device,
+            device_name=str(facts["device name"]),
+            ranks=self._context.record.ranks,
+            precision=precision or "unstated precision",
+            ceiling_precision=CEILING_OF[precision] if precision else None,
+            batch=settings.train.batch,
+            compiled=False,
+            threads=cores_of_a_rank(self._context.record.ranks) if device == "cpu" else 0,
+            parameters=None,
+            torch=None,
+        )
+
+    def hear(self, line: str) -> None:
+        """Take in a line of the command's output; that of other ranks is in their logs alone."""
+        if self._context.rank > 0:
+            return
+        before = self.samples
+        report = self._reader.read(line)
+        if report is None:
+            return
+        self._begin(report)
+        if report.phase is not None:
+            self._clock.enter(report.phase)
+            return
+        if not self._reported:
+            self._reported = True
+            self._resume()
+        if report.loss is not None:
+            self._loss = report.loss
+            if not math.isfinite(report.loss):
+                raise self._diverged()
+        if report.quality is not None:
+            self._evaluated(report)
+        elif time.monotonic() - self._told_s >= _TELL_S:
+            self.tell()
+        if report.quality is not None or self.samples > before:
+            self._clock.enter("training")  # a script that forgets to say so gains nothing by it
+
+    def tell(self) -> None:
+        """Write down where training stands."""
+        self._told_s = time.monotonic()
+        payload = Progressed(**self._standing(), loss=self._loss)
+        self._context.tell("progress", payload, sync=False)
+
+    def finish(self) -> None:
+        """Write down the end; a command that reported too little has failed."""
+        missing = (
+            "any samples" if not self.samples else "a quality" if not self._evaluations else ""
+        )
+        if missing:
+            raise RunFailed(
+                f"the command ended without reporting {missing}",
+                cure="its script must print JSON lines: docs/workloads.md shows them",
+            )
+        payload = Finished(**self._standing(), reason="command", weights_sha256=None)
+        self._context.tell("finished", payload)
+
+    def _begin(self, report: Report) -> None:
+        """Who reports training without having said when it began has trained all the time.
+
+        In a later attempt the first report says what was there already.
+        """
+        if not self._spoke:
+            self._spoke = True
+            if report.samples and not self._is_again:
+                self._clock.rename("training")
+            else:
+                self._clock.enter("training")
+
+    def _resume(self) -> None:
+        if self._is_again and self.samples > 0:
+            kept = "the command's own state"
+            payload = Resumed(step=self.samples, samples=self.samples, file=kept)
+            self._context.tell("resumed", payload)
+
+    @property
+    def _is_again(self) -> bool:
+        return int(self._context.attempt.name) > 0
+
+    def _evaluated(self, report: Report) -> None:
+        self._evaluations += 1
+        assert report.quality is not None and report.evaluated is not None
+        payload = Evaluated(**self._standing(), quality=report.quality, evaluated=report.evaluated)
+        self._context.tell("evaluation", payload)
+
+    def _standing(self) -> dict[str, Any]:
+        return {
+            "step": self.samples,  # its steps are its own; each sample's place is as good a name
+            "samples": self.samples,
+            "epoch": round(self.samples / self._context.record.data.train, 4),
+            "phases": self._clock.spent_s(),
+        }
+
+    def _diverged(self) -> RunFailed:
+        return RunFailed(
+            f"the loss is {self._loss} after {self.samples} samples: the command was stopped",
+            cure="start again with a smaller learning rate, or a higher precision",
+        )

@@ -1,0 +1,159 @@
+"""A command before it runs: checked, described, and its operations told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from vflops.config.training import WorkloadSettings
+from vflops.errors import FolderError, UsageError
+from vflops.flops.count import count
+from vflops.flops.graph import Graph
+from vflops.flops.rules import rule_set
+from vflops.record.folder import file_hash
+from vflops.record.training import DataFacts, DeclaredWork
+from vflops.score.training import SCORING_RULES
+from vflops.workloads.code import Progress, WorkloadCode
+from vflops.workloads.command.settings import CommandSettings
+from vflops.workloads.spec import Quality
+
+if TYPE_CHECKING:
+    from vflops.workloads.spec import WorkloadSpec
+
+_PYTHON = "{python}"
+_LARGEST_SCRIPT_BYTES = 16 << 20
+"""A larger file is data, which its author answers for."""
+_Given = TypeVar("_Given")
+
+
+class Command(WorkloadCode):
+    """Any training script; it is run by ``runner``, not by the engine."""
+
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """What is known of the script's data: its author says so, nothing of it is read."""
+        assert isinstance(settings, CommandSettings)
+        _find_program(settings)
+        samples = _needed("samples", settings.samples, "the size of the training set", "10000")
+        cls.target(settings)
+        _check_work(settings)
+        data = None if settings.data is None else Path(settings.data).resolve()
+        if data is not None and not data.exists():
+            raise UsageError(f"the data {settings.data} does not exist", cure="check --data")
+        device, device_name = _device(settings.train.device)
+        return DataFacts(
+            path=str(data or ""),
+            synthetic=data is None,  # nobody's known data: such runs rank apart
+            fingerprint=fingerprint(settings, Path.cwd()),
+            train=samples,
+            validation=settings.validation or 0,
+            facts={"folder": str(Path.cwd()), "device": device, "device name": device_name},
+        )
+
+    @classmethod
+    def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph | DeclaredWork:
+        """The graph that the user gives, or the operations that they declare."""
+        assert isinstance(settings, CommandSettings)
+        if settings.graph is not None:
+            return _graph(settings.graph).model_copy(update={"model": name})
+        assert settings.ops_forward is not None and settings.ops_total is not None
+        return DeclaredWork(
+            ops_forward=settings.ops_forward,
+            ops_total=settings.ops_total,
+            source=settings.ops_source,
+        )
+
+    @classmethod
+    def target(cls, settings: WorkloadSettings) -> float:
+        """The user's."""
+        return _needed("target", settings.target, "the quality to reach", "0.9")
+
+    @classmethod
+    def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
+        """The user's quality, which the spec cannot know."""
+        assert isinstance(settings, CommandSettings)
+        return Quality(settings.quality, settings.better, settings.exponent)
+
+
+def words(settings: CommandSettings) -> list[str]:
+    """The command as it is started."""
+    return [sys.executable if word == _PYTHON else word for word in settings.command]
+
+
+def fingerprint(settings: CommandSettings, folder: Path) -> str:
+    """The SHA-256 of the command and of the files that it names: another script is another run."""
+    files = {word: folder / word for word in settings.command}
+    hashes = {word: file_hash(path) for word, path in files.items() if _is_script(path)}
+    known = [settings.command, settings.samples, settings.validation, settings.data, hashes]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def _is_script(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT_BYTES
+    except (OSError, ValueError):  # a long argument is no file's name
+        return False
+
+
+def _find_program(settings: CommandSettings) -> None:
+    _needed("command", settings.command or None, "what to run", "'{python} train.py'")
+    program = words(settings)[0]
+    if shutil.which(program) is None:
+        there = Path(program).is_file() and not os.access(program, os.X_OK)
+        raise UsageError(
+            f"the command {program!r} "
+            + ("is a file that may not be executed" if there else "is not found on the PATH"),
+            cure=f"start it by its interpreter, e.g. '{{python}} {program}'"
+            if there
+            else "check its name; '{python}' is the Python that runs vflops",
+        )
+
+
+def _check_work(settings: CommandSettings) -> None:
+    if settings.graph is not None:
+        if count(_graph(settings.graph), rule_set(SCORING_RULES)).total.total <= 0:
+            raise UsageError(
+                f"{settings.graph} has no operation that {SCORING_RULES} counts",
+                cure="declare them instead: ops_forward and ops_total",
+            )
+    elif settings.ops_total is None:
+        raise UsageError(
+            "the operations of one sample are not known: they make the FLOPS",
+            cure="--set ops_forward=N --set ops_total=N, or --set graph=FILE "
+            "(vflops count MODEL --export graph --out FILE)",
+        )
+
+
+def _graph(file: str) -> Graph:
+    try:
+        return Graph.read(Path(file))
+    except FolderError as error:
+        record = "record one: vflops count MODEL --export graph --out FILE"
+        raise UsageError(f"setting graph: {error.message}", cure=error.cure or record) from error
+
+
+def _device(name: str) -> tuple[str, str]:
+    """Kind and name of what the script is said to compute on; the accelerator where there is one.
+
+    What it really uses cannot be seen from outside.
+    """
+    from vflops.micro.device import pick  # with torch, which the ranks of a command never need
+    from vflops.train.memory import device_name
+
+    place = pick(name).place
+    return place.type, device_name(place)
+
+
+def _needed(name: str, value: _Given | None, what: str, example: str) -> _Given:
+    if value is None:
+        raise UsageError(
+            f"the workload command needs {name}: {what}",
+            cure=f"--set command.{name}={example}, or [command] {name} in a --config FILE.toml "
+            "(docs/workloads.md)",
+        )
+    return value

@@ -1,0 +1,161 @@
+"""What the command shows of trainings: the score at any width, the result of a run, the view."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from trained_runs import HandmadeRun, course, evaluated, job, progress, resumed, started
+from vflops.check.practice import check
+from vflops.cli.columns import columns
+from vflops.cli.progress import Progress
+from vflops.cli.training import TrainingView
+from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
+from vflops.score.score import score
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def in_terminal(folder: RunFolder, width: int) -> str:
+    """What ``vflops score`` writes on a terminal of that width, without its colours."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vflops", "score", folder.path],
+        env={**os.environ, "COLUMNS": str(width)},
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(slave)
+    data = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # how Linux says that the other side is closed
+            break
+        if not part:
+            break
+        data += part
+    os.close(master)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", data.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_score_shows_trainings_first_and_fits_the_terminal(
+    trained_folder: RunFolder, width: int
+) -> None:
+    text = in_terminal(trained_folder, width)
+    too_wide = [line for line in text.splitlines() if len(line) > width]
+    assert not too_wide
+    assert text.startswith("image-classification, seed 1\n")
+    assert text.index("seed 2") < text.index("coefficients of variation") < text.index("ceilings")
+    for figure in (
+        "VFLOPS           3.47 MVFLOPS",
+        "penalty          1.802 = (0.9 / 0.8)^5",
+        "time to quality  59 s, epoch 3",
+        "2, 500 samples trained on again",
+    ):
+        assert figure in text
+    assert "200 GFLOPS" in text
+
+
+def test_score_does_not_pay_for_rich_or_torch(trained_folder: RunFolder) -> None:
+    code = (
+        "import sys\nfrom vflops.cli import main\n"
+        f"sys.argv = ['vflops', 'score', {str(trained_folder.path)!r}]\n"
+        "try:\n    main()\nfinally:\n"
+        "    print({'torch', 'altair', 'rich'} & set(sys.modules))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("set()\n")
+
+
+def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(job())
+    handmade_run.attempt(1, 0.0, *course(0.5)[:-1])
+    result = vflops("score", handmade_run.folder.path)
+    assert result.returncode == 0, result.stderr
+    assert "did not end: epoch 1.00" in result.stdout
+    assert "time to quality  not reached" in result.stdout
+    assert "power not measured (nothing was sampled)" in result.stdout
+    assert "MFU              — (no ceiling was measured in fp32)" in result.stdout
+
+
+def test_columns_that_do_not_fit_go_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    rows = [("a" * 12, "b" * 12, "c" * 12, "last 3 ms")]
+    assert columns(rows) == "aaaaaaaaaaaa  bbbbbbbbbbbb\n    cccccccccccc  last 3 ms"
+    assert columns([("name", "it took 56.5 ms in the first 12 s")]).splitlines() == [
+        "name  it took 56.5 ms in the",
+        "      first 12 s",
+    ]
+
+
+def test_a_run_ends_with_the_result_of_each_training(
+    trained_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = Contents(trained_folder)
+    score(contents).write(trained_folder.score_file)
+    findings = check(contents).model_copy(update={"findings": ()})
+    Progress(quiet=True).summary(trained_folder, findings)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == (
+        "image-classification, seed 1  0.9 top-1 accuracy (target 0.8)   3.47 MVFLOPS  "
+        "reached after 59 s"
+    )
+    assert lines[3].startswith("2 of 2 seeds reached the target; coefficients of variation: ")
+    assert lines[5].startswith("run     ")
+
+
+def view(*, terminal: bool) -> tuple[TrainingView, StringIO]:
+    out = StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, _environ={})
+    return TrainingView(console, job(2), 3, 1_000_000), out
+
+
+def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
+    shown, out = view(terminal=True)
+    for kind, data in course(0.4, 0.9)[:-2]:
+        shown.event(kind, data)
+    shown.close()
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()).split("training image")[-1]
+    assert "classification, seed 2 (2 of 3)" in last
+    for name, value in (
+        ("epoch", "2.00 of 3"),
+        ("loss", "0.6667"),
+        ("top-1 accuracy", "0.9 (target 0.8, reached)"),
+        ("left", "about 11.4 s"),
+        ("device", "Test GPU, 2 ranks, fp32, compiled"),
+        ("curve", "▄█"),
+    ):
+        assert re.search(rf"{name}\s+{re.escape(value)}", last), (name, last)
+
+
+def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, _ = view(terminal=False)
+    events = (
+        started(),
+        resumed(10),
+        progress(12, 1.5, first_step=10),
+        evaluated(20, 0.5, first_step=10, evaluations=1),
+    )
+    for kind, data in events:
+        shown.event(kind, data)
+    shown.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "training image-classification, seed 2 (2 of 3) …",
+        "  on Test GPU, 2 ranks, fp32, compiled, batch 100",
+        "  goes on at step 10, epoch 1.00, from step-000000010.pt",
+        "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
+    ]

@@ -1,0 +1,241 @@
+"""The page of a run with trainings: its charts as data, its words, and it all in a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trained_runs import (
+    GPU_POWER_W,
+    WORKLOAD,
+    HandmadeRun,
+    course,
+    declared,
+    job,
+    kernels,
+    progress,
+    write_telemetry,
+)
+from vflops.record.folder import RunFolder
+from vflops.record.training import PHASES
+from vflops.report import curves
+from vflops.report.report import write_report
+from vflops.report.training import Block, blocks, placed
+from vflops.roofline.analysis import roofs
+from vflops.score.contents import Contents
+from vflops.score.score import score
+
+CHARTS = ("quality", "loss", "budget", "throughput", "power", "utilisation", "traffic", "kernels")
+
+
+def block_of(folder: RunFolder) -> Block:
+    contents = Contents(RunFolder.open(folder.path))
+    (found,) = blocks(contents, score(contents))
+    return found
+
+
+def page_of(folder: RunFolder) -> str:
+    write_report(Contents(RunFolder.open(folder.path)))
+    return folder.report_file.read_text()
+
+
+def rows_of(chart: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Every row of data in a chart, wherever its layers keep it."""
+    assert chart is not None
+    found = list(chart.get("data", {}).get("values", []))
+    for layer in chart.get("layer", []):
+        found += rows_of(layer)
+    return found
+
+
+def one_seed(run: HandmadeRun, *qualities: float, power: bool = True) -> RunFolder:
+    """A complete run with one seed."""
+    run.plan(job())
+    notes = course(*qualities)
+    place = run.attempt(1, 1000.0, *notes[:-1], kernels(), notes[-1])
+    write_telemetry(place, 1000.0, 60, power=power)
+    return run.folder
+
+
+class TestCurves:
+    """What the charts draw."""
+
+    def test_throughput_is_samples_over_the_time_of_work(self, handmade_run: HandmadeRun) -> None:
+        one_seed(handmade_run, 0.9)
+        (line,) = curves.throughput(Contents(handmade_run.folder).trained[0])
+        # 200 samples in 2 steps of 1.1 s; compilation before the first note is no part of it.
+        assert [y for _, y in line.points] == pytest.approx([200 / 2.2] * 4)
+        assert line.points[0][0] == pytest.approx(4 + 3 + 4 * 1.1)
+
+    def test_a_loss_that_was_lost_with_its_attempt_is_not_drawn(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        handmade_run.plan(job())
+        handmade_run.attempt(1, 0.0, *course(0.3)[:-2], progress(15, 99.0, evaluations=1))
+        handmade_run.attempt(1, 500.0, *course(0.9, first_step=10))
+        points = curves.loss_over_epochs(Contents(handmade_run.folder).trained[0])
+        epochs = [epoch for epoch, _ in points]
+        assert epochs == sorted(set(epochs))
+        assert 99.0 not in [loss for _, loss in points]
+
+    def test_power_is_summed_over_the_accelerators_and_cut_to_the_job(
+        self, trained_folder: RunFolder
+    ) -> None:
+        contents = Contents(trained_folder)
+        found = curves.sampled(trained_folder, contents.trained[0])
+        assert [line.attempt for line in found.power] == [0, 1]
+        assert {y for line in found.power for _, y in line.points} == {sum(GPU_POWER_W)}
+        wall_s = score(contents).trainings[0].wall_s
+        times = [x for line in found.power for x, _ in line.points]
+        assert min(times) >= 0 and max(times) <= wall_s
+        assert times == sorted(times)
+
+    def test_counters_become_bytes_a_second(self, trained_folder: RunFolder) -> None:
+        found = curves.sampled(trained_folder, Contents(trained_folder).trained[1])
+        rates = {line.name: line.points[0][1] for line in found.traffic}
+        assert rates == pytest.approx({"received from other nodes": 1e6, "read from storage": 5e7})
+
+    def test_a_day_of_samples_is_drawn_with_few_points(self) -> None:
+        points = [(float(second), 1.0) for second in range(86_400)]
+        thin = curves.thinned(points)
+        assert len(thin) <= curves.MOST_POINTS
+        assert {y for _, y in thin} == {1.0}
+
+
+class TestCharts:
+    """What is in the specifications."""
+
+    def test_one_line_a_seed_with_the_target_and_where_it_was_reached(
+        self, trained_folder: RunFolder
+    ) -> None:
+        rows = rows_of(block_of(trained_folder).quality)
+        assert {row["seed"] for row in rows if "seed" in row} == {"seed 1", "seed 2"}
+        assert {row["label"] for row in rows if "label" in row} == {"target 0.8"}
+        reached = {row["seed"]: row["epoch"] for row in rows if "reached" in row}
+        assert reached == {"seed 1": 3, "seed 2": 2}
+
+    def test_the_budget_has_every_phase_and_adds_up_to_the_wall_time(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        folder = one_seed(handmade_run, 0.4, 0.9)
+        rows = rows_of(block_of(folder).budget)
+        found = score(Contents(folder)).trainings[0]
+        lengths = {row["phase"].split()[0]: row["end"] - row["start"] for row in rows}
+        assert tuple(lengths) == PHASES
+        assert sum(lengths.values()) == pytest.approx(found.wall_s)
+        names = [row["phase"] for row in rows]
+        assert "start-up 4 s (11.8 %)" in names  # 4 of 34 s
+        assert "evaluation 4 s (11.8 %)" in names
+
+    def test_kernels_are_bars_with_their_share(self, trained_folder: RunFolder) -> None:
+        rows = rows_of(block_of(trained_folder).kernels)
+        shares = {row["kind"]: row["label"] for row in rows}
+        assert shares == {
+            "convolution": "60.0 %",
+            "normalisation": "25.0 %",
+            "element-wise": "15.0 %",
+        }
+
+    def test_what_was_not_measured_is_a_reason_and_no_chart(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        block = block_of(one_seed(handmade_run, 0.9, power=False))
+        assert block.power is None
+        assert "processors: no powercap <here>" in block.power_reasons
+
+    def test_the_roofline_is_of_the_trained_model_with_the_point_it_achieved(
+        self, trained_folder: RunFolder
+    ) -> None:
+        contents = Contents(trained_folder)
+        scored = score(contents)
+        (found,) = placed(contents, scored, roofs(contents.measurements))
+        assert found.bound.model == WORKLOAD
+        assert found.achieved is not None
+        speed = scored.trainings[0].speed
+        assert speed is not None
+        assert found.achieved.flops == pytest.approx(speed.flops / 2)  # of one accelerator
+        moved = sum(point.bytes_moved for point in found.bound.points)
+        assert found.achieved.intensity == pytest.approx(found.bound.ops / moved)
+        assert found.achieved.most == found.bound.attainable
+
+
+class TestPage:
+    """What a reader finds."""
+
+    def test_the_headline_figures_and_all_of_the_score_are_there(
+        self, trained_folder: RunFolder
+    ) -> None:
+        page = page_of(trained_folder)
+        for text in (
+            "3.47 MVFLOPS",
+            "n = 5, rules hpcai500/1",
+            "time to quality",
+            "6.94 kVFLOPS/W",
+            "synthetic data: ranks apart",
+            "seed 1 took 2 attempts: 500 samples were trained on again",
+            "1.802 = (0.9 / 0.8)^5",
+            "coefficient of variation",
+            "28.28 %",
+            "samples evaluated",
+        ):
+            assert text in page, text
+
+    def test_a_target_that_was_missed_and_power_without_a_sensor_are_said(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        page = page_of(one_seed(handmade_run, 0.4, power=False))
+        assert "not reached" in page
+        assert "power not measured" in page
+        assert "no powercap &lt;here&gt;" in page
+        assert "no powercap <here>" not in page
+
+    def test_declared_operations_are_marked(self, handmade_run: HandmadeRun) -> None:
+        handmade_run.plan(job(declared=declared(10, 40)))
+        handmade_run.attempt(1, 0.0, *course(0.9))
+        page = page_of(handmade_run.folder)
+        assert "DECLARED, not counted: the user&#39;s &lt;script&gt;" in page
+
+    def test_a_training_that_just_began_has_a_page(self, handmade_run: HandmadeRun) -> None:
+        handmade_run.plan(job())
+        assert "did not end: epoch 0.00" in page_of(handmade_run.folder)
+        handmade_run.attempt(1, 0.0, *course(0.9)[:1])
+        assert "The model was not evaluated" in page_of(handmade_run.folder)
+
+    def test_the_same_folder_gives_the_same_page(self, trained_folder: RunFolder) -> None:
+        assert page_of(trained_folder) == page_of(trained_folder)
+
+    def test_every_chart_draws_offline_and_fits_the_page(self, trained_folder: RunFolder) -> None:
+        page_of(trained_folder)
+        dom = rendered(trained_folder.report_file)
+        for name in CHARTS:
+            drawn = dom.split(f'id="training-0-{name}"')[1]
+            size = re.search(r'<svg[^>]* width="(\d+)"', drawn[:4000])
+            assert size, f"chart {name} was not drawn"
+            assert int(size[1]) <= 920, f"chart {name} is wider than its card"
+        assert "achieved 962 kFLOPS" in dom
+
+
+def rendered(page: Path) -> str:
+    """The page after its scripts ran, with every host unreachable."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        reason = "no chromium on this machine: apt-get install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000"]
+    hosts = "--host-resolver-rules=MAP * ~NOTFOUND"
+    result = subprocess.run(
+        [browser, *options, hosts, "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return result.stdout

@@ -1,0 +1,29 @@
+"""A rank that notes the loss of every step, and may be killed after one.
+
+``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from vflops.train import loop, rank
+
+loop._TELL_S = 0.0
+_step = loop.Loop._step
+
+
+def step_then_die(self: loop.Loop, incoming: Any) -> None:
+    _step(self, incoming)
+    if self.state.step == int(os.environ["KILL_AFTER"]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if "KILL_AFTER" in os.environ:
+    loop.Loop._step = step_then_die  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    sys.exit(rank.main(*sys.argv[1:4]))
