@@ -14,7 +14,7 @@ import pytest
 from vflops.config.profiles import tiny
 from vflops.flops.graph import Graph
 from vflops.record import atomic, events
-from vflops.record.folder import RunFolder
+from vflops.record.folder import RunFolder, file_hash
 from vflops.record.training import DataFacts, DeclaredWork, Goal, JobRecord
 from vflops.telemetry.record import TelemetryWriter
 from vflops.telemetry.series import Absent, Header, Kind, Part, Series
@@ -63,6 +63,18 @@ class HandmadeRun:
                 log.write("job-planned", job=record.job, sha256=record.digest())
             log.write("end")
 
+    def end(self) -> None:
+        """Job 0 again: the system is described, the last log of every job pinned."""
+        with self.folder.start_attempt(job=0) as log:
+            log.write("described", sha256=file_hash(self.folder.system_file))
+            log.write("load", others_share=0.01)
+            for job, logs in self.folder.history().jobs.items():
+                if job and logs:
+                    number = int(self.folder.logged_attempts(job)[-1].name)
+                    path = self.folder.attempt_folder(job, number) / "events.jsonl"
+                    log.write("job-trained", job=job, attempt=number, sha256=file_hash(path))
+            log.write("end")
+
     def attempt(self, job: int, began_s: float, *notes: Note) -> Path:
         """An attempt whose processes began at ``began_s``; notes with phases come at their time."""
         number = self.folder.next_attempt(job)
@@ -90,7 +102,7 @@ def job(number: int = 1, *, target: float = 0.8, **facts: Any) -> JobRecord:
             "seed": number,
             "ranks": 2,
             "goal": Goal(quality="top-1 accuracy", better="higher", target=target, exponent=5),
-            "settings": {"train": {"epochs": 3}},
+            "settings": {"train": {"epochs": 3, "batch": 100}},
             "data": DataFacts(
                 path="/data", synthetic=True, fingerprint="0" * 64, train=1000, validation=200
             ),

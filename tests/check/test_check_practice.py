@@ -92,11 +92,17 @@ BREAKS: dict[str, Callable[[RunFolder], None]] = {
 def test_a_good_run_passes_every_rule(run_folder: RunFolder) -> None:
     score(Contents(run_folder)).write(run_folder.score_file)
     findings = check(Contents(run_folder))
-    assert {finding.verdict for finding in findings.findings} == {"pass"}
+    verdicts = {finding.rule: finding.verdict for finding in findings.findings}
+    assert {verdicts[rule] for rule in BREAKS} == {"pass"}
     assert findings.passed
 
 
-@pytest.mark.parametrize("rule", [rule.id for rule in PRACTICE])
+def test_every_rule_has_a_run_that_breaks_it() -> None:
+    """Those of trainings are in test_check_training.py."""
+    assert {rule.id for rule in PRACTICE} == {*BREAKS, "trained", "processed", "timed"}
+
+
+@pytest.mark.parametrize("rule", BREAKS)
 def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, rule: str) -> None:
     score(Contents(run_folder)).write(run_folder.score_file)
     BREAKS[rule](run_folder)

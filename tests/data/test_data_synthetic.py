@@ -17,6 +17,7 @@ from PIL import Image
 from vflops.data.images import synthetic
 from vflops.data.images.drawing import Recipe, draw
 from vflops.data.images.folder import ImageFolder
+from vflops.data.images.index import MARK
 from vflops.data.images.shards import PackedImages
 from vflops.errors import Interrupted, UsageError
 
@@ -194,7 +195,7 @@ def test_the_command_makes_a_folder_that_passes_its_check(vflops: Vflops, tmp_pa
     assert made.returncode == 0, made.stderr
     assert "40 images to train on, 8 to validate with" in made.stdout
     assert "data check shapes" in made.stderr
-    about = json.loads((tmp_path / "shapes" / synthetic.MARK).read_text())
+    about = json.loads((tmp_path / "shapes" / MARK).read_text())
     assert about["classes"] == 4 and about["format"] == "webp"
     checked = vflops("data", "check", "shapes")
     assert checked.returncode == 0, checked.stderr

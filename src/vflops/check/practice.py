@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
+from vflops.check.training import processed, timed, trained
 from vflops.errors import FolderError
 from vflops.record.events import Described, Loaded, Planned
 from vflops.record.folder import file_hash
@@ -15,7 +16,7 @@ from vflops.score.score import score
 from vflops.system.record import SystemRecord
 from vflops.units import percent, quantity
 
-VERSION = 1
+VERSION = 2
 LEAST_SAMPLES = 3
 MOST_LOAD = 0.1
 """Of the CPUs, by others, while ceilings are measured."""
@@ -44,8 +45,9 @@ def _chain(contents: Contents) -> Outcome:
     faults = [fault for log in logs for fault in log.faults]
     if faults:
         return "fail", "; ".join(faults[:3])
-    if logs and logs[-1].torn:  # one of an attempt that another followed was made good
-        return "fail", f"{logs[-1].torn}: cut off while it was written"
+    for of_job in contents.history.jobs.values():
+        if of_job and of_job[-1].torn:  # one of an attempt that another followed was made good
+            return "fail", f"{of_job[-1].torn}: cut off while it was written"
     lines = sum(len(log.events) for log in logs)
     return "pass", f"{lines} lines, each chained to the one before"
 
@@ -165,6 +167,9 @@ PRACTICE: tuple[Rule, ...] = (
     Rule("quiet", "the machine did little else", _quiet),
     Rule("plausible", "the ceilings fit each other", _plausible),
     Rule("recounted", "operations come from the recorded graphs", _recounted),
+    Rule("trained", "every training came to its end, as it was planned", trained),
+    Rule("processed", "samples are epochs of the data set, evaluated on all of it", processed),
+    Rule("timed", "the time of every training adds up", timed),
     Rule("score", "the score follows from the record", _score),
 )
 

@@ -10,7 +10,19 @@ from io import TextIOWrapper
 
 import typer
 
-from vflops.cli import console, count, data, listing, micro, report, roofline, run, score, system
+from vflops.cli import (
+    console,
+    count,
+    data,
+    listing,
+    micro,
+    power,
+    report,
+    roofline,
+    run,
+    score,
+    system,
+)
 from vflops.errors import RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
@@ -23,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _module in (run, micro, count, roofline, system, score, report, data, listing):
+for _module in (run, micro, count, roofline, system, score, report, power, data, listing):
     _module.register(app)
 
 

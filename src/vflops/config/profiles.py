@@ -67,7 +67,9 @@ def for_one(settings: Settings) -> Settings:
         wanted = {
             CEILING_OF[section["train"]["precision"]] for section in settings.workloads.values()
         }
+        devices = {section["train"]["device"] for section in settings.workloads.values()}
         changes["micro"] = MicroSettings(
+            device=devices.pop() if len(devices) == 1 else "auto",
             budget_s=min(default.micro.budget_s, _ONE_BUDGET_S),
             benchmarks=("gemm", "convolution", "memory"),
             precisions=tuple(sorted(wanted)),

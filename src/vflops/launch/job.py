@@ -51,7 +51,7 @@ def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
         (place / "store").unlink()
     codes = ranks.poll()
     if any(code == Interrupted.exit_code for code in codes):
-        raise Interrupted(f"stopped{stop.why}; training is kept as a checkpoint")
+        raise Interrupted(f"stopped{stop.why}")
     if any(codes):
         raise _failure(place, codes)
     return attempt

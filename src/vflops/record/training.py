@@ -127,6 +127,8 @@ class Standing(Data):
     epoch: float
     phases: dict[str, float]
     """Seconds of this attempt in each phase so far."""
+    samples_compiling: int = 0
+    """Of this attempt's samples, those whose steps compiled: their time is in ``compilation``."""
 
 
 class Progressed(Standing):

@@ -79,6 +79,11 @@ class Attempt:
         return self._last.samples if self._last else self.first_sample
 
     @property
+    def samples_compiling(self) -> int:
+        """Of its samples, those whose steps compiled."""
+        return self._last.samples_compiling if self._last else 0
+
+    @property
     def first_sample(self) -> int:
         """Samples of the job that earlier attempts had done."""
         return self._resumed.samples if self._resumed else 0
@@ -190,6 +195,11 @@ class Trained:
         """Samples that the model was trained on, each place of the stream once."""
         # An attempt that was killed before its first note changed nothing.
         return next((each.samples for each in reversed(self.attempts) if each.is_noted), 0)
+
+    @property
+    def samples_compiling(self) -> int:
+        """Samples whose steps compiled: their time is not that of work."""
+        return sum(attempt.samples_compiling for attempt in self.attempts)
 
     @property
     def samples_redone(self) -> int:

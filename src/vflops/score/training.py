@@ -146,11 +146,12 @@ def _speed(trained: Trained, work: WorkScore | None, quality: QualityScore) -> S
     if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
     done = trained.samples_trained * work.ops_total
+    timed = trained.samples_trained - trained.samples_compiling
     checked = trained.samples_evaluated * work.ops_forward
-    rate = flops(ops=done, time_s=trained.work_s)
+    rate = flops(ops=timed * work.ops_total, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
-        samples_per_s=trained.samples_trained / trained.work_s,
+        samples_per_s=timed / trained.work_s,
         ops_training=done,
         ops_evaluation=checked,
         flops=rate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -42,6 +43,18 @@ class Evaluation:
             batches.close()
         summaries = self._plan.gather(meter.summary())
         return self._workload.quality(summaries), len(self._samples)
+
+    def first_batch(self, predict: Callable[..., Tensor]) -> None:
+        """Predict one batch and forget it: what has to be compiled is, before time counts."""
+        batches = loader(
+            self._samples, itertools.islice(self._requests(), 1), self._prepared, self._device
+        )
+        try:
+            with torch.no_grad():
+                for inputs in batches:
+                    predict(*inputs)
+        finally:
+            batches.close()
 
     def _prepared(self, batch: tuple[Tensor, ...], draws: Tensor | None) -> Inputs:
         return self._prepare(batch)

@@ -56,6 +56,8 @@ class Loop:
         self._loss: float | None = None
         self._told_s = self._kept_s = time.monotonic()
         self._kept_step = self.state.step
+        self._compiling = 0
+        self._evaluated = False
         self.last_parts: list[Inputs] = []
         """The newest batch, for a profile after training."""
 
@@ -78,6 +80,7 @@ class Loop:
                 if wish >= _CHECKPOINT and self.state.step not in due:
                     self._checkpoint()
                 if wish == _STOP:
+                    self._tell()
                     return self.context.stop.signal or "a signal on another rank"
         finally:
             self._end_loader(batches)
@@ -92,6 +95,7 @@ class Loop:
         with self._clock.phase("compilation" if compiling else "training"):
             torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
             loss = state.take_step(parts, self._rate())
+            self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
             self.last_parts = parts
             self._hear(all=compiling)
@@ -116,6 +120,7 @@ class Loop:
             loss=self._loss,
             learning_rate=self._rate(),
             phases=self._clock.spent_s(),
+            samples_compiling=self._compiling,
         )
         self.context.tell("progress", payload, sync=False)
 
@@ -123,6 +128,10 @@ class Loop:
         """Whether the target is reached."""
         with self._clock.phase("training"):
             self._hear(all=True)  # the device finishes what is training before evaluation starts
+        if self.compiles and not self._evaluated:
+            with self._clock.phase("compilation"):
+                self.state.evaluate(self.evaluation.first_batch)
+        self._evaluated = True
         with self._clock.phase("evaluation"):
             self.plan.settle(self.state.model)
             quality, evaluated = self.state.evaluate(self.evaluation)
@@ -133,6 +142,7 @@ class Loop:
             quality=quality,
             evaluated=evaluated,
             phases=self._clock.spent_s(),
+            samples_compiling=self._compiling,
         )
         self.context.tell("evaluation", payload)
         reached = time_to_quality(
@@ -161,6 +171,7 @@ class Loop:
                 "epoch": self._epoch,
                 "reason": reason,
                 "phases": self._clock.spent_s(),
+                "samples_compiling": self._compiling,
                 "weights_sha256": self.state.weights_hash() if self.plan.leads else None,
                 "peak_memory_bytes": self.state.peak_memory_bytes(),
             }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from vflops.system.cpu_info import CpuInfo
+from vflops.system.probe import AbsentError
 from vflops.train.state import TrainState
 from vflops.workloads.workload import Inputs, Workload
 
@@ -17,7 +20,10 @@ _LEAVE = 0.95
 def device_name(device: torch.device) -> str:
     """The product's name, as the driver gives it."""
     if device.type == "cpu":
-        return platform.processor() or platform.machine()
+        try:
+            return CpuInfo.read(Path("/")).model()
+        except AbsentError:
+            return platform.machine()
     module = torch.get_device_module(device)
     return str(module.get_device_name(device))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from vflops.errors import RunFailed
 from vflops.record.training import Checkpointed
 from vflops.train.checkpoint import Checkpoints
-from vflops.train.evaluation import Evaluation
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.workload import Inputs
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -41,8 +42,8 @@ class TrainState:
         self._taken += 1
         return loss
 
-    def evaluate(self, evaluation: Evaluation) -> tuple[float, int]:
-        """The quality now; training goes on as if nothing had happened."""
+    def evaluate(self, evaluation: Callable[[Callable[..., Tensor]], Result]) -> Result:
+        """What ``evaluation`` finds; training goes on as if nothing had happened."""
         self.model.eval()
         try:
             return evaluation(self.predict)

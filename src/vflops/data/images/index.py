@@ -12,10 +12,12 @@ from pydantic import Field
 
 from vflops.data.images.workers import OnProgress
 from vflops.errors import FolderError
-from vflops.record.schema import Data, Document
+from vflops.record.schema import Data, Document, read_json
 
 INDEX = "index.json"
 PACKING = "packing.json"
+MARK = "synthetic.json"
+"""In an image folder: what its images were drawn from; without it they are real."""
 CHANNELS = 3
 SHARD_BYTES = 1 << 28
 """About what a shard holds: long enough to read in one go, short enough to make again."""
@@ -135,3 +137,8 @@ def files_of(splits: Iterable[Split]) -> list[Table | Shard]:
     for split in splits:
         files += [split.table, *split.shards]
     return files
+
+
+def drawn_from(folder: Path) -> dict[str, Any] | None:
+    """The recipe of an image folder that was drawn; None for real images."""
+    return read_json(folder / MARK) if (folder / MARK).is_file() else None

@@ -24,6 +24,7 @@ from vflops.data.images.index import (
     Part,
     Skipped,
     digest,
+    drawn_from,
     hash_file,
     shard_name,
 )
@@ -212,10 +213,11 @@ def _finish(
                 f"no image of {folder.path / name} can be used",
                 cure=f"see why: vflops data check {folder.path}",
             )
+    recipe = drawn_from(folder.path)
     index = {
         "origin": folder.path.resolve().name,
-        "synthetic": False,
-        "recipe": None,
+        "synthetic": recipe is not None,
+        "recipe": recipe,
         "short_side": short_side,
         "classes": folder.classes,
     }

@@ -20,6 +20,7 @@ from vflops.data.cache import made_once
 from vflops.data.images.drawing import Recipe, draw
 from vflops.data.images.index import (
     CHANNELS,
+    MARK,
     SHARD_BYTES,
     Packing,
     Part,
@@ -36,7 +37,6 @@ from vflops.record import atomic
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Format = Literal["png", "jpeg", "webp"]
-MARK = "synthetic.json"  # in an image folder: what it was drawn from
 ORIGIN = "synthetic images"
 
 _SUFFIX = {"png": "png", "jpeg": "jpg", "webp": "webp"}

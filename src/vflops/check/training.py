@@ -1,0 +1,99 @@
+"""Rules of trainings: they came to their end, and nothing of them is missing or made up."""
+
+from __future__ import annotations
+
+from vflops.check.record import Verdict
+from vflops.record.events import Event
+from vflops.record.folder import file_hash
+from vflops.record.training import Evaluated, Finished, JobPlanned, JobTrained, Progressed, Standing
+from vflops.score.contents import Contents
+from vflops.score.trained import Trained
+from vflops.units import integer, seconds
+
+Outcome = tuple[Verdict, str]
+
+_NONE: Outcome = ("not applicable", "nothing was trained in this run")
+_CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
+"""How far the phases may be from the clock: by this share of the time, and this much."""
+_STANDINGS: dict[str, type[Standing]] = {
+    "progress": Progressed,
+    "evaluation": Evaluated,
+    "finished": Finished,
+}
+
+
+def trained(contents: Contents) -> Outcome:
+    """Every planned job is as it was planned, and its last log as it was when it ended."""
+    planned = [event.payload(JobPlanned) for event in contents.history.events("job-planned")]
+    if not planned:
+        return _NONE
+    ended = [event.payload(JobTrained) for event in contents.history.events("job-trained")]
+    pinned = {each.job: each for each in ended}
+    for job in planned:
+        path = contents.folder.job_file(job.job)
+        if file_hash(path) != job.sha256:
+            return "fail", f"{path}: not the job that was planned"
+        if job.job not in pinned:
+            return "fail", f"job {job.job} did not come to its end"
+        log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
+        if file_hash(log) != pinned[job.job].sha256:
+            return "fail", f"{log}: not the log that the job ended with"
+    return "pass", f"{len(planned)} planned, each came to its end"
+
+
+def processed(contents: Contents) -> Outcome:
+    """Samples trained on are epochs × data set, and every evaluation saw the whole of its set."""
+    if not contents.trained:
+        return _NONE
+    total = 0
+    for job in contents.trained:
+        fault = _samples(job) or _evaluations(job)
+        if fault:
+            return "fail", f"job {job.record.job}: {fault}"
+        total += job.samples_trained
+    return "pass", f"{integer(total)} samples trained on, every evaluation on the whole set"
+
+
+def timed(contents: Contents) -> Outcome:
+    """The phases of every attempt add up to what the clock of its events says."""
+    if not contents.trained:
+        return _NONE
+    spans = 0
+    for job in contents.trained:
+        for attempt in job.attempts:
+            notes = [event for event in attempt.log.events if event.kind in _STANDINGS]
+            if len(notes) < 2:
+                continue
+            spans += 1
+            clock_s = notes[-1].time_s - notes[0].time_s
+            phases_s = _spent_s(notes[-1]) - _spent_s(notes[0])
+            if abs(clock_s - phases_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
+                figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
+                return "fail", f"{notes[-1].source}: the time does not add up: {figures}"
+    return "pass", f"the phases of {spans} attempts add up to the clock"
+
+
+def _samples(job: Trained) -> str | None:
+    train = job.record.settings.get("train", {})
+    done, epochs = job.finished, train.get("epochs")
+    if done is None or done.reason != "epochs" or not epochs:  # a command decides for itself
+        return None
+    wanted = epochs * job.record.data.train
+    if not wanted <= done.samples < wanted + train.get("batch", 1):
+        size = integer(job.record.data.train)
+        return f"{integer(done.samples)} samples are not {epochs} epochs of {size}"
+    return None
+
+
+def _evaluations(job: Trained) -> str | None:
+    for each in job.evaluations:
+        if each.evaluated.evaluated != job.record.data.validation:
+            seen, whole = each.evaluated.evaluated, job.record.data.validation
+            return f"an evaluation saw {integer(seen)} of {integer(whole)} samples"
+    if job.finished is not None and not job.evaluations:
+        return "it was never evaluated"
+    return None
+
+
+def _spent_s(event: Event) -> float:
+    return sum(event.payload(_STANDINGS[event.kind]).phases.values())

@@ -1,0 +1,29 @@
+"""``vflops power``: a node's or a PDU's own power log, added to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(power)
+
+
+def power(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    log: Annotated[Path, typer.Argument(help="CSV: a time and power_w, power_kw or energy_j.")],
+) -> None:
+    """Add a node's or PDU's power log to a run, and make its score and report again."""
+    from vflops import suite
+    from vflops.cli import console
+    from vflops.telemetry.imported import import_power
+
+    folder = console.open_run(run)
+    kept = import_power(folder.path, log)
+    suite.conclude(folder, suite.Watch())
+    print(f"written: {console.shown(kept)}")
+    console.next_step(f"vflops score {console.shown(folder.path)}", "with the power of the node")
