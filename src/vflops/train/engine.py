@@ -67,7 +67,9 @@ class Engine:
         model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         model = self.precision.prepare(model)
         self.compiled = fast is None and _compiles(self.settings, self.device)
-        self.recorded = fast is not None
+        scaler = self.precision.scaler()
+        # A scaler that looks for overflows is launched step by step: not yet seen in a recording.
+        self.recorded = fast is not None and not scaler.is_enabled()
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
         predict = objective.evaluate
@@ -83,12 +85,9 @@ class Engine:
             learning_rate=self.settings.peak_rate,
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
-            fused=self.device.type != "cpu",
         )
-        step: Step | RecordedStep = Step(module, optimizer, self.precision.scaler(), self.plan)
-        if self.recorded:
-            assert isinstance(step, Step)
-            step = RecordedStep(step, self.device)
+        plain = Step(module, optimizer, scaler, self.plan)
+        step = RecordedStep(plain, self.device) if self.recorded else plain
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
     def _fast_model(self) -> nn.Module | None:
@@ -133,7 +132,7 @@ class Engine:
             device=self.device,
             dtype=self.precision.input_dtype,
             prepare=self.prepare,
-            compiles=self.compiled or self.recorded,
+            compiles=self.device.type != "cpu",
         )
         try:
             stopped = loop.run()
