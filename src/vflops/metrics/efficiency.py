@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.metrics._arguments import require_count, require_non_negative, require_positive
+from vflops.metrics.arguments import require_count, require_non_negative, require_positive
 
 
 def weak_efficiency(*, base_flops: float, base_ranks: int, flops: float, ranks: int) -> float:

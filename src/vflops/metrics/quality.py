@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from vflops.metrics._arguments import (
+from vflops.metrics.arguments import (
     require_between,
     require_count,
     require_non_negative,

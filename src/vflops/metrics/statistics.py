@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.metrics._arguments import require_between, require_samples
+from vflops.metrics.arguments import require_between, require_samples
 from vflops.metrics.student_t import student_t_quantile
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vflops.metrics._arguments import require_between
+from vflops.metrics.arguments import require_between
 
 _SMALLEST_PROBABILITY = 1e-100  # beyond it t² may overflow
 _TINY = 1e-300

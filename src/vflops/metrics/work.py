@@ -6,7 +6,7 @@ FLOPS are FLOPs a second.
 
 from __future__ import annotations
 
-from vflops.metrics._arguments import require_count, require_positive
+from vflops.metrics.arguments import require_count, require_positive
 
 
 def apc(*, ops_per_sample: int, batch_size: int, models: int = 1) -> int:

@@ -106,7 +106,7 @@ class Device:
         return int(value) if value else None
 
 
-def pick(name: str) -> Device:
+def pick(name: str, setting: str = "micro.device") -> Device:
     """The device that ``name`` stands for, or an error that names those that are here."""
     names = available()
     if name == "auto":
@@ -118,10 +118,12 @@ def pick(name: str) -> Device:
         return Device(torch.device(f"{name}:0"))
     if any(here.startswith(f"{kind}:") for here in names) and index.isdigit():
         count = len(names) - 1
-        raise UsageError(f"device {name!r} is not here: there are {count}", cure=_choice(names))
+        raise UsageError(
+            f"device {name!r} is not here: there are {count}", cure=_choice(names, setting)
+        )
     if kind in ("cuda", "xpu", "mps", "hpu", "mtia", "npu"):
         seen = f"torch sees {names[1]}" if len(names) > 1 else "torch sees no accelerator"
-        raise UsageError(f"device {name!r} is not here: {seen}", cure=_choice(names))
+        raise UsageError(f"device {name!r} is not here: {seen}", cure=_choice(names, setting))
     raise unknown_name("device", name, ["auto", *names])
 
 
@@ -156,5 +158,5 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _choice(names: list[str]) -> str:
-    return f"set micro.device to one of: {', '.join(['auto', *names])}"
+def _choice(names: list[str], setting: str) -> str:
+    return f"set {setting} to one of: {', '.join(['auto', *names])}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.metrics._arguments import (
+from vflops.metrics.arguments import (
     require_between,
     require_non_negative,
     require_positive,

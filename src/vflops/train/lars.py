@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.metrics._arguments import require_non_negative, require_positive
+from vflops.metrics.arguments import require_non_negative, require_positive
 from vflops.train.layerwise import LayerwiseOptimizer, Tensors, norms, scaled
 
 

@@ -14,7 +14,7 @@ from vflops.train.precision import Precision
 
 def rank_device(name: str, local_rank: int) -> torch.device:
     """The device of a rank: the named one, or that accelerator whose number is the rank's."""
-    place = pick(name).place
+    place = pick(name, "train.device").place
     if place.type == "cpu":
         return place
     if name == "auto" or ":" not in name:
@@ -26,7 +26,7 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 def check_placement(settings: TrainSettings) -> None:
     """Refuse more ranks than this machine has devices for, and precisions that they lack."""
     name, ranks = settings.device, settings.ranks
-    place = pick(name).place
+    place = pick(name, "train.device").place
     if place.type == "cpu":
         here, what = usable_cores(), "processor cores"
     elif ":" in name:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vflops.errors import unknown_name
-from vflops.metrics._arguments import (
+from vflops.metrics.arguments import (
     require_between,
     require_count,
     require_non_negative,
