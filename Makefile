@@ -11,8 +11,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 run: $(VENV)/.installed
 	@$(BIN)/vflops run || [ $$? = 1 ]
 
+# Threads that wait do not spin: trainings of several tests share the cores.
 test: $(VENV)/.installed-dev packages check
-	$(BIN)/pytest -n 2
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2
 
 # What the tests use besides Python: a browser. Installed where one may; else those tests skip.
 packages:

@@ -82,7 +82,7 @@ def test_the_model_imports_without_triton() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton's interpreter is not installed")
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them themselves")
 def test_the_kernels_compute_as_the_plain_one_in_the_interpreter() -> None:
     # In fp32, where only the order of sums differs. A process of its own: Triton chooses between

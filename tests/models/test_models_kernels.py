@@ -56,7 +56,7 @@ def channels_of(row: Tensor) -> Tensor:
     return row.double()[None, :, None, None]
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
 @pytest.mark.skipif(GPU or INTERPRETED, reason="runs as it is")
 def test_the_kernels_in_the_interpreter() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

@@ -91,7 +91,7 @@ def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
     assert process.returncode == 130, error
     assert f"vflops resume runs/{folder.path.name}" in error
     events = [event.kind for event in folder.history().jobs[1][0].events]
-    assert events[-2:] == ["checkpoint", "stopped"]
+    assert events[-3:] == ["checkpoint", "progress", "stopped"]
     assert not folder.history().state.complete
     resumed = start_command(tmp_path, "resume")
     wait_for(tmp_path, "resumed", resumed)
