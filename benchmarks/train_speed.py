@@ -74,7 +74,7 @@ def batches(made: Engine) -> Loader:
         prepare=made.prepare,
         compiles=made.compiled,
     )
-    return loader(loop._samples, loop._requests(), loop._prepared, made.device)
+    return loader(loop._samples, loop._requests(0), loop._prepared, made.device)
 
 
 def plain_loop(made: Engine) -> Callable[[], None]:

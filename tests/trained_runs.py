@@ -72,7 +72,15 @@ class HandmadeRun:
                 if job and logs:
                     number = int(self.folder.logged_attempts(job)[-1].name)
                     path = self.folder.attempt_folder(job, number) / "events.jsonl"
-                    log.write("job-trained", job=job, attempt=number, sha256=file_hash(path))
+                    telemetry = path.with_name("telemetry.jsonl")
+                    pinned = file_hash(telemetry) if telemetry.is_file() else None
+                    log.write(
+                        "job-trained",
+                        job=job,
+                        attempt=number,
+                        sha256=file_hash(path),
+                        telemetry_sha256=pinned,
+                    )
             log.write("end")
 
     def attempt(self, job: int, began_s: float, *notes: Note) -> Path:

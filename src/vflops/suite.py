@@ -20,9 +20,9 @@ from vflops.check.record import Findings
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.events import EventWriter
-from vflops.record.folder import RunFolder
+from vflops.record.folder import RunFolder, file_hash
 from vflops.record.measurement import Measurement
-from vflops.record.training import JobRecord
+from vflops.record.training import JobRecord, PowerImported
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.training import Prepared
@@ -141,7 +141,7 @@ def _steps(
         for record in jobs:
             if not folder.history().ended(record.job):
                 watch.job(record, len(jobs), training.ops_per_sample(folder, record))
-                training.run(folder, events, record, watch.event)
+            training.run(folder, events, record, watch.event)
 
 
 def _describe(folder: RunFolder, events: EventWriter) -> None:
@@ -153,7 +153,8 @@ def _describe(folder: RunFolder, events: EventWriter) -> None:
         before = SystemRecord.read(folder.system_file)
         if before.machine != now.machine:
             raise UsageError(
-                f"{folder.path} was begun on another machine: {', '.join(before.machine)}",
+                f"{folder.path} was begun on another machine: {', '.join(before.machine)}; "
+                f"this is {', '.join(now.machine)}",
                 cure="resume it there, or start a new run here",
             )
         return
@@ -189,6 +190,32 @@ def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
         events.write("measurement", **item.model_dump(mode="json"))
         events.write("load", others_share=load.others_share())
         watch.ceiling(item)
+
+
+def import_power(folder: RunFolder, log: Path) -> Path:
+    """Add a power log to a complete run, and its hash to the run's own log."""
+    from vflops.telemetry.imported import import_power as keep
+
+    history = folder.history()
+    if not history.state.complete:
+        raise UsageError(
+            f"{folder.path} is not complete: {history.state.reason}",
+            cure=f"go on with it first: vflops resume {folder.path}",
+        )
+    spans = [
+        (log.events[0].utc_s, log.events[-1].utc_s)
+        for job, logs in history.jobs.items()
+        for log in logs
+        if job and log.events
+    ]
+    with folder.in_use():
+        kept = keep(folder.path, log, spans=spans)
+        with folder.start_attempt(job=0) as events:
+            name = str(kept.relative_to(folder.path))
+            imported = PowerImported(file=name, sha256=file_hash(kept))
+            events.write("power-imported", **imported.model_dump(mode="json"))
+            events.write("end")
+    return kept
 
 
 def conclude(folder: RunFolder, watch: Watch) -> Findings:

@@ -65,7 +65,11 @@ def plan(
     """The jobs of the run, written down once."""
     planned = [event.payload(JobPlanned) for event in folder.history().events("job-planned")]
     if planned:
-        return [_planned_before(folder, each) for each in planned]
+        records = [_planned_before(folder, each) for each in planned]
+        for record in records:
+            if not folder.history().ended(record.job):
+                workload(record.workload).load_code().verify_data(record.data)
+        return records
     settings = folder.record.settings
     jobs: list[JobRecord] = []
     for each in prepared if prepared is not None else prepare(settings, progress):
@@ -85,6 +89,7 @@ def plan(
                 data=each.data,
                 kernels=settings.telemetry.kernels,
                 declared=declared,
+                graph_declared=declared is None and each.spec.load_code().graph_declared,
             )
             path = folder.job_file(record.job)
             atomic.make_folder(path.parent)
@@ -101,12 +106,26 @@ def run(
     record: JobRecord,
     on_event: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Train one job to its end, and pin its log."""
+    """Train one job to its end, unless it came to it before, and pin what it left."""
     from vflops.launch.job import run_job
 
-    attempt = run_job(folder, record, on_event)
-    log = folder.attempt_folder(record.job, attempt) / "events.jsonl"
-    trained = JobTrained(job=record.job, attempt=attempt, sha256=file_hash(log))
+    history = folder.history()
+    if not history.ended(record.job):
+        run_job(folder, record, on_event)
+    if record.job not in {e.payload(JobTrained).job for e in history.events("job-trained")}:
+        _pin(folder, events, record.job)
+
+
+def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
+    """Write down what the job's last attempt left, so that a later change is found."""
+    place = folder.logged_attempts(job)[-1]
+    telemetry = place / "telemetry.jsonl"
+    trained = JobTrained(
+        job=job,
+        attempt=int(place.name),
+        sha256=file_hash(place / "events.jsonl"),
+        telemetry_sha256=file_hash(telemetry) if telemetry.is_file() else None,
+    )
     events.write("job-trained", **trained.model_dump(mode="json"))
 
 

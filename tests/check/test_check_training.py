@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from conftest import MEASUREMENTS
-from trained_runs import HandmadeRun, Note, course, evaluated, finished, job, progress, started
+from trained_runs import (
+    HandmadeRun,
+    Note,
+    course,
+    evaluated,
+    finished,
+    job,
+    progress,
+    started,
+    write_telemetry,
+)
+from vflops import suite
 from vflops.check.practice import check
+from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -37,7 +50,9 @@ def test_a_good_training_meets_every_rule(handmade_run: HandmadeRun) -> None:
 def test_a_run_without_trainings_is_not_judged_by_these_rules(run_folder: RunFolder) -> None:
     score(Contents(run_folder)).write(run_folder.score_file)
     verdicts = {f.rule: f.verdict for f in check(Contents(run_folder)).findings}
-    assert {verdicts[rule] for rule in ("trained", "processed", "timed")} == {"not applicable"}
+    assert {verdicts[rule] for rule in ("trained", "powered", "processed", "timed")} == {
+        "not applicable"
+    }
 
 
 def changed(notes: list[Note], kind: str, **facts: object) -> list[Note]:
@@ -105,6 +120,46 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
     found = judged(folder)
     assert list(found) == ["trained"]
     assert "not the log that the job ended with" in found["trained"]
+
+
+def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRun) -> None:
+    run = handmade_run
+    run.plan(job(1), ceilings=MEASUREMENTS)
+    place = run.attempt(1, 1000.0, *GOOD)
+    write_telemetry(place, 1000.0, 40)
+    run.end()
+    assert judged(run.folder) == {}
+    telemetry = place / "telemetry.jsonl"
+    whole = telemetry.read_text()
+    telemetry.write_text(whole.replace("300.0", "3.0"))
+    assert list(judged(run.folder)) == ["trained"]
+    telemetry.unlink()
+    assert "not the telemetry that the job ended with" in judged(run.folder)["trained"]
+
+
+def test_a_power_log_that_was_not_imported_is_found(
+    handmade_run: HandmadeRun, tmp_path: Path
+) -> None:
+    folder = run_with(handmade_run, GOOD)
+    utc = folder.history().jobs[1][0].events[0].utc_s
+    lines = [f"{utc + second},{500 + second}" for second in range(-5, 60)]
+    (tmp_path / "pdu.csv").write_text("\n".join(["time,power_w", *lines]))
+    kept = suite.import_power(folder, tmp_path / "pdu.csv")
+    assert judged(folder) == {}
+    forged = kept.with_name("imported-2.jsonl")
+    forged.write_text(kept.read_text())
+    assert list(judged(folder)) == ["powered"]
+    forged.unlink()
+    kept.write_text(kept.read_text().replace("500", "5"))
+    assert "not the log that was imported" in judged(folder)["powered"]
+
+
+def test_a_power_log_of_another_time_is_refused(handmade_run: HandmadeRun, tmp_path: Path) -> None:
+    folder = run_with(handmade_run, GOOD)
+    (tmp_path / "old.csv").write_text("time,power_w\n1577836800,500\n1577836801,501\n")
+    with pytest.raises(UsageError, match="another time: from 2020-01-01"):
+        suite.import_power(folder, tmp_path / "old.csv")
+    assert not (folder.path / "telemetry").exists()
 
 
 def test_a_job_that_did_not_end_is_found(handmade_run: HandmadeRun) -> None:

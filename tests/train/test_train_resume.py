@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from train_runs import (
     losses,
@@ -20,8 +21,20 @@ from train_runs import (
     weights,
 )
 
+from vflops import training
+from vflops.data.images import synthetic
+from vflops.data.images.drawing import Recipe
+from vflops.errors import Interrupted, RunFailed, UsageError
+from vflops.launch.job import run_job
 from vflops.record.folder import RunFolder
-from vflops.record.training import Fallback, Resumed
+from vflops.record.training import (
+    Fallback,
+    Finished,
+    JobRecord,
+    JobTrained,
+    KernelsProfiled,
+    Resumed,
+)
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.score.trained import Trained
@@ -35,10 +48,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def killed(place: Path, after: int) -> RunFolder:
+def killed(place: Path, *assignments: str, **when: str) -> RunFolder:
     """A training whose only rank got SIGKILL."""
-    folder = planned(place)
-    processes = start_ranks(folder, KILL_AFTER=str(after))
+    folder = planned(place, *assignments)
+    processes = start_ranks(folder, 1, **when)
     while processes.running():
         time.sleep(0.02)
     assert processes.poll() == [-signal.SIGKILL]
@@ -50,7 +63,7 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
     whole: RunFolder, tmp_path: Path, after: int
 ) -> None:
     """Before there is a checkpoint, and after the one of step 8."""
-    folder = killed(tmp_path, after)
+    folder = killed(tmp_path, KILL_AFTER=str(after))
     log = run_ranks(folder)
     resumed = [e.payload(Resumed).step for e in log.events if e.kind == "resumed"]
     assert resumed == ([8] if after > 8 else [])
@@ -61,6 +74,85 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
     assert job.samples_trained == 512
     assert job.samples_redone == (after - sum(resumed)) * 32
     assert sum(job.phases.values()) == pytest.approx(job.wall_s)
+
+
+def test_a_target_that_was_reached_when_the_kill_came_still_ends_the_training(
+    tmp_path: Path,
+) -> None:
+    """Else a kill at the right moment would train on, and score higher."""
+    settings = ("train.stop_at_target=true", "target=0.01")
+    folder = killed(tmp_path, *settings, KILL_IN_EVALUATION="1")
+    log = run_ranks(folder)
+    done = next(event for event in log.events if event.kind == "finished").payload(Finished)
+    assert (done.reason, done.step, done.samples) == ("target", 8, 256)
+    assert len([event for event in log.events if event.kind == "evaluation"]) == 1
+
+
+def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) -> None:
+    folder = planned(tmp_path, "telemetry.kernels=true")
+    run_ranks(folder)
+    log = run_ranks(folder)
+    assert [event.kind for event in log.events][-2:] == ["kernels", "end"]
+    assert losses(log) == []
+    shares = folder.history().events("kernels", job=1)[-1].payload(KernelsProfiled).kernels
+    assert sum(each.share for each in shares) == pytest.approx(1)
+
+
+def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(tmp_path: Path) -> None:
+    folder = planned(tmp_path)
+    run_ranks(folder)
+    record = JobRecord.read(folder.job_file(1))
+    with folder.start_attempt(0) as events:
+        training.run(folder, events, record, lambda kind, data: None)
+        training.run(folder, events, record, lambda kind, data: None)
+    (pinned,) = folder.history().events("job-trained")
+    assert pinned.payload(JobTrained).attempt == 0
+    assert folder.next_attempt(1) == 1
+
+
+def test_a_stop_that_comes_as_a_job_ends_begins_no_other(tmp_path: Path) -> None:
+    folder = planned(tmp_path)
+    record = JobRecord.read(folder.job_file(1))
+
+    def stop(kind: str, data: object) -> None:
+        if kind == "finished":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        run_job(folder, record, stop)
+    assert folder.history().ended(1)
+
+
+def test_data_that_was_changed_under_its_index_is_refused(tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    synthetic.packed(Recipe(classes=4, size=16, seed=5), packed, 64, 16)
+    planned(tmp_path / "runs", f"data={packed}", "target=0.5")
+    shard = packed / "train-00000.bin"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(UsageError, match=r"train-00000\.bin"):
+        planned(tmp_path / "again", f"data={packed}", "target=0.5")
+    folder = RunFolder.open(next((tmp_path / "runs").iterdir()))
+    with (
+        folder.start_attempt(0) as events,
+        pytest.raises(UsageError, match=r"train-00000\.bin"),
+    ):
+        training.plan(folder, events, None, lambda what, done, whole: None)
+
+
+def test_a_rank_that_is_killed_is_named_and_not_the_one_that_missed_it(tmp_path: Path) -> None:
+    folder = planned(tmp_path, "train.ranks=2", "train.epochs=50")
+    record = JobRecord.read(folder.job_file(1))
+
+    def kill(kind: str, data: object) -> None:
+        if kind == "job":
+            name = f"vflops.train.rank {folder.path} 1"
+            for process in psutil.process_iter(["cmdline", "environ"]):
+                words = " ".join(process.info["cmdline"] or ())
+                if name in words and (process.info["environ"] or {}).get("RANK") == "1":
+                    process.kill()
+
+    with pytest.raises(RunFailed, match="rank 1 was killed by SIGKILL"):
+        run_job(folder, record, kill)
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

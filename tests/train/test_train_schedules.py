@@ -21,8 +21,9 @@ from torch.optim.lr_scheduler import (
 )
 
 from vflops.config import training
+from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.train.schedules import SCHEDULES, learning_rate, linear_scaling
+from vflops.train.schedules import SCHEDULES, learning_rate
 
 NAMES = sorted(SCHEDULES)
 
@@ -66,7 +67,7 @@ def test_the_curve_is_that_of_torchs_schedulers(name: str) -> None:
 
 
 def test_the_recipe_of_hpc_ai500_for_a_batch_of_2048() -> None:
-    peak = linear_scaling(0.256, 2048)
+    peak = TrainSettings(learning_rate=0.256, batch=2048, linear_scaling=True).peak_rate
     assert peak == 2.048
     steps_an_epoch = 625
     at = {
@@ -161,9 +162,3 @@ def test_an_unknown_schedule_gets_a_suggestion() -> None:
 
 def test_settings_and_schedules_use_the_same_names() -> None:
     assert set(training.Schedule.__args__) == set(SCHEDULES)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("batch", [0, -256, 1.5])
-def test_linear_scaling_refuses_what_is_no_batch(batch: Any) -> None:
-    with pytest.raises(ValueError, match=r"^global_batch is "):
-        linear_scaling(0.1, batch)

@@ -1,6 +1,6 @@
-"""A rank that notes the loss of every step, and may be killed after one.
+"""A rank that notes the loss of every step, and may be killed after one, or when it evaluates.
 
-``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps in the environment.
+``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, or ``KILL_IN_EVALUATION``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ def step_then_die(self: loop.Loop, incoming: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die(self: loop.Loop) -> bool:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+if "KILL_IN_EVALUATION" in os.environ:
+    loop.Loop._evaluate = die  # type: ignore[method-assign]
 if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
-from vflops.check.training import processed, timed, trained
+from vflops.check.training import powered, processed, timed, trained
 from vflops.errors import FolderError
 from vflops.record.events import Described, Loaded, Planned
 from vflops.record.folder import file_hash
@@ -168,6 +168,7 @@ PRACTICE: tuple[Rule, ...] = (
     Rule("plausible", "the ceilings fit each other", _plausible),
     Rule("recounted", "operations come from the recorded graphs", _recounted),
     Rule("trained", "every training came to its end, as it was planned", trained),
+    Rule("powered", "power logs of the node are those that were imported", powered),
     Rule("processed", "samples are epochs of the data set, evaluated on all of it", processed),
     Rule("timed", "the time of every training adds up", timed),
     Rule("score", "the score follows from the record", _score),

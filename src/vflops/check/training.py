@@ -5,9 +5,9 @@ from __future__ import annotations
 from vflops.check.record import Verdict
 from vflops.record.events import Event
 from vflops.record.folder import file_hash
-from vflops.record.training import Evaluated, Finished, JobPlanned, JobTrained, Progressed, Standing
+from vflops.record.training import JobPlanned, JobTrained, PowerImported
 from vflops.score.contents import Contents
-from vflops.score.trained import Trained
+from vflops.score.trained import STANDINGS, Trained
 from vflops.units import integer, seconds
 
 Outcome = tuple[Verdict, str]
@@ -15,11 +15,6 @@ Outcome = tuple[Verdict, str]
 _NONE: Outcome = ("not applicable", "nothing was trained in this run")
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
 """How far the phases may be from the clock: by this share of the time, and this much."""
-_STANDINGS: dict[str, type[Standing]] = {
-    "progress": Progressed,
-    "evaluation": Evaluated,
-    "finished": Finished,
-}
 
 
 def trained(contents: Contents) -> Outcome:
@@ -38,7 +33,27 @@ def trained(contents: Contents) -> Outcome:
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
         if file_hash(log) != pinned[job.job].sha256:
             return "fail", f"{log}: not the log that the job ended with"
+        telemetry = log.with_name("telemetry.jsonl")
+        seen = file_hash(telemetry) if telemetry.is_file() else None
+        if seen != pinned[job.job].telemetry_sha256:
+            return "fail", f"{telemetry}: not the telemetry that the job ended with"
     return "pass", f"{len(planned)} planned, each came to its end"
+
+
+def powered(contents: Contents) -> Outcome:
+    """Power logs of the node are those that were imported, and none beside them."""
+    events = contents.history.events("power-imported")
+    logged = {each.file: each.sha256 for each in (e.payload(PowerImported) for e in events)}
+    here = {
+        str(path.relative_to(contents.folder.path)): file_hash(path)
+        for path in sorted((contents.folder.path / "telemetry").glob("imported-*.jsonl"))
+    }
+    if not logged and not here:
+        return "not applicable", "no power log was imported"
+    for name in sorted({*logged, *here}):
+        if logged.get(name) != here.get(name):
+            return "fail", f"{contents.folder.path / name}: not the log that was imported"
+    return "pass", f"{len(logged)} power logs, each as it was imported"
 
 
 def processed(contents: Contents) -> Outcome:
@@ -61,7 +76,7 @@ def timed(contents: Contents) -> Outcome:
     spans = 0
     for job in contents.trained:
         for attempt in job.attempts:
-            notes = [event for event in attempt.log.events if event.kind in _STANDINGS]
+            notes = [event for event in attempt.log.events if event.kind in STANDINGS]
             if len(notes) < 2:
                 continue
             spans += 1
@@ -96,4 +111,4 @@ def _evaluations(job: Trained) -> str | None:
 
 
 def _spent_s(event: Event) -> float:
-    return sum(event.payload(_STANDINGS[event.kind]).phases.values())
+    return sum(event.payload(STANDINGS[event.kind]).phases.values())

@@ -152,7 +152,7 @@ def pack(
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(f"vflops run image-classification --data {shown(place)}", "train on them")
+    next_step(_training(place), "train on them, to the accuracy that you want")
 
 
 def verify(
@@ -170,7 +170,13 @@ def verify(
     with Bar("bytes read") as bar:
         size = images.verify(bar.show)
     print(f"{shown(packed)} is whole: {quantity(size, 'B')} read, every hash as packed")
-    next_step(f"vflops run image-classification --data {shown(packed)}", "train on them")
+    next_step(_training(packed), "train on them, to the accuracy that you want")
+
+
+def _training(packed: Path) -> str:
+    from vflops.cli.console import shown
+
+    return f"vflops run image-classification --data {shown(packed)} --set target=0.8"
 
 
 def default_destination(source: Path, short_side: int) -> Path:

@@ -20,10 +20,9 @@ def power(
     """Add a node's or PDU's power log to a run, and make its score and report again."""
     from vflops import suite
     from vflops.cli import console
-    from vflops.telemetry.imported import import_power
 
     folder = console.open_run(run)
-    kept = import_power(folder.path, log)
+    kept = suite.import_power(folder, log)
     suite.conclude(folder, suite.Watch())
     print(f"written: {console.shown(kept)}")
     console.next_step(f"vflops score {console.shown(folder.path)}", "with the power of the node")

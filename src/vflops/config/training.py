@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -75,12 +76,24 @@ class TrainSettings(Section):
             )
         if self.warmup_epochs >= self.epochs and self.warmup_epochs > 0:
             raise ValueError(
-                f"warmup_epochs {self.warmup_epochs:g} leave nothing of {self.epochs} epochs"
+                f"warmup_epochs {self.warmup_epochs:g} leave nothing of {self.epochs} epochs: "
+                "take fewer, 0 for none"
             )
         if bool(self.milestones) != (self.schedule == "step"):
             raise ValueError(
                 f"milestones {list(self.milestones)} and schedule {self.schedule!r} contradict: "
                 "the schedule step has milestones, and only that one"
+            )
+        rising = all(a < b for a, b in itertools.pairwise(self.milestones))
+        if not rising or any(not 0 < epoch < self.epochs for epoch in self.milestones):
+            raise ValueError(
+                f"milestones {list(self.milestones)} are not rising epochs between 0 and "
+                f"{self.epochs}"
+            )
+        if self.precision == "fp16" and self.optimizer in ("adam", "adagrad", "lamb"):
+            raise ValueError(
+                f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
+                "take precision mixed-fp16, or optimizer sgd or lars"
             )
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs optimizer sgd with a momentum")

@@ -33,7 +33,8 @@ def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
     attempt = folder.next_attempt(record.job)
     place = folder.attempt_folder(record.job, attempt)
     atomic.make_folder(place)
-    command = [sys.executable, "-m", "vflops.train.rank"]
+    # -P: a user's queue.py in the folder of the command must not stand in for Python's.
+    command = [sys.executable, "-P", "-m", "vflops.train.rank"]
     command += [str(folder.path), str(record.job), str(attempt)]
     interval_s = folder.record.settings.telemetry.interval_s
     tail = _Tail(place / "events.jsonl", on_event)
@@ -50,10 +51,14 @@ def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
     with suppress(OSError):
         (place / "store").unlink()
     codes = ranks.poll()
-    if any(code == Interrupted.exit_code for code in codes):
+    # A rank that is ending already has no handler any more: the signal ends it.
+    stopped = (Interrupted.exit_code, *((-signal.SIGTERM,) if stop.count else ()))
+    if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
-        raise _failure(place, codes)
+        raise _failure(place, ranks.first_failed, codes)
+    if stop.count:  # too late for this job, and no other is begun
+        raise Interrupted(f"stopped{stop.why}")
     return attempt
 
 
@@ -117,13 +122,17 @@ class _Tail:
             self._on_event(event.kind, event.data)
 
 
-def _failure(place: Path, codes: list[int | None]) -> VflopsError:
-    """The error of the first rank that left a reason; a rank that was killed leaves none."""
-    for path in sorted(place.glob("rank-*.error.json")):
-        reason = json.loads(path.read_text(encoding="utf-8"))
+def _failure(place: Path, first: list[int], codes: list[int | None]) -> VflopsError:
+    """Why the job failed: a rank that was killed takes others with it, so it is named first."""
+    rank = next((rank for rank in first if (codes[rank] or 0) < 0), None)
+    errors = [place / f"rank-{rank}.error.json" for rank in (*first, *range(len(codes)))]
+    found = next((path for path in errors if path.is_file()), None)
+    if rank is None and found is not None:
+        reason = json.loads(found.read_text(encoding="utf-8"))
         kind = UsageError if reason["exit_code"] == UsageError.exit_code else RunFailed
         return kind(reason["message"], cure=reason["cure"])
-    rank, code = next((rank, code) for rank, code in enumerate(codes) if code)
+    rank = next(each for each, code in enumerate(codes) if code) if rank is None else rank
+    code = codes[rank] or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
     return RunFailed(f"rank {rank} {how}{hint}", cure=f"its output: {place / f'rank-{rank}.log'}")

@@ -27,6 +27,8 @@ class LocalRanks:
         environment: Mapping[str, str],
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.first_failed: list[int] = []
+        """The ranks that had failed when a failure was first seen."""
         for rank in range(ranks):
             variables = {
                 "RANK": str(rank),
@@ -58,13 +60,13 @@ class LocalRanks:
     def running(self) -> bool:
         """Whether the job goes on: a rank that failed ends the others after a moment."""
         codes = self.poll()
-        if all(code is not None for code in codes):
-            return False
-        if any(code not in (None, 0) for code in codes):
+        if not self.first_failed:
+            self.first_failed = [rank for rank, code in enumerate(codes) if code]
+        if self.first_failed:
             self._wait(_GRACE_S)
             self.kill()
             return False
-        return True
+        return any(code is None for code in codes)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every rank that runs."""

@@ -75,6 +75,11 @@ class Event:
     source: str
     time_s: float = 0.0
 
+    @property
+    def utc_s(self) -> float:
+        """When it was written, Unix time."""
+        return datetime.fromisoformat(self.utc).timestamp()
+
     def payload(self, type: type[Payload]) -> Payload:
         """The event's data as what its kind holds, or an error that names the line."""
         try:

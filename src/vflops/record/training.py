@@ -66,6 +66,8 @@ class JobRecord(Document):
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None
+    graph_declared: bool = False
+    """Whether the graph is what the user says the training computes; nothing ties it to it."""
 
 
 class JobPlanned(Data):
@@ -77,10 +79,21 @@ class JobPlanned(Data):
 
 
 class JobTrained(Data):
-    """A job came to its end; its last log is pinned."""
+    """A job came to its end; what its last attempt left is pinned."""
 
     job: int
     attempt: int
+    sha256: str
+    """Of its log."""
+    telemetry_sha256: str | None = None
+    """Of its telemetry; None where there is none."""
+
+
+class PowerImported(Data):
+    """A power log of the node was added to the run."""
+
+    file: str
+    """Under the run folder."""
     sha256: str
 
 
@@ -94,6 +107,8 @@ class JobStarted(Data):
     ceiling_precision: str | None
     """The precision whose ceiling bounds it."""
     batch: int
+    emulated: str | None = None
+    """What to know where the device computes wider than the precision and converts."""
     compiled: bool
     """By torch.compile."""
     recorded: bool = False

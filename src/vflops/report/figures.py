@@ -59,7 +59,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
     if work is None:
         return [*rows, ("operations of one sample", "not known: no graph and none declared")]
     source = f"counted from {work.detail} by {words.rules(work)}"
-    if work.source == "declared":
+    if work.source != "counted":
         source = f"DECLARED, not counted: {work.detail}"
     rows += [
         ("operations of one sample", f"{integer(work.ops_total)} in training, {source}"),

@@ -162,8 +162,10 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
     """What sets the figures apart from those of other runs."""
     first = scores[0]
     notes = [words.data(first)] if first.synthetic or first.skipped else []
-    if first.work is not None and first.work.source == "declared":
+    if first.work is not None and first.work.source != "counted":
         notes.append(f"operations declared, not counted: {first.work.detail}")
+    if first.emulated:
+        notes.append(f"{first.precision} is emulated: {first.emulated}")
     for each in scores:
         if not each.complete:
             notes.append(f"seed {each.seed} {words.how_far(each)}")

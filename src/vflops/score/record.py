@@ -63,7 +63,8 @@ class ModelScore(Data):
 class WorkScore(Data):
     """Operations of one sample in training, and where the figure comes from."""
 
-    source: Literal["counted", "declared"]
+    source: Literal["counted", "declared", "declared graph"]
+    """``counted``: from the graph of the model that ran; else as the user states it."""
     detail: str
     """The graph that was counted, or who declared it."""
     rules: str | None
@@ -134,6 +135,8 @@ class TrainingScore(Data):
     attempts: int
     device: str | None
     precision: str | None
+    emulated: str | None
+    """What to know where the device computes wider than the precision and converts."""
     ranks: int
     batch: int | None
     synthetic: bool

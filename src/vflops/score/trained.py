@@ -20,7 +20,7 @@ from vflops.record.training import (
     Standing,
 )
 
-_STANDINGS: dict[str, type[Standing]] = {
+STANDINGS: dict[str, type[Standing]] = {
     "progress": Progressed,
     "evaluation": Evaluated,
     "finished": Finished,
@@ -38,16 +38,16 @@ class Attempt:
     def notes(self) -> tuple[Standing, ...]:
         """Every note of where training stood, in order."""
         return tuple(
-            event.payload(_STANDINGS[event.kind])
+            event.payload(STANDINGS[event.kind])
             for event in self.log.events
-            if event.kind in _STANDINGS
+            if event.kind in STANDINGS
         )
 
     @cached_property
     def _last(self) -> Standing | None:
         for event in reversed(self.log.events):  # a score needs no other: a day has 86 400 notes
-            if event.kind in _STANDINGS:
-                return event.payload(_STANDINGS[event.kind])
+            if event.kind in STANDINGS:
+                return event.payload(STANDINGS[event.kind])
         return None
 
     @property
@@ -59,8 +59,8 @@ class Attempt:
     def began_s(self) -> float | None:
         """When its processes began, by the clock of the events; None without a note."""
         for event in self.log.events:
-            if event.kind in _STANDINGS:
-                return event.time_s - sum(event.payload(_STANDINGS[event.kind]).phases.values())
+            if event.kind in STANDINGS:
+                return event.time_s - sum(event.payload(STANDINGS[event.kind]).phases.values())
         return None
 
     @property
@@ -102,7 +102,7 @@ class Attempt:
     def span_s(self) -> tuple[float, float] | None:
         """From the first step to the last note, by the clock of the events."""
         begun = self._first("job")
-        noted = [event.time_s for event in self.log.events if event.kind in _STANDINGS]
+        noted = [event.time_s for event in self.log.events if event.kind in STANDINGS]
         if begun is None or not noted or noted[-1] <= begun.time_s:
             return None
         return begun.time_s, noted[-1]

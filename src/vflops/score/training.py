@@ -68,6 +68,7 @@ def _score(contents: Contents, trained: Trained, machine: Roofs) -> TrainingScor
         attempts=len(trained.attempts),
         device=started.device_name if started else None,
         precision=started.precision if started else None,
+        emulated=started.emulated if started else None,
         ranks=record.ranks,
         batch=started.batch if started else None,
         synthetic=record.data.synthetic,
@@ -106,7 +107,7 @@ def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
         if graph.model == record.workload:
             counted = count(graph, rule_set(SCORING_RULES))
             return WorkScore(
-                source="counted",
+                source="declared graph" if record.graph_declared else "counted",
                 detail=f"graphs/{graph.model}.json",
                 rules=counted.rules.id,
                 rules_version=counted.rules.version,

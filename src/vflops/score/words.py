@@ -70,7 +70,7 @@ def rules(work: WorkScore | None) -> str:
     """Whose count of operations it is."""
     if work is None:
         return "operations not known"
-    if work.source == "declared":
+    if work.source != "counted":
         return f"operations declared: {work.detail}"
     return f"rules {work.rules}/{work.rules_version}"
 

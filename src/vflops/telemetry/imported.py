@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,11 +15,22 @@ from vflops.telemetry.record import header_line, read, sample_line
 from vflops.telemetry.series import Header, Series, Telemetry
 
 
-def import_power(folder: Path, log: Path, *, node: int = 0) -> Path:
+def import_power(
+    folder: Path, log: Path, *, node: int = 0, spans: Sequence[tuple[float, float]] | None = None
+) -> Path:
     """Store the power log ``log`` in the run folder; gives the file that was written.
 
-    It is kept as ``telemetry/imported-<n>.jsonl``, in the format that telemetry has.
+    It is kept as ``telemetry/imported-<n>.jsonl``, in the format that telemetry has. ``spans`` are
+    the times of the trainings, Unix time; a log of none of them is refused.
     """
+    _, samples = read_power_csv(log)
+    first_s, last_s = samples[0][0], samples[-1][0]
+    if spans is not None and not any(a <= last_s and first_s <= b for a, b in spans):
+        raise UsageError(
+            f"{log} is of another time: from {_utc(first_s)} to {_utc(last_s)}, no training of "
+            f"{folder} ran then",
+            cure="give the log of the run's own time; times are UTC unless they say otherwise",
+        )
     text = _as_telemetry(log, node)
     kept = imported_files(folder)
     for path in kept:
@@ -43,6 +56,10 @@ def read_imported(folder: Path, *, node: int = 0) -> list[Telemetry]:
     """The imported logs of one node, with times in UTC."""
     logs = [read(path) for path in imported_files(folder)]
     return [log for log in logs if log.header.node == node]
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")
 
 
 def _number(path: Path) -> int:

@@ -76,11 +76,12 @@ class Checkpoints:
         complete = self._complete()
         return complete[-1].with_suffix(".pt").name if complete else None
 
-    def clear(self) -> None:
-        """Delete all of them: the job is done."""
-        for path in self._folder.glob("step-*"):
-            with suppress(OSError):
-                path.unlink()
+    def drop(self, files: list[str]) -> None:
+        """Delete the named ones: they are damaged, and must not count among those kept."""
+        for name in files:
+            for path in (self._folder / name, (self._folder / name).with_suffix(".json")):
+                with suppress(OSError):
+                    path.unlink()
 
     def _read(self, path: Path, record: CheckpointRecord) -> dict[str, Any]:
         data = path.read_bytes()

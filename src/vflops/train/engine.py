@@ -111,6 +111,7 @@ class Engine:
             precision=self.settings.precision,
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
+            emulated=self.precision.emulated,
             compiled=self.compiled,
             recorded=self.recorded,
             threads=threads if not accelerator else 0,
@@ -143,7 +144,7 @@ class Engine:
         if stopped:
             raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
         if self.context.record.kernels:
-            self.context.tell("kernels", profile_steps(self.state, loop.last_parts, self.device))
+            self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
 
     def _evaluation(self) -> Evaluation:
         return Evaluation(
@@ -155,10 +156,16 @@ class Engine:
         )
 
     def _restore(self) -> None:
+        bad: list[str] = []
+
         def on_bad(file: str, reason: str) -> None:
+            bad.append(file)
             self.context.tell("fallback", Fallback(file=file, reason=reason))
 
-        name = self.state.restore(on_bad)
+        name = self.state.restore(self.plan, on_bad)
+        self.plan.barrier()  # nobody reads them any more
+        if self.plan.leads:
+            self.state.checkpoints.drop(bad)
         if name is not None:
             samples = self.state.step * self.settings.batch
             resumed = Resumed(step=self.state.step, samples=samples, file=name)

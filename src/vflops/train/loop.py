@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -58,46 +59,64 @@ class Loop:
         self._kept_step = self.state.step
         self._compiling = 0
         self._evaluated = False
-        self.last_parts: list[Inputs] = []
-        """The newest batch, for a profile after training."""
 
     def run(self) -> str | None:
         """Train to the end; the signal that stopped it, or None when it came to its end."""
         self._clock.enter("training")
         due = self._evaluations()
-        reason = "epochs"
-        batches = loader(self._samples, self._requests(), self._prepared, self.device)
+        # A checkpoint is older than the evaluation of its step, which a kill may have cut short.
+        if self.state.step in due and self._evaluate_enough():
+            self._finish("target")
+            return None
+        batches = loader(
+            self._samples, self._requests(self.state.step), self._prepared, self.device
+        )
         incoming = iter(batches)
         try:
             while self.state.step < self._steps:
                 self._step(incoming)
                 if self.state.step in due:
-                    if self._evaluate() and self.settings.stop_at_target:
-                        reason = "target"
-                        break
                     self._checkpoint()
-                wish = self._wish() if self.state.step % self.plan.agree_every == 0 else _GO_ON
-                if wish >= _CHECKPOINT and self.state.step not in due:
-                    self._checkpoint()
-                if wish == _STOP:
-                    self._tell()
-                    return self.context.stop.signal or "a signal on another rank"
+                    if self._evaluate_enough():
+                        self._finish("target")
+                        return None
+                if self.state.step % self.plan.agree_every == 0 or self.state.step in due:
+                    wish = self._wish()
+                    if wish >= _CHECKPOINT:
+                        self._checkpoint()
+                    if wish == _STOP:
+                        self._tell()
+                        return self.context.stop.signal or "a signal on another rank"
         finally:
             self._end_loader(batches)
-        self._finish(reason)
+        self._finish("epochs")
         return None
+
+    def one_batch(self) -> list[Inputs]:
+        """The first batch of the data, whatever was trained on."""
+        requests = itertools.islice(self._requests(0), self.settings.accumulate)
+        batches = loader(self._samples, requests, self._prepared, self.device)
+        try:
+            return list(batches)
+        finally:
+            batches.close()
+
+    def _evaluate_enough(self) -> bool:
+        """Whether the evaluation that is due ends the training."""
+        return self._evaluate() and self.settings.stop_at_target
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
         compiling = self.compiles and not state.warm
         with self._clock.phase("compilation" if compiling else "data"):
-            parts = [next(incoming) for _ in range(self.settings.accumulate)]
+            wanted = self.settings.accumulate if self.plan.takes_input else 0
+            parts = [next(incoming) for _ in range(wanted)]
         with self._clock.phase("compilation" if compiling else "training"):
             torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
-            self._losses.put(state.step, loss)
-            self.last_parts = parts
+            if self.plan.has_loss:
+                self._losses.put(state.step, loss)
             self._hear(all=compiling)
 
     def _hear(self, *, all: bool = False) -> None:
@@ -157,12 +176,14 @@ class Loop:
             self._hear(all=True)
         with self._clock.phase("checkpointing"):
             self.plan.settle(self.state.model)
-            if self.plan.leads:
-                self.context.tell("checkpoint", self.state.save())
+            kept = self.state.save(self.plan)
+            if kept is not None:
+                self.context.tell("checkpoint", kept)
             self.plan.barrier()
         self._kept_s, self._kept_step = time.monotonic(), self.state.step
 
     def _finish(self, reason: str) -> None:
+        """Write down the end; nothing stopped it."""
         self._checkpoint()
         payload = Finished.model_validate(
             {
@@ -191,11 +212,11 @@ class Loop:
         with self._clock.phase("data"):
             batches.close()
 
-    def _requests(self) -> Iterator[Request]:
-        """This rank's share of every step that is left, in the parts it is computed in."""
+    def _requests(self, first: int) -> Iterator[Request]:
+        """This rank's share of every step from ``first``, in the parts it is computed in."""
         train, draws = self.settings, self.workload.draws
         seed = mix(self.context.record.seed, 1)
-        for step in range(self.state.step, self._steps):
+        for step in range(first, self._steps):
             start, indices = self._sampler.share(step, train.batch, self.plan.rank, self.plan.ranks)
             for offset in range(0, len(indices), train.rank_batch):
                 part = indices[offset : offset + train.rank_batch]
@@ -220,7 +241,9 @@ class Loop:
             steps=self._steps,
             warmup_steps=round(train.warmup_epochs * per_epoch),
             peak=train.peak_rate,
-            milestones_steps=tuple(round(epoch * per_epoch) for epoch in train.milestones),
+            milestones_steps=tuple(
+                dict.fromkeys(round(epoch * per_epoch) for epoch in train.milestones)
+            ),
         )
 
     @property

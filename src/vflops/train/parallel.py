@@ -1,7 +1,7 @@
 """The parallel plan: all that depends on how ranks share the training of one model.
 
-The loop asks this object and knows nothing of ranks itself: where inputs enter and the loss is, how
-the model is wrapped, what the ranks agree on, how a checkpoint is laid out.
+The loop asks this object and knows nothing of ranks itself: the mesh of devices, where inputs enter
+and the loss is, how the model is wrapped, what the ranks agree on, how a checkpoint is laid out.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.training import TrainSettings
@@ -30,6 +32,8 @@ class ParallelPlan(ABC):
     ranks: int
     agree_every: int
     """Steps between two calls of ``agree``."""
+    mesh: DeviceMesh | None = None
+    """The ranks' devices and the dimensions they are arranged in; None for one rank."""
     takes_input = True
     """Whether samples enter the model on this rank."""
     has_loss = True
@@ -67,6 +71,22 @@ class ParallelPlan(ABC):
     @abstractmethod
     def agree(self, wish: int) -> int:
         """The largest wish of all ranks, the same on every rank."""
+
+    def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
+        """What a checkpoint holds of the model, on the rank that writes it; None elsewhere.
+
+        Here every rank has the whole of it; a plan that splits the model gathers or shards.
+        """
+        if not self.leads:
+            return None
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def spread(
+        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Put what ``collect`` gave back into the model, on every rank."""
+        model.load_state_dict(contents["model"])
+        optimizer.load_state_dict(contents["optimizer"])
 
     @abstractmethod
     def barrier(self) -> None:
@@ -127,6 +147,7 @@ class DataParallel(ParallelPlan):
         dist.init_process_group(
             backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
         )
+        self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
         # Words between hosts must not wait for the accelerator's queue.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None
 
@@ -140,7 +161,11 @@ class DataParallel(ParallelPlan):
         """The objective in torch's DDP; buffers stay each rank's own until they are settled."""
         ids = None if self._device.type == "cpu" else [self._device]
         return DistributedDataParallel(
-            objective, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
+            objective,
+            device_ids=ids,
+            device_mesh=self.mesh,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
         )
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:

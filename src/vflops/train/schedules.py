@@ -44,17 +44,6 @@ _RULES: dict[str, Callable[[_Decay], float]] = {
 }
 
 
-def linear_scaling(base: float, global_batch: int, *, reference_batch: int = 256) -> float:
-    """The peak learning rate for ``global_batch`` samples an update (Goyal et al. 2017).
-
-    ``base`` is the one that suits ``reference_batch`` samples: 0.256 in HPC AI500's recipe.
-    """
-    require_positive("base", base)
-    require_count("global_batch", global_batch, at_least=1)
-    require_count("reference_batch", reference_batch, at_least=1)
-    return base * global_batch / reference_batch
-
-
 def learning_rate(
     name: str,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vflops.errors import RunFailed
 from vflops.record.training import Checkpointed
 from vflops.train.checkpoint import Checkpoints
+from vflops.train.parallel import ParallelPlan
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.workload import Inputs
 
@@ -50,8 +51,11 @@ class TrainState:
         finally:
             self.model.train()
 
-    def save(self) -> Checkpointed:
-        """Keep a checkpoint; weights that are not finite are not worth one."""
+    def save(self, plan: ParallelPlan) -> Checkpointed | None:
+        """Keep a checkpoint; weights that are not finite are not worth one.
+
+        All ranks call it; what the rank that writes it kept, None on the others.
+        """
         finite = torch.stack([tensor.isfinite().all() for tensor in self.model.parameters()])
         if not bool(finite.all()):
             raise RunFailed(
@@ -59,16 +63,19 @@ class TrainState:
                 f"{self.checkpoints.latest()}",
                 cure="start again with a smaller --set train.learning_rate",
             )
-        return self.checkpoints.save(self.step, self._contents())
+        contents = plan.collect(self.model, self.take.optimizer)
+        if contents is None:
+            return None
+        contents |= {"scaler": self.take.scaler.state_dict(), "step": self.step}
+        return self.checkpoints.save(self.step, contents)
 
-    def restore(self, on_bad: Callable[[str, str], None]) -> str | None:
+    def restore(self, plan: ParallelPlan, on_bad: Callable[[str, str], None]) -> str | None:
         """Go back to the newest good checkpoint; its name, or None when there is none."""
         found = self.checkpoints.load(on_bad)
         if found is None:
             return None
         name, contents = found
-        self.model.load_state_dict(contents["model"])
-        self.take.optimizer.load_state_dict(contents["optimizer"])
+        plan.spread(contents, self.model, self.take.optimizer)
         self.take.scaler.load_state_dict(contents["scaler"])
         self.step = contents["step"]
         return name
@@ -88,11 +95,3 @@ class TrainState:
         if device.type == "cpu":
             return None
         return int(torch.accelerator.max_memory_allocated(device))
-
-    def _contents(self) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.take.optimizer.state_dict(),
-            "scaler": self.take.scaler.state_dict(),
-            "step": self.step,
-        }

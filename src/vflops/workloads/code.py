@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from vflops.config.training import WorkloadSettings
 from vflops.record.training import DataFacts, DeclaredWork
@@ -20,10 +20,18 @@ Progress = Callable[[str, int, int], None]
 class WorkloadCode(ABC):
     """The part of a workload that the controller of a run asks."""
 
+    graph_declared: ClassVar[bool] = False
+    """Whether ``work`` gives a graph that the user brought, not one of the model that trains."""
+
     @classmethod
     @abstractmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
         """Make or check the data once, before any rank starts; wrong data is refused here."""
+
+    @classmethod
+    def verify_data(cls, data: DataFacts) -> None:
+        """Refuse to go on with data that is no longer what the job began with."""
+        return None
 
     @classmethod
     @abstractmethod

@@ -9,7 +9,7 @@ from functools import cache
 
 from vflops import workloads as package
 from vflops.errors import unknown_name
-from vflops.extensions import offered
+from vflops.extensions import broken, offered
 from vflops.workloads.spec import WorkloadSpec
 
 ENTRY_POINTS = "vflops.workloads"
@@ -37,6 +37,8 @@ def workloads() -> Mapping[str, WorkloadSpec]:
 def workload(name: str) -> WorkloadSpec:
     """The workload called ``name``."""
     if name not in workloads():
+        if name in (cannot := broken(ENTRY_POINTS)):
+            raise cannot[name]
         raise unknown_name("workload", name, workloads())
     return workloads()[name]
 

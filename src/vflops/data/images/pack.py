@@ -228,6 +228,18 @@ def _identity(source_digests: Sequence[str]) -> str:
     return digest(list(source_digests))
 
 
+def _without_gaps(images: PackedImages, policy: Policy) -> PackedImages:
+    """A packing that left images out is none for who wants them all."""
+    skipped = [each for split in images.index.splits.values() for each in split.skipped]
+    if skipped and policy == "fail":
+        raise UsageError(
+            f"{images.path} was packed without {len(skipped)} images that cannot be used, "
+            f"{skipped[0].file} first: {skipped[0].reason}",
+            cure="mend them and pack into another place, or take it as it is: --policy skip",
+        )
+    return images
+
+
 def _finished(destination: Path, packing: Packing, tasks: Sequence[ShardTask]) -> PackedImages:
     """The packing that is there already, if it is this one."""
     if (destination / PACKING).is_file():
@@ -239,7 +251,7 @@ def _finished(destination: Path, packing: Packing, tasks: Sequence[ShardTask]) -
             same = False
         if same:
             Workspace(destination, packing).tidy()
-            return PackedImages.open(destination)
+            return _without_gaps(PackedImages.open(destination), tasks[0].policy)
         what = "holds a packing of other images or settings, or its source has changed"
     else:
         what = "is a folder that holds something else" if destination.is_dir() else "is a file"

@@ -34,6 +34,8 @@ _Given = TypeVar("_Given")
 class Command(WorkloadCode):
     """Any training script; it is run by ``runner``, not by the engine."""
 
+    graph_declared = True
+
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
         """What is known of the script's data: its author says so, nothing of it is read."""

@@ -13,12 +13,12 @@ from vflops.data.cache import cache_folder
 from vflops.data.images import synthetic
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.folder import ImageFolder
-from vflops.data.images.index import digest
+from vflops.data.images.index import digest, files_of
 from vflops.data.images.pack import pack, plan, room_needed
 from vflops.data.images.shards import PackedImages, PackedSplit
 from vflops.data.room import Room
 from vflops.data.sampler import Indices
-from vflops.errors import UsageError
+from vflops.errors import CheckFailed, UsageError
 from vflops.record.training import DataFacts
 from vflops.units import quantity
 from vflops.workloads.code import Progress
@@ -26,6 +26,8 @@ from vflops.workloads.image_classification.settings import ImageSettings
 
 _PACKED_ON_THE_SPOT_BYTES = 2 << 30
 """More than this and the user is asked to pack once, where it is wanted."""
+_HASHED_BYTES = 1 << 30
+"""Up to this much is read through before training, about a second; more by `vflops data verify`."""
 _POOLED = 64
 """Images of a batch from which on threads read them."""
 
@@ -38,6 +40,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         images = PackedImages.open(Path(settings.data))
     else:
         images = _packed(ImageFolder.open(Path(settings.data)), settings, progress)
+    _verified(images)
     index = images.index
     facts = DataFacts(
         path=str(images.path.resolve()),
@@ -75,13 +78,44 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
     tasks = plan(folder, settings.resize, settings.unreadable)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
     place = cache_folder() / f"images-{name[:16]}"
-    return pack(
-        folder,
-        place,
-        short_side=settings.resize,
-        policy=settings.unreadable,
-        on_progress=partial(progress, "packing images"),
-    )
+    try:
+        return pack(
+            folder,
+            place,
+            short_side=settings.resize,
+            policy=settings.unreadable,
+            on_progress=partial(progress, "packing images"),
+        )
+    except UsageError as error:  # the option of `data pack` is a setting here
+        cure = str(error.cure).replace("--policy skip", "--set unreadable=skip")
+        raise UsageError(error.message, cure=cure) from error
+
+
+def verify(facts: DataFacts) -> None:
+    """Refuse images that are not those of the index; small sets are read, large ones measured."""
+    images = PackedImages.open(Path(facts.path))
+    _refuse_another(images, facts)
+    _verified(images)
+
+
+def _refuse_another(images: PackedImages, facts: DataFacts) -> None:
+    if images.fingerprint != facts.fingerprint:
+        raise UsageError(
+            f"{facts.path} has changed since this run began",
+            cure="start a new run, or put back the data that it began with",
+        )
+
+
+def _verified(images: PackedImages) -> None:
+    size = sum(file.bytes for file in files_of(images.index.splits.values()))
+    if size > _HASHED_BYTES:
+        return
+    try:
+        images.verify()
+    except CheckFailed as error:
+        own = images.path.resolve().is_relative_to(cache_folder().resolve())
+        cure = f"delete the folder, it is made again: {images.path}" if own else error.cure
+        raise UsageError(error.message, cure=cure) from error
 
 
 def _refuse_misfits(settings: ImageSettings, facts: DataFacts) -> None:
@@ -120,11 +154,7 @@ class ImageSamples:
 
 
 def open_split(facts: DataFacts, name: str, readers: int) -> ImageSamples:
-    """A split of the job's data, refused when it is no longer what the job began with."""
+    """A split of the job's data; another index than the job began with is refused."""
     images = PackedImages.open(Path(facts.path))
-    if images.fingerprint != facts.fingerprint:
-        raise UsageError(
-            f"{facts.path} has changed since this run began",
-            cure="start a new run, or put back the data that it began with",
-        )
+    _refuse_another(images, facts)
     return ImageSamples(images.split(name), readers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,9 @@ from vflops.config.training import TrainSettings, WorkloadSettings
 class ResNetSettings(Section):
     """Depth, width and stem of the network; the defaults are ResNet-50."""
 
-    blocks: tuple[int, ...] = Field(default=(3, 4, 6, 3), min_length=1, max_length=8)
+    blocks: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = Field(
+        default=(3, 4, 6, 3), min_length=1, max_length=8
+    )
     """Bottlenecks of each stage."""
     width: int = Field(default=64, ge=1, le=4096)
     """Channels of the first stage's bottlenecks."""

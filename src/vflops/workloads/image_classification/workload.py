@@ -17,7 +17,7 @@ from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
 from vflops.record.training import DataFacts
 from vflops.workloads.code import Progress
-from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare
+from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare, verify
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy
 from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.workload import Inputs, Meter, Split, Workload
@@ -39,6 +39,11 @@ class ImageClassification(Workload):
         """Open, pack or draw the images."""
         assert isinstance(settings, ImageSettings)
         return prepare(settings, progress)
+
+    @classmethod
+    def verify_data(cls, data: DataFacts) -> None:
+        """The images are still those of their index."""
+        verify(data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
