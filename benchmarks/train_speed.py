@@ -47,7 +47,7 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
         repeat=0,
         seed=settings.seed,
         ranks=1,
-        goal=prepared.goal(),
+        goal=prepared.goal(settings.profile),
         settings=prepared.settings.model_dump(mode="json"),
         data=prepared.data,
     )

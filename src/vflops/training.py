@@ -34,8 +34,8 @@ class Prepared:
     settings: WorkloadSettings
     data: DataFacts
 
-    def goal(self) -> Goal:
-        """The quality to reach."""
+    def goal(self, profile: str) -> Goal:
+        """The quality to reach, beside what ``profile`` asks for on its own data."""
         code = self.spec.load_code()
         quality = code.judged_by(self.settings, self.spec)
         return Goal(
@@ -43,7 +43,15 @@ class Prepared:
             better=quality.better,
             exponent=quality.exponent,
             target=code.target(self.settings),
+            profile_target=self._profile_target(profile),
         )
+
+    def _profile_target(self, profile: str) -> float | None:
+        """The profile's own; none for data of the user's, whose target is theirs to give."""
+        if self.settings.data is not None or not self.spec.in_suite:
+            return None
+        target: float = self.spec.load_code().target(self.spec.profile(profile))
+        return target
 
 
 def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
@@ -84,7 +92,7 @@ def plan(
                 repeat=repeat,
                 seed=settings.seed + repeat,
                 ranks=each.settings.train.ranks,
-                goal=each.goal(),
+                goal=each.goal(settings.profile),
                 settings=each.settings.model_dump(mode="json"),
                 data=each.data,
                 kernels=settings.telemetry.kernels,

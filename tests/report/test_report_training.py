@@ -177,7 +177,7 @@ class TestPage:
             "n = 5, rules hpcai500/1",
             "time to quality",
             "6.94 kVFLOPS/W",
-            "synthetic data: ranks apart",
+            "synthetic data: not comparable with real data",
             "seed 1 took 2 attempts: 500 samples were trained on again",
             "1.802 = (0.9 / 0.8)^5",
             "coefficient of variation",

@@ -66,6 +66,8 @@ def processed(contents: Contents) -> Outcome:
         if fault:
             return "fail", f"job {job.record.job}: {fault}"
         total += job.samples_trained
+    if not total:
+        return _NONE
     return "pass", f"{integer(total)} samples trained on, every evaluation on the whole set"
 
 
@@ -85,6 +87,8 @@ def timed(contents: Contents) -> Outcome:
             if abs(clock_s - phases_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
                 figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
                 return "fail", f"{notes[-1].source}: the time does not add up: {figures}"
+    if not spans:
+        return _NONE
     return "pass", f"the phases of {spans} attempts add up to the clock"
 
 

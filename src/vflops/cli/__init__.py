@@ -23,7 +23,7 @@ from vflops.cli import (
     score,
     system,
 )
-from vflops.errors import RunFailed, VflopsError
+from vflops.errors import Interrupted, RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
 
@@ -61,6 +61,9 @@ def main() -> None:
     except VflopsError as error:
         console.show_error(error)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.show_error(Interrupted("interrupted before anything was begun"))
+        sys.exit(Interrupted.exit_code)
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)

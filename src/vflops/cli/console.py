@@ -31,7 +31,14 @@ def show_error(error: VflopsError) -> None:
     """One sentence for what is wrong, one for what to do."""
     say(f"error: {error.message}", indent=7)
     if error.cure:
-        say(f"       {error.cure.replace('vflops ', f'{own_name()} ')}", indent=7)
+        words, _, command = error.cure.partition(": vflops ")
+        line = error.cure.replace("vflops ", f"{own_name()} ")
+        width = shutil.get_terminal_size().columns
+        if command and sys.stderr.isatty() and len(line) + 7 > width:
+            say(f"       {words}:", indent=7)
+            print(f"       {own_name()} {command}", file=sys.stderr)  # whole, so it can be copied
+        else:
+            say(f"       {line}", indent=7)
 
 
 def next_step(command: str, why: str) -> None:

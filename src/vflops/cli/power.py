@@ -20,9 +20,13 @@ def power(
     """Add a node's or PDU's power log to a run, and make its score and report again."""
     from vflops import suite
     from vflops.cli import console
+    from vflops.score import words
+    from vflops.score.record import Score
 
     folder = console.open_run(run)
     kept = suite.import_power(folder, log)
     suite.conclude(folder, suite.Watch())
     print(f"written: {console.shown(kept)}")
+    for each in Score.read(folder.score_file).trainings:
+        print(f"{each.workload}, seed {each.seed}: {words.power(each.power)}")
     console.next_step(f"vflops score {console.shown(folder.path)}", "with the power of the node")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import ceil
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from vflops.record.folder import RunFolder
     from vflops.record.measurement import Measurement
     from vflops.record.training import JobRecord
+    from vflops.score.record import TrainingScore
 
 
 class Progress:
@@ -139,12 +141,25 @@ class Progress:
                 )
         print(f"report  {shown(folder.report_file)}")
         machine = roofs(self._done)
-        if machine.precisions() and machine.memory:
+        missed = _missed(folder)
+        if missed is not None:
+            longer = f"vflops run {missed.workload} --set train.epochs={2 * ceil(missed.epochs)}"
+            next_step(longer, "the target was not reached: train longer")
+        elif machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "what bounds a model here")
         else:
             next_step(f"vflops score {name}", "all figures again, from the folder alone")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
+
+
+def _missed(folder: RunFolder) -> TrainingScore | None:
+    """A training that ended without reaching its target."""
+    from vflops.score.record import Score
+
+    trainings = Score.read(folder.score_file).trainings
+    ended = (each for each in trainings if each.complete)
+    return next((each for each in ended if each.quality.time_to_quality_s is None), None)
 
 
 def _results(folder: RunFolder) -> None:

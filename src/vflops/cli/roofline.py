@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflops.cli import options
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.score.contents import Contents
 
 
 class Format(StrEnum):
@@ -38,7 +42,9 @@ def roofline(
         str | None, typer.Option(help="fp32, bf16 …; by default the fastest measured.")
     ] = None,
     rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
-    export: Annotated[Format, typer.Option(help="Page or picture.")] = Format.HTML,
+    export: Annotated[
+        Format | None, typer.Option(help="Page or picture; by default what --out ends with.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Place models under the measured ceilings and say what bounds them."""
@@ -49,10 +55,12 @@ def roofline(
     from vflops.roofline.page import Roofline
 
     rule = rule_set(rules)
+    export = export or _format(out)
     contents = console.read_run(run or _newest_with_roofs())
     folder = contents.folder
     if model is None and batch is None and input is None:
-        found = contents.graphs[:1]
+        trained = [graph for graph in contents.graphs if graph.model in _trained(contents)]
+        found = (trained or contents.graphs)[:1]
     else:
         inputs = [parse_input(text) for text in input or ()]
         size = batch or folder.record.settings.count.batch
@@ -72,6 +80,22 @@ def roofline(
         )
     else:
         console.next_step(f"vflops report {console.shown(folder.path)}", "the whole run as a page")
+
+
+def _trained(contents: Contents) -> set[str]:
+    """The workloads of the run; their graphs have their names."""
+    return {job.record.workload for job in contents.trained}
+
+
+def _format(out: Path | None) -> Format:
+    """What the file's name asks for; a page where there is none."""
+    suffix = out.suffix.removeprefix(".").lower() if out else Format.HTML.value
+    if suffix not in list(Format):
+        raise UsageError(
+            f"--out {out} ends neither with .html nor with .svg or .png",
+            cure="name it so, or say --export html, svg or png",
+        )
+    return Format(suffix)
 
 
 def _newest_with_roofs() -> Path | None:

@@ -59,10 +59,12 @@ def run(
 def resume(run: options.Run = None, quiet: options.Quiet = False) -> None:
     """Go on with a run that was interrupted; what it measured is kept."""
     from vflops import suite
-    from vflops.cli.console import open_run
+    from vflops.cli.console import open_run, say, shown
     from vflops.cli.progress import Progress
 
     folder = open_run(run)
+    if run is None:
+        say(f"resuming {shown(folder.path)}")
     with Progress(quiet=quiet) as progress:
         suite.resume(folder, progress.watch)
         findings = suite.conclude(folder, progress.watch)

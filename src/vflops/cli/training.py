@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflops.record.training import WORK_PHASES, JobRecord
 from vflops.score.words import number, rate
-from vflops.units import quantity, seconds
+from vflops.units import percent, quantity, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -36,6 +36,7 @@ class TrainingView:
         self._ops = ops_per_sample
         self._device = ""
         self._state = "starting"
+        self._first_sample = 0
         self._qualities: list[float] = []
         self._standing: dict[str, Any] = {}
         self._notes: deque[tuple[float, int]] = deque(maxlen=_NOTES)
@@ -44,6 +45,8 @@ class TrainingView:
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "job": self._job,
             "resumed": self._resumed,
+            "stopping": self._stopping,
+            "kernels": self._kernels,
             "fallback": self._fallback,
             "progress": self._progress,
             "evaluation": self._evaluation,
@@ -80,12 +83,22 @@ class TrainingView:
     def _job(self, data: dict[str, Any]) -> None:
         ranks = f"{data['ranks']} ranks" if data["ranks"] > 1 else "1 rank"
         compiled = ", compiled" if data["compiled"] else ""
-        self._device = f"{data['device_name']}, {ranks}, {data['precision']}{compiled}"
+        size = f", {data['parameters']:,} parameters" if data["parameters"] else ""
+        self._device = f"{data['device_name']}, {ranks}, {data['precision']}{compiled}{size}"
         self._state = "compiling" if data["compiled"] else "training"
         if self._live is None:
             self._say(f"  on {self._device}, batch {data['batch']}")
 
+    def _stopping(self, data: dict[str, Any]) -> None:
+        self._state = "stopping"
+        self._say("  stopping after this step, with a checkpoint; once more to stop at once …")
+
+    def _kernels(self, data: dict[str, Any]) -> None:
+        largest = [f"{each['kind']} {percent(each['share'])}" for each in data["kernels"][:4]]
+        self._say(f"  kernels: {', '.join(largest)} …")
+
     def _resumed(self, data: dict[str, Any]) -> None:
+        self._first_sample = data["samples"]
         epoch = data["samples"] / (self._record.data.train or 1)
         self._say(f"  goes on at step {data['step']:,}, epoch {epoch:.2f}, from {data['file']}")
 
@@ -107,6 +120,10 @@ class TrainingView:
     def _finished(self, data: dict[str, Any]) -> None:
         self._standing = {**self._standing, **data}
         self._state = "ended"
+        work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
+        # The mean over this attempt, as the score has it, and not the speed of the last moment.
+        self._notes.clear()
+        self._notes += [(0.0, self._first_sample), (work_s, data["samples"])]
 
     def _stand(self, data: dict[str, Any]) -> None:
         """Take in where training stands; only time that counts as work makes the speed."""

@@ -18,7 +18,7 @@ def tiny() -> Settings:
 
 
 def laptop() -> Settings:
-    """A minute on two cores; the default without an accelerator."""
+    """Two to three minutes on two cores; the default without an accelerator."""
     return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
 
 

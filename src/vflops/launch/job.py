@@ -69,6 +69,7 @@ def _watch(ranks: LocalRanks, stop: _Stop, tail: _Tail) -> None:
         tail.read()
         if stop.count and told_s is None:
             told_s = time.monotonic()
+            tail.tell("stopping", {})
             ranks.signal(signal.SIGTERM)
         late = told_s is not None and time.monotonic() - told_s > _PATIENCE_S
         if stop.count > 1 or late:
@@ -106,6 +107,10 @@ class _Tail:
         self._path = path
         self._on_event = on_event
         self._read = 0
+
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Tell of what is not in the log."""
+        self._on_event(kind, data)
 
     def read(self) -> None:
         """Tell of every whole line that was added."""

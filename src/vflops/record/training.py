@@ -38,6 +38,8 @@ class Goal(Data):
     better: Literal["higher", "lower"]
     target: float
     exponent: int
+    profile_target: float | None = None
+    """What the profile asks for on the same data; None where the data is the user's."""
 
 
 class DeclaredWork(Data):

@@ -79,6 +79,8 @@ class QualityScore(Data):
     name: str
     better: Literal["higher", "lower"]
     target: float
+    profile_target: float | None
+    """What the profile asks for; a run with another target is not comparable."""
     exponent: int
     achieved: float | None
     """At the last evaluation."""

@@ -131,6 +131,7 @@ def _quality(trained: Trained) -> QualityScore:
         name=goal.quality,
         better=goal.better,
         target=goal.target,
+        profile_target=goal.profile_target,
         exponent=goal.exponent,
         achieved=achieved,
         penalty=None

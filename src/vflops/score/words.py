@@ -21,12 +21,20 @@ def result(training: TrainingScore) -> tuple[str, str, str]:
     """What a training came to: its quality, its valid FLOPS, and when it reached the target."""
     if not training.complete:
         return achieved(training.quality), "", how_far(training)
-    return achieved(training.quality), vflops(training), reached(training.quality)
+    return achieved(training.quality), speed(training), reached(training.quality)
 
 
 def how_far(training: TrainingScore) -> str:
     """Where a training stands that did not end."""
     return f"did not end: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
+
+
+def speed(training: TrainingScore) -> str:
+    """FLOPS, the factor that quality puts on them, and what that gives."""
+    found, factor = training.speed, training.quality.penalty
+    if found is None or factor is None:
+        return ""
+    return f"{quantity(found.flops, 'FLOPS')} × {factor:.3g} = {vflops(training)}"
 
 
 def vflops(training: TrainingScore) -> str:
@@ -37,9 +45,16 @@ def vflops(training: TrainingScore) -> str:
 
 def achieved(quality: QualityScore) -> str:
     """The quality beside its target."""
-    if quality.achieved is None:
-        return f"no {quality.name} (target {quality.target:g})"
-    return f"{number(quality.achieved)} {quality.name} (target {quality.target:g})"
+    what = "no" if quality.achieved is None else number(quality.achieved)
+    return f"{what} {quality.name} ({target(quality)})"
+
+
+def target(quality: QualityScore) -> str:
+    """The target, with the profile's own where that is another."""
+    text = f"target {quality.target:g}"
+    if quality.profile_target not in (None, quality.target):
+        text += f", not the profile's {quality.profile_target:g}"
+    return text
 
 
 def reached(quality: QualityScore) -> str:
@@ -100,7 +115,7 @@ def rate(samples_per_s: float | None) -> str:
 
 def data(training: TrainingScore) -> str:
     """Where the samples come from; synthetic data is marked."""
-    kind = "synthetic data: ranks apart" if training.synthetic else "real data"
+    kind = "synthetic data: not comparable with real data" if training.synthetic else "real data"
     return kind + (f"; {training.skipped:,} unreadable left out" if training.skipped else "")
 
 

@@ -45,7 +45,7 @@ _SPARE_FILES = 256
 """Open files that the rest of a program needs beside the shards."""
 
 _COLUMNS = {"offsets": np.int64, "heights": np.int32, "widths": np.int32, "labels": np.int64}
-_CURE = "copy the folder again, or pack it again: vflops data pack"
+_CURE = "copy the folder again, or pack it again: vflops data pack DIR"
 
 
 class PackedImages:

@@ -41,6 +41,7 @@ class Command(WorkloadCode):
         """What is known of the script's data: its author says so, nothing of it is read."""
         assert isinstance(settings, CommandSettings)
         _find_program(settings)
+        _find_scripts(settings)
         samples = _needed("samples", settings.samples, "the size of the training set", "10000")
         cls.target(settings)
         _check_work(settings)
@@ -114,6 +115,19 @@ def _find_program(settings: CommandSettings) -> None:
             if there
             else "check its name; '{python}' is the Python that runs vflops",
         )
+
+
+_SCRIPTS = {".py", ".sh", ".pl", ".rb", ".jl", ".lua", ".R"}
+
+
+def _find_scripts(settings: CommandSettings) -> None:
+    """Refuse a script that is not there: its interpreter would say so after all ceilings."""
+    for word in words(settings)[1:]:
+        if Path(word).suffix in _SCRIPTS and not word.startswith("-") and not Path(word).exists():
+            raise UsageError(
+                f"the command names {word}, which does not exist",
+                cure="check its path; it is relative to the folder that vflops is started in",
+            )
 
 
 def _check_work(settings: CommandSettings) -> None:

@@ -11,7 +11,7 @@ def image_classification() -> WorkloadSpec:
     """What describes the workload."""
     return WorkloadSpec(
         name="image-classification",
-        title="ResNet-50 trained to a top-1 accuracy, HPC AI500",
+        title="ResNet trained to a top-1 accuracy, HPC AI500; ResNet-50 in gpu and reference",
         quality=Quality(
             name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
         ),
