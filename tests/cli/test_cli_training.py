@@ -110,12 +110,13 @@ def test_a_run_ends_with_the_result_of_each_training(
     findings = check(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(trained_folder, findings)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == (
-        "image-classification, seed 1  0.9 top-1 accuracy (target 0.8)   3.47 MVFLOPS  "
-        "reached after 59 s"
+    words = " ".join(" ".join(lines[1:5]).split())
+    assert words.startswith(
+        "image-classification, seed 1 0.9 top-1 accuracy (target 0.8) "
+        "1.92 MFLOPS × 1.8 = 3.47 MVFLOPS reached after 59 s"
     )
-    assert lines[3].startswith("2 of 2 seeds reached the target; coefficients of variation: ")
-    assert lines[5].startswith("run     ")
+    assert any(line.startswith("2 of 2 seeds reached the target; coeff") for line in lines)
+    assert any(line.startswith("run     ") for line in lines)
 
 
 def view(*, terminal: bool) -> tuple[TrainingView, StringIO]:
@@ -155,7 +156,7 @@ def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -
     shown.close()
     assert capsys.readouterr().err.splitlines() == [
         "training image-classification, seed 2 (2 of 3) …",
-        "  on Test GPU, 2 ranks, fp32, compiled, batch 100",
+        "  on Test GPU, 2 ranks, fp32, compiled, 1,504 parameters, batch 100",
         "  goes on at step 10, epoch 1.00, from step-000000010.pt",
         "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
     ]

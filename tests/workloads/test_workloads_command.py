@@ -50,7 +50,7 @@ def test_a_graph_is_counted_by_the_rules(tmp_path: Path) -> None:
     from_graph = {"ops_forward": None, "ops_total": None, "graph": str(tmp_path / "graph.json")}
     folder = run(tmp_path, GOOD, **from_graph)
     work = scored(folder).work
-    assert work is not None and (work.source, work.rules) == ("counted", "hpcai500")
+    assert work is not None and (work.source, work.rules) == ("declared graph", "hpcai500")
     assert work.ops_total > 0
     assert (folder.path / "graphs" / "command.json").is_file()
 
@@ -141,15 +141,16 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
     [
         (None, {}, "needs command"),
         ("no-such-program-anywhere x.py", {}, "not found on the PATH"),
-        ("{python} x.py", {"samples": None}, "needs samples"),
-        ("{python} x.py", {"target": None}, "needs target"),
-        ("{python} x.py", {"ops_forward": None, "ops_total": None}, "operations of one sample"),
+        ("{python} -c pass", {"samples": None}, "needs samples"),
+        ("{python} -c pass", {"target": None}, "needs target"),
+        ("{python} -c pass", {"ops_forward": None, "ops_total": None}, "operations of one sample"),
         (
-            "{python} x.py",
+            "{python} -c pass",
             {"ops_forward": None, "ops_total": None, "graph": "absent.json"},
             "absent.json does not exist",
         ),
-        ("{python} x.py", {"data": "/no/such/data"}, "/no/such/data does not exist"),
+        ("{python} nowhere.py", {}, "names nowhere.py, which does not exist"),
+        ("{python} -c pass", {"data": "/no/such/data"}, "/no/such/data does not exist"),
     ],
 )
 def test_a_wrong_command_makes_no_folder(
@@ -175,7 +176,7 @@ def test_a_wrong_command_makes_no_folder(
 )
 def test_settings_that_contradict_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        settings("{python} x.py", **changes)
+        settings("{python} -c pass", **changes)
 
 
 def test_a_command_is_split_as_a_shell_does() -> None:
@@ -184,5 +185,5 @@ def test_a_command_is_split_as_a_shell_does() -> None:
 
 
 def test_the_ceilings_follow_the_precision() -> None:
-    chosen: Settings = settings("{python} x.py", precision="mixed-bf16")
+    chosen: Settings = settings("{python} -c pass", precision="mixed-bf16")
     assert chosen.workloads["command"]["train"]["precision"] == "mixed-bf16"
