@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from io import TextIOWrapper
 
 import typer
 
-from vflops.cli import (
-    console,
-    count,
-    data,
-    listing,
-    micro,
-    power,
-    report,
-    roofline,
-    run,
-    score,
-    system,
-)
+from vflops.cli import console
 from vflops.errors import Interrupted, RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
 
-app = typer.Typer(
-    name="vflops",
-    help="Measure how fast a computer really trains AI, in valid FLOPS: speed times quality.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for _module in (run, micro, count, roofline, system, score, report, power, data, listing):
-    _module.register(app)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "run": ("run", "resume"),
+    "micro": ("micro",),
+    "count": ("count",),
+    "roofline": ("roofline",),
+    "system": ("system",),
+    "score": ("score", "check"),
+    "report": ("report",),
+    "power": ("power",),
+    "data": ("data",),
+    "listing": ("list",),
+}
+"""The modules of this package and the commands of each, in the order of the work."""
 
 
-@app.callback(invoke_without_command=True)
+def application(words: Sequence[str]) -> typer.Typer:
+    """The commands; of a command that is named only its own module, because each costs time."""
+    app = typer.Typer(
+        name="vflops",
+        help="Measure how fast a computer really trains AI, in valid FLOPS: speed times quality.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback(invoke_without_command=True)(_options)
+    named = [module for module, commands in COMMANDS.items() if words and words[0] in commands]
+    for module in named or COMMANDS:
+        importlib.import_module(f"vflops.cli.{module}").register(app)
+    return app
+
+
 def _options(
     version: bool = typer.Option(False, "--version", help="Show the version and stop."),
 ) -> None:
@@ -57,7 +66,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a terminal that lacks a sign shows another
             stream.reconfigure(errors="replace")
     try:
-        app()
+        application(sys.argv[1:])()
     except VflopsError as error:
         console.show_error(error)
         sys.exit(error.exit_code)
