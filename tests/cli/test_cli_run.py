@@ -41,7 +41,8 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_
     assert all((c["value"] is None) != (c["reason"] is None) for c in score["ceilings"])
     vflops("check", path)
     findings = json.loads(folder.findings_file.read_text())["findings"]
-    failed = {finding["rule"] for finding in findings if finding["verdict"] != "pass"}
+    bad = ("fail", "cannot tell")
+    failed = {finding["rule"] for finding in findings if finding["verdict"] in bad}
     assert failed <= {"quiet", "plausible"}  # other tests run beside this one
 
 
