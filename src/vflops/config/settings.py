@@ -193,4 +193,6 @@ def _describe(section: type[BaseModel], name: str) -> str:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
     found = section.model_fields.get(leaf)
+    if found is not None and found.default is None:
+        return "leave it out for the profile's own"
     return f"its default is {found.default!r}" if found else "the README lists all settings"
