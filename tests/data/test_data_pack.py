@@ -230,7 +230,7 @@ def test_killed_in_the_middle_its_workers_end_and_it_goes_on(tmp_path: Path) -> 
     wait_until(lambda: len(list(partial.glob(".parts/*.json"))) >= 3)
     workers = children(process.pid)
     assert len(workers) >= 2
-    with pytest.raises(UsageError, match="being written by another process"):
+    with pytest.raises(UsageError, match="in use by process"):
         pack(source, destination, short_side=16, workers=1)
     process.kill()
     process.wait()

@@ -13,12 +13,10 @@ runs/<utc>-<workload>-<short id>/
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,9 +25,10 @@ from typing import ClassVar
 
 import vflops
 from vflops.config.settings import Settings
-from vflops.errors import FolderError, UsageError, VflopsError
+from vflops.errors import FolderError, VflopsError
 from vflops.record import atomic
 from vflops.record.events import Event, EventWriter, Log, read_log
+from vflops.record.lock import held
 from vflops.record.schema import Document
 
 
@@ -176,28 +175,9 @@ class RunFolder:
         """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
         return self.path / "graphs" / f"{model.replace('/', '_').replace(':', '.')}.json"
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[None]:
         """Hold the run for this process; another that asks while it lives is refused."""
-        path = self.path / ".lock"
-        try:
-            file = path.open("a+")
-        except OSError as error:
-            raise atomic.cannot_write(path, error) from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
-                raise UsageError(
-                    f"{self.path} is in use by process {owner}",
-                    cure="wait until it ends, or stop that process first",
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+        return held(self.path / ".lock", self.path)
 
     def job_file(self, job: int) -> Path:
         """Where a training job is described."""

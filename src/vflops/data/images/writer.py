@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import io
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +32,7 @@ from vflops.data.images.index import (
 )
 from vflops.errors import UsageError
 from vflops.record import atomic
+from vflops.record.lock import held
 
 _PARTS = ".parts"
 """Holds what is known of finished shards and the lock, until all is done."""
@@ -138,24 +137,8 @@ class Workspace:
                 cure=cure,
             )
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        path = self.path / _PARTS / "lock"
-        try:
-            file = path.open("a")
-        except OSError as error:
-            raise atomic.cannot_write(path, error) from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise atomic.cannot_write(path, error) from error
-                raise UsageError(
-                    f"{self.path} is being written by another process",
-                    cure="wait until it ends, or stop that process first",
-                ) from error
-            yield
+    def _lock(self) -> AbstractContextManager[None]:
+        return held(self.path / _PARTS / "lock", self.path)
 
     def part_file(self, shard: str) -> Path:
         """Where what is known of a finished shard is kept."""

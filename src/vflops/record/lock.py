@@ -1,0 +1,38 @@
+"""A lock on a folder: held by a living process, gone with it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vflops.errors import UsageError
+from vflops.record import atomic
+
+
+@contextmanager
+def held(lock: Path, folder: Path) -> Iterator[None]:
+    """Hold ``folder`` by the file ``lock``; another that asks while we live is refused."""
+    try:
+        file = lock.open("a+")
+    except OSError as error:
+        raise atomic.cannot_write(lock, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise atomic.cannot_write(lock, error) from error
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise UsageError(
+                f"{folder} is in use by process {owner}",
+                cure="wait until it ends, or stop that process first",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
