@@ -28,7 +28,6 @@ from vflops.train.clock import Clock
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Loader, loader
-from vflops.train.loop import Loop
 from vflops.train.parallel import SingleRank
 from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
@@ -38,7 +37,11 @@ from vflops.workloads.workload import Inputs
 
 
 def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
-    settings = load(profile(arguments.profile, ["image-classification"]), None, arguments.set)
+    settings = load(
+        profile(arguments.profile, ["image-classification"]),
+        None,
+        [*arguments.set, "train.epochs=100000"],
+    )
     (prepared,) = training.prepare(settings, lambda what, done, whole: None)
     train = prepared.settings.train
     record = JobRecord(
@@ -61,19 +64,7 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
 
 def batches(made: Engine) -> Loader:
     """As the loop reads them, without an end."""
-    loop = Loop(
-        context=made.context,
-        settings=made.settings.model_copy(update={"epochs": 100_000}),
-        goal=made.context.record.goal,
-        workload=made.workload,
-        plan=made.plan,
-        state=made.state,
-        evaluation=made._evaluation(),
-        device=made.device,
-        dtype=made.precision.input_dtype,
-        prepare=made.prepare,
-        compiles=made.compiled,
-    )
+    loop = made.loop()
     return loader(loop._samples, loop._requests(0), loop._prepared, made.device)
 
 

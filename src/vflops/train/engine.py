@@ -122,7 +122,21 @@ class Engine:
     def train(self) -> None:
         """Train from the newest checkpoint, or from the start."""
         self._restore()
-        loop = Loop(
+        loop = self.loop()
+        try:
+            stopped = loop.run()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise self._out_of_memory(error) from error
+        if stopped:
+            raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
+        if self.context.record.kernels:
+            self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
+
+    def loop(self) -> Loop:
+        """The loop over the job's data, from where the state is."""
+        return Loop(
             context=self.context,
             settings=self.settings,
             goal=self.context.record.goal,
@@ -135,16 +149,6 @@ class Engine:
             prepare=self.prepare,
             compiles=self.device.type != "cpu",
         )
-        try:
-            stopped = loop.run()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            raise self._out_of_memory(error) from error
-        if stopped:
-            raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
-        if self.context.record.kernels:
-            self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
 
     def _evaluation(self) -> Evaluation:
         return Evaluation(
