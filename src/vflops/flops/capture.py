@@ -101,6 +101,10 @@ def _build(build: Callable[[], nn.Module], name: str) -> nn.Module:
     return model.to("meta").train()
 
 
+_CHOOSES = ("elementwise", "reduction")
+"""Kinds of operators that are not the model's where gradients are off."""
+
+
 class _MetaMode(TorchDispatchMode):
     """A mode that torch.compile never sees, so that entering it does not import the compiler."""
 
@@ -191,6 +195,8 @@ class _Recorder(_MetaMode):
         kind = aten.KIND_OF.get(name, "other")
         if results and not any(_is_real(tensor) for tensor in results):
             kind = "bookkeeping"  # integers and truth values: no floating-point operation
+        if kind in _CHOOSES and not torch.is_grad_enabled():
+            kind = "bookkeeping"  # it decides what is trained on, as matching boxes does
         if aten.is_global_pool(name, arguments, shapes):
             kind = "global-pool"
         source = next((self._values[index].parameter for index in inputs), None)

@@ -62,14 +62,13 @@ def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-class ResNet(nn.Module):
-    """A ResNet of ``blocks`` bottlenecks a stage; ``width`` is that of the first stage."""
+class ResNetBody(nn.Module):
+    """Stem and stages of ``blocks`` bottlenecks each; ``width`` is that of the first stage."""
 
     def __init__(
         self,
         blocks: Sequence[int] = (3, 4, 6, 3),
         *,
-        classes: int = 1000,
         channels: int = 3,
         width: int = 64,
         stem: Stem = "imagenet",
@@ -90,21 +89,52 @@ class ResNet(nn.Module):
                 channels_in = stage_width * EXPANSION
             stages.append(nn.Sequential(*stage))
         self.stages = nn.Sequential(*stages)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(channels_in, classes)
+        self.channels_out = tuple(width * 2**index * EXPANSION for index in range(len(blocks)))
+        """Of each stage."""
+        self.strides = tuple((4 if stem == "imagenet" else 2) * 2**i for i in range(len(blocks)))
+        """Pixels of the image for one of each stage's."""
         self._initialise()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Class scores (logits), one row a sample."""
-        x = self.pool(self.stages(self.stem(x)))
-        logits: Tensor = self.classifier(x.flatten(1))
-        return logits
+    def stage_outputs(self, x: Tensor) -> list[Tensor]:
+        """What each stage makes of the images."""
+        x = self.stem(x)
+        results = []
+        for stage in self.stages:
+            x = stage(x)
+            results.append(x)
+        return results
 
     def _initialise(self) -> None:
         # He initialisation, AIPerf's table IV and HPC AI500's recipe alike.
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class ResNet(ResNetBody):
+    """A ResNet that names the class of an image."""
+
+    def __init__(
+        self,
+        blocks: Sequence[int] = (3, 4, 6, 3),
+        *,
+        classes: int = 1000,
+        channels: int = 3,
+        width: int = 64,
+        stem: Stem = "imagenet",
+        stride_in_1x1: bool = False,
+    ) -> None:
+        super().__init__(
+            blocks, channels=channels, width=width, stem=stem, stride_in_1x1=stride_in_1x1
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(self.channels_out[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores (logits), one row a sample."""
+        x = self.pool(self.stages(self.stem(x)))
+        logits: Tensor = self.classifier(x.flatten(1))
+        return logits
 
 
 def resnet50() -> ResNet:

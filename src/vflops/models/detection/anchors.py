@@ -1,0 +1,55 @@
+"""Anchors: the boxes of fixed sizes around every cell of a feature map that proposals start from.
+
+Laid out as torchvision's ``AnchorGenerator`` does: corners around the origin are rounded to
+whole pixels, and the cell in row i and column j moves them by (j · stride, i · stride).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Size = tuple[float, float]
+"""Height and width of an anchor in pixels of the image."""
+
+
+def aspect_sizes(size: float, ratios: Sequence[float]) -> tuple[Size, ...]:
+    """Sizes of equal area ``size``², one for each ratio of height to width."""
+    return tuple((size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios)
+
+
+def anchors(
+    shapes: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    sizes: Sequence[Sequence[Size]],
+    *,
+    device: torch.device | str | None = None,
+) -> list[Tensor]:
+    """Anchors (height · width · sizes, 4) of each level in the order (row, column, size).
+
+    ``shapes`` are heights and widths of the feature maps. A function of the settings alone: make
+    them once and keep them as buffers.
+    """
+    return [
+        _level(shape, stride, level, device)
+        for shape, stride, level in zip(shapes, strides, sizes, strict=True)
+    ]
+
+
+def _level(
+    shape: tuple[int, int], stride: int, sizes: Sequence[Size], device: torch.device | str | None
+) -> Tensor:
+    # Rounded halves to even, as torch.round does.
+    corners = [(round(width / 2), round(height / 2)) for height, width in sizes]
+    base = torch.tensor(
+        [(-x, -y, x, y) for x, y in corners], dtype=torch.float32, device=device
+    ).reshape(-1, 4)
+    height, width = shape
+    y = torch.arange(height, dtype=torch.float32, device=device) * stride
+    x = torch.arange(width, dtype=torch.float32, device=device) * stride
+    rows, columns = torch.meshgrid(y, x, indexing="ij")
+    shifts = torch.stack((columns, rows, columns, rows), dim=-1)
+    return (shifts.unsqueeze(-2) + base).reshape(-1, 4)

@@ -1,0 +1,41 @@
+"""A feature pyramid on the stages of a ResNet (Lin et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Pyramid(nn.Module):
+    """Levels of equal width, each finer one told what the coarser ones have seen."""
+
+    def __init__(self, channels_in: Sequence[int], channels: int, *, pooled: bool) -> None:
+        super().__init__()
+        self.lateral = nn.ModuleList(nn.Conv2d(each, channels, 1) for each in channels_in)
+        self.output = nn.ModuleList(
+            nn.Conv2d(channels, channels, 3, padding=1) for _ in channels_in
+        )
+        self.pooled = pooled
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_uniform_(module.weight, a=1)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+
+    def forward(self, stages: Sequence[Tensor]) -> list[Tensor]:
+        """The levels, fine to coarse."""
+        above: Tensor | None = None
+        levels: list[Tensor] = []
+        for stage, lateral, output in zip(
+            reversed(stages), reversed(self.lateral), reversed(self.output), strict=True
+        ):
+            level = lateral(stage)
+            if above is not None:
+                level = level + functional.interpolate(above, size=level.shape[-2:])
+            levels.append(output(level))
+            above = level
+        levels.reverse()
+        if self.pooled:
+            levels.append(functional.max_pool2d(levels[-1], 1, stride=2))
+        return levels

@@ -1,0 +1,287 @@
+"""RoIAlign: what a pyramid of features holds within each box, sampled to one size.
+
+One operator ``vflops::roi_align`` and one for its backward, ``vflops::roi_align_backward``. Each
+output is a weighted sum of a fixed number of pixels, so both are embedding bags: the forward over
+the pixels of each output, the backward over the outputs of each pixel. Nothing larger than the
+result is kept, and sums are in float32 in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from vflops.models.detection.boxes import area
+
+
+def level_of(
+    boxes: Tensor,
+    lowest: int,
+    highest: int,
+    *,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+) -> Tensor:
+    """The level (…) to pool each box (…, 4) from, 0 for ``lowest``: large boxes from high ones.
+
+    A box of ``canonical_size``² belongs to ``canonical_level``, one of twice the side to the next
+    (equation 1 of the FPN paper).
+    """
+    level = canonical_level + torch.log2(area(boxes).sqrt() / canonical_size) + 1e-6
+    level = level.floor().nan_to_num(nan=float(lowest)).clamp(lowest, highest)
+    return level.to(torch.int64) - lowest
+
+
+def roi_align(
+    features: Sequence[Tensor],
+    strides: Sequence[int],
+    boxes: Tensor,
+    levels: Tensor,
+    *,
+    size: int = 7,
+    samples: int = 2,
+) -> Tensor:
+    """Features (B, R, C, size, size) within each box (B, R, 4), from its own level (B, R).
+
+    ``features`` are (B, C, H, W) a level, ``strides`` their pixels in pixels of the image. Each
+    output is the mean of samples × samples bilinear samples, as torchvision's ``roi_align`` with
+    ``aligned=False``. Memory is channels last: ``permute(0, 1, 3, 4, 2)`` is contiguous. Boxes
+    get no gradient: proposals are fixed before the head sees them.
+    """
+    pooled: Tensor = torch.ops.vflops.roi_align.default(
+        list(features), list(strides), boxes.detach(), levels, size, samples
+    )
+    return pooled
+
+
+def align_plainly(
+    features: Sequence[Tensor],
+    strides: Sequence[int],
+    boxes: Tensor,
+    levels: Tensor,
+    size: int,
+    samples: int,
+) -> Tensor:
+    """``roi_align`` on any device, without a kernel of its own."""
+    batch, channels = features[0].shape[:2]
+    shapes = [(feature.shape[2], feature.shape[3]) for feature in features]
+    rows = torch.cat([feature.permute(0, 2, 3, 1).flatten(1, 2) for feature in features], dim=1)
+    rows = _wide(rows.reshape(-1, channels))
+    pixels, weights = _pixels(shapes, strides, boxes, levels, size, samples, rows.dtype)
+    pooled = embedding_bag(pixels, rows, mode="sum", per_sample_weights=weights)
+    pooled = pooled.to(features[0].dtype).view(batch, -1, size, size, channels)
+    return pooled.permute(0, 1, 4, 2, 3)
+
+
+def align_backward_plainly(
+    gradient: Tensor,
+    boxes: Tensor,
+    levels: Tensor,
+    heights: Sequence[int],
+    widths: Sequence[int],
+    strides: Sequence[int],
+    samples: int,
+) -> list[Tensor]:
+    """Gradients (B, C, H, W) of the features, channels last, in the type of ``gradient``."""
+    batch, _, channels, _, size = gradient.shape
+    shapes = list(zip(heights, widths, strict=True))
+    rows = _wide(gradient.permute(0, 1, 3, 4, 2).reshape(-1, channels))
+    pixels, weights = _pixels(shapes, strides, boxes, levels, size, samples, rows.dtype)
+    each = pixels.shape[1]
+    # Sorted by pixel, the uses of a pixel are a bag of outputs.
+    pixels, order = pixels.flatten().sort(stable=True)
+    lengths = [height * width for height, width in shapes]
+    every = torch.arange(batch * sum(lengths), dtype=pixels.dtype, device=pixels.device)
+    summed = embedding_bag(
+        order.div(each, rounding_mode="trunc"),
+        rows,
+        torch.searchsorted(pixels, every),
+        mode="sum",
+        per_sample_weights=weights.flatten().index_select(0, order),
+    )
+    parts = summed.view(batch, -1, channels).split(lengths, dim=1)
+    return [
+        part.to(gradient.dtype, copy=True).unflatten(1, shape).permute(0, 3, 1, 2)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+
+
+def _pixels(
+    shapes: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    boxes: Tensor,
+    levels: Tensor,
+    size: int,
+    samples: int,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The pixels each output is made of, and their weights: two of (B·R·size², (2·samples)²).
+
+    Pixels are numbered over images, levels, rows and columns.
+    """
+    batch, regions = levels.shape
+    lengths = [height * width for height, width in shapes]
+    starts = [sum(lengths[:place]) for place in range(len(lengths))]
+    level = levels.flatten()
+    scale = _by_level([1 / stride for stride in strides], level, dtype)
+    height = _by_level([height for height, _ in shapes], level, torch.int32)
+    width = _by_level([width for _, width in shapes], level, torch.int32)
+    first = _by_level(starts, level, torch.int32).view(batch, regions)
+    image = torch.arange(batch, dtype=torch.int32, device=level.device) * sum(lengths)
+    corners = (boxes.to(dtype) * scale.view(batch, regions, 1)).view(-1, 2, 2)
+    last = torch.stack((width, height), dim=1) - 1
+    places, parts = _along(corners[:, 0], corners[:, 1], last, size, samples)
+    x, y = places.unbind(1)
+    of_x, of_y = parts.unbind(1)
+    y = y * width.view(-1, 1, 1) + (first + image.unsqueeze(1)).view(-1, 1, 1)
+    of_y = of_y / samples**2
+    return _product(y, x, torch.add), _product(of_y, of_x, torch.mul)
+
+
+def _product(y: Tensor, x: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Each pair of a bin's 2·samples in y and in x, (B·R·size², (2·samples)²)."""
+    _, size, each = x.shape
+    # Pairs are spread out first: loops over the last dimension are then long enough to be fast.
+    y = y.unsqueeze(3).expand(-1, -1, -1, each).reshape(-1, size, 1, each**2)
+    x = x.unsqueeze(2).expand(-1, -1, each, -1).reshape(-1, 1, size, each**2)
+    return combine(y, x).view(-1, each**2)
+
+
+def _along(
+    start: Tensor, end: Tensor, last: Tensor, size: int, samples: int
+) -> tuple[Tensor, Tensor]:
+    """Along x and along y: each bin's pixels and their weights, (N, 2, size, 2·samples).
+
+    A sample lies between two pixels; one up to a pixel outside of the map counts as on its border,
+    one beyond that as 0. All of ``start``, ``end`` and ``last``, the last pixel, are (N, 2).
+    """
+    place = torch.arange(size, dtype=start.dtype, device=start.device).view(-1, 1)
+    within = torch.arange(samples, dtype=start.dtype, device=start.device) + 0.5
+    length = ((end - start).clamp(min=1) / size).view(-1, 2, 1, 1)
+    position = start.view(-1, 2, 1, 1) + place * length + within * length / samples
+    last = last.view(-1, 2, 1, 1)
+    inside = (position >= -1) & (position <= last + 1)
+    position = torch.minimum(position.clamp(min=0), last.to(position.dtype))
+    low = position.floor()
+    part = position - low
+    low_pixel = low.to(torch.int32).clamp(min=0)  # NaN is no pixel, and must not crash
+    pixels = torch.stack((low_pixel, torch.minimum(low_pixel + 1, last)), dim=-1)
+    weights = torch.stack((1 - part, part), dim=-1) * inside.unsqueeze(-1)
+    return pixels.flatten(3), weights.flatten(3)
+
+
+def _by_level(values: Sequence[float], level: Tensor, dtype: torch.dtype) -> Tensor:
+    # The value of each one's level, without a table: that would be a copy from the host.
+    chosen = torch.full(level.shape, values[0], dtype=dtype, device=level.device)
+    for place, value in enumerate(values[1:], start=1):
+        chosen = chosen.masked_fill(level == place, value)
+    return chosen
+
+
+def _wide(rows: Tensor) -> Tensor:
+    return rows if rows.dtype == torch.float64 else rows.float()
+
+
+def _on_cuda(
+    features: Sequence[Tensor],
+    strides: Sequence[int],
+    boxes: Tensor,
+    levels: Tensor,
+    size: int,
+    samples: int,
+) -> Tensor:
+    if not _has_kernels(features[0].dtype):
+        return align_plainly(features, strides, boxes, levels, size, samples)
+    from vflops.models.kernels import roi_align as kernels
+
+    return kernels.forward(features, strides, boxes, levels, size, samples)
+
+
+def _backward_on_cuda(
+    gradient: Tensor,
+    boxes: Tensor,
+    levels: Tensor,
+    heights: Sequence[int],
+    widths: Sequence[int],
+    strides: Sequence[int],
+    samples: int,
+) -> list[Tensor]:
+    if not _has_kernels(gradient.dtype):
+        return align_backward_plainly(gradient, boxes, levels, heights, widths, strides, samples)
+    from vflops.models.kernels import roi_align as kernels
+
+    return kernels.backward(gradient, boxes, levels, heights, widths, strides, samples)
+
+
+@cache
+def _has_kernels(dtype: torch.dtype) -> bool:
+    return dtype != torch.float64 and find_spec("triton") is not None
+
+
+def _fake(
+    features: Sequence[Tensor],
+    strides: Sequence[int],
+    boxes: Tensor,
+    levels: Tensor,
+    size: int,
+    samples: int,
+) -> Tensor:
+    batch, regions = levels.shape
+    pooled = features[0].new_empty((batch, regions, size, size, features[0].shape[1]))
+    return pooled.permute(0, 1, 4, 2, 3)
+
+
+def _backward_fake(
+    gradient: Tensor,
+    boxes: Tensor,
+    levels: Tensor,
+    heights: Sequence[int],
+    widths: Sequence[int],
+    strides: Sequence[int],
+    samples: int,
+) -> list[Tensor]:
+    batch, channels = gradient.shape[0], gradient.shape[2]
+    return [
+        gradient.new_empty((batch, height, width, channels)).permute(0, 3, 1, 2)
+        for height, width in zip(heights, widths, strict=True)
+    ]
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    features, ctx.strides, boxes, levels, _, ctx.samples = inputs
+    ctx.heights = [feature.shape[2] for feature in features]
+    ctx.widths = [feature.shape[3] for feature in features]
+    ctx.save_for_backward(boxes, levels)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    boxes, levels = ctx.saved_tensors
+    gradients = torch.ops.vflops.roi_align_backward.default(
+        gradient, boxes, levels, ctx.heights, ctx.widths, ctx.strides, ctx.samples
+    )
+    return gradients, None, None, None, None, None
+
+
+torch.library.define(
+    "vflops::roi_align",
+    "(Tensor[] features, int[] strides, Tensor boxes, Tensor levels, int size, int samples)"
+    " -> Tensor",
+)
+torch.library.define(
+    "vflops::roi_align_backward",
+    "(Tensor gradient, Tensor boxes, Tensor levels, SymInt[] heights, SymInt[] widths,"
+    " int[] strides, int samples) -> Tensor[]",
+)
+torch.library.impl("vflops::roi_align", "default", align_plainly)
+torch.library.impl("vflops::roi_align", "cuda", _on_cuda)
+torch.library.impl("vflops::roi_align_backward", "default", align_backward_plainly)
+torch.library.impl("vflops::roi_align_backward", "cuda", _backward_on_cuda)
+torch.library.register_fake("vflops::roi_align", _fake)
+torch.library.register_fake("vflops::roi_align_backward", _backward_fake)
+torch.library.register_autograd("vflops::roi_align", _backward, setup_context=_remember)
