@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vflops.check.record import Findings
+from vflops.data.climate.check import ClimateReport
+from vflops.data.climate.index import FramesIndex
+from vflops.data.climate.statistics import Statistics
 from vflops.data.images.check import DataReport
 from vflops.data.images.index import PackedIndex
 from vflops.flops.graph import Graph
@@ -28,6 +31,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Header,
     PackedIndex,
     DataReport,
+    FramesIndex,
+    ClimateReport,
+    Statistics,
     Score,
     Findings,
 )

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
 from vflops.data.images.folder import ImageFolder, ImageSplit, some
-from vflops.data.images.workers import OnProgress, Reporter, silent, spread, usable_cpus
+from vflops.data.workers import OnProgress, Reporter, silent, spread, usable_cpus
 from vflops.errors import Interrupted
 from vflops.record.schema import Data, Document
 

@@ -6,33 +6,21 @@ worker, a finished one is never made again, and the bytes do not depend on how m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from vflops.data.images.decode import BadImage, pixels, read_file
 from vflops.data.images.folder import ImageFolder
-from vflops.data.images.index import (
-    CHANNELS,
-    PACKING,
-    SHARD_BYTES,
-    Packing,
-    Part,
-    Skipped,
-    digest,
-    drawn_from,
-    hash_file,
-    shard_name,
-)
+from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part, Skipped
 from vflops.data.images.shards import PackedImages
-from vflops.data.images.workers import OnProgress, Reporter, silent, spread, usable_cpus
-from vflops.data.images.writer import ShardFile, Workspace, occupied
-from vflops.errors import FolderError, Interrupted, UsageError, VflopsError
-from vflops.record import atomic
+from vflops.data.images.writer import ShardFile, finish
+from vflops.data.packed import Packing, digest, drawn_from, shard_name
+from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.workspace import Workspace, occupied
+from vflops.errors import UsageError
 
 Policy = Literal["fail", "skip"]
 """What to do with an image that cannot be decoded: stop and name it, or leave it out."""
@@ -57,25 +45,15 @@ def pack(
         return _finished(destination, packing, tasks)
     with Workspace(destination, packing).held() as workspace:
         jobs = [(task, workspace) for task in tasks]
-        total = sum(len(split) for split in folder.splits)
-        parts: dict[int, Part] = {}
-        work = spread(
+        parts = all_of(
             _make_shard,
             jobs,
             workers=workers or usable_cpus(),
-            total=total,
+            total=sum(len(split) for split in folder.splits),
             on_progress=on_progress,
+            done="shards are packed",
         )
-        try:
-            with closing(work):
-                for position, part in work:
-                    parts[position] = part
-            _finish(workspace, folder, short_side, tasks, [parts[i] for i in range(len(tasks))])
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped by the user; {len(parts)} of {len(tasks)} shards are packed",
-                cure="the same command goes on where it stopped",
-            ) from None
+        _finish(workspace, folder, short_side, tasks, parts)
     return PackedImages.open(destination)
 
 
@@ -176,15 +154,8 @@ def _fill(shard: ShardFile, task: ShardTask, report: Reporter) -> list[Skipped]:
 
 
 def _kept(task: ShardTask, workspace: Workspace, source_digest: str) -> Part | None:
-    path = workspace.path / task.shard
-    try:
-        part = Part.read(workspace.part_file(task.shard))
-        same = part.source_digest == source_digest and path.stat().st_size == part.shard.bytes
-        if not same or hash_file(path) != part.shard.sha256:
-            return None
-    except (VflopsError, OSError):
-        return None  # not there, or damaged: made again
-    if part.skipped and task.policy == "fail":
+    part = workspace.kept(Part, task.shard, source_digest)
+    if part is not None and part.skipped and task.policy == "fail":
         raise _bad_file(task.root, part.skipped[0].file, part.skipped[0].reason)
     return part
 
@@ -221,7 +192,7 @@ def _finish(
         "short_side": short_side,
         "classes": folder.classes,
     }
-    workspace.finish(index, by_split, _identity([part.source_digest for part in parts]))
+    finish(workspace, index, by_split, _identity([part.source_digest for part in parts]))
 
 
 def _identity(source_digests: Sequence[str]) -> str:
@@ -242,32 +213,15 @@ def _without_gaps(images: PackedImages, policy: Policy) -> PackedImages:
 
 def _finished(destination: Path, packing: Packing, tasks: Sequence[ShardTask]) -> PackedImages:
     """The packing that is there already, if it is this one."""
-    if (destination / PACKING).is_file():
+
+    def identity() -> str:
         with ThreadPoolExecutor(16) as pool:  # asking a network file system is mostly waiting
-            identity = _identity(list(pool.map(ShardTask.source_digest, tasks)))
-        try:
-            same = Packing.read(destination / PACKING).identity == identity
-        except FolderError:
-            same = False
-        if same:
-            Workspace(destination, packing).tidy()
-            return _without_gaps(PackedImages.open(destination), tasks[0].policy)
-        what = "holds a packing of other images or settings, or its source has changed"
-    else:
-        what = "is a folder that holds something else" if destination.is_dir() else "is a file"
-    raise UsageError(f"{destination} {what}", cure="remove it, or choose another destination")
+            return _identity(list(pool.map(ShardTask.source_digest, tasks)))
+
+    Workspace(destination, packing).refuse_another("images", identity)
+    return _without_gaps(PackedImages.open(destination), tasks[0].policy)
 
 
 def room_needed(folder: ImageFolder, short_side: int) -> int:
     """About how many bytes the packed images will take."""
     return sum(len(split) for split in folder.splits) * mean_bytes(short_side)
-
-
-def free_bytes(place: Path) -> int:
-    """The room on the disk where ``place`` is or will be."""
-    parent = next(path for path in (place, *place.resolve().parents) if path.exists())
-    try:
-        found = os.statvfs(parent)
-    except OSError as error:
-        raise atomic.cannot_write(place, error) from error
-    return found.f_bavail * found.f_frsize

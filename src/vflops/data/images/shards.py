@@ -9,30 +9,17 @@ DEST/
 
 from __future__ import annotations
 
-import resource
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.images.index import (
-    CHANNELS,
-    INDEX,
-    PackedIndex,
-    Shard,
-    Split,
-    Table,
-    files_of,
-    hash_file,
-)
-from vflops.data.images.workers import OnProgress, silent
+from vflops.data.images.index import CHANNELS, PackedIndex, Split
 from vflops.data.images.writer import ShardWriter
-from vflops.errors import CheckFailed, FolderError, UsageError
+from vflops.data.open_shards import OpenShards
+from vflops.data.packed import INDEX, REPAIR, PackedFolder, read_table
+from vflops.errors import FolderError, UsageError
 
 __all__ = ["PackedImages", "PackedSplit", "ShardWriter"]
 
@@ -41,41 +28,22 @@ Indices = NDArray[np.integer] | Sequence[int]
 _PART_IMAGES = 32
 """Images that one thread copies before it takes more: a millisecond or so of work."""
 
-_SPARE_FILES = 256
-"""Open files that the rest of a program needs beside the shards."""
-
 _COLUMNS = {"offsets": np.int64, "heights": np.int32, "widths": np.int32, "labels": np.int64}
-_CURE = "copy the folder again, or pack it again: vflops data pack DIR"
 
 
-class PackedImages:
+class PackedImages(PackedFolder[PackedIndex]):
     """A folder of packed images."""
 
-    def __init__(self, path: Path, index: PackedIndex) -> None:
-        self.path = path
-        self.index = index
+    kind = "packed images"
+    index_type = PackedIndex
 
-    @classmethod
-    def open(cls, path: Path) -> PackedImages:
-        """The packed images in ``path``; files and sizes are checked, contents are not."""
-        if not (path / INDEX).is_file():
-            what = "it has no index.json" if path.is_dir() else "there is no such folder"
-            cure = "make one: vflops data pack DIR"
-            if path.with_name(path.name + ".partial").is_dir():
-                cure = "its packing did not end: give the same vflops data pack again"
-            raise UsageError(f"{path} is no folder of packed images: {what}", cure=cure)
-        index = PackedIndex.read(path / INDEX)
-        for name, split in index.splits.items():
+    def check_index(self) -> None:
+        """Refuse an index that contradicts itself."""
+        for name, split in self.index.splits.items():
             if split.images != sum(shard.images for shard in split.shards):
-                raise FolderError(f"{path / INDEX}: images of {name} do not add up", cure=_CURE)
-        for file in files_of(index.splits.values()):
-            _check_size(path, file)
-        return cls(path, index)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The SHA-256 of ``index.json``, which has that of every other file."""
-        return hash_file(self.path / INDEX)
+                raise FolderError(
+                    f"{self.path / INDEX}: images of {name} do not add up", cure=REPAIR
+                )
 
     def split(self, name: str) -> PackedSplit:
         """The images of ``train`` or ``val``."""
@@ -84,28 +52,6 @@ class PackedImages:
                 f"{self.path} has no split {name!r}", cure=f"it has {', '.join(self.index.splits)}"
             )
         return PackedSplit(self, name)
-
-    def verify(self, on_progress: OnProgress = silent) -> int:
-        """Hash every file: the bytes that were read, or an error naming each damaged file."""
-        files = files_of(self.index.splits.values())
-        total = sum(file.bytes for file in files)
-        done = 0
-
-        def count(block: int, _: int) -> None:
-            nonlocal done
-            done += block
-            on_progress(done, total)
-
-        bad = [
-            file.file for file in files if hash_file(self.path / file.file, count) != file.sha256
-        ]
-        if bad:
-            raise CheckFailed(
-                f"{self.path}: {len(bad)} of {len(files)} files are not what was packed: "
-                + ", ".join(bad),
-                cure=_CURE,
-            )
-        return total
 
 
 class PackedSplit:
@@ -120,7 +66,11 @@ class PackedSplit:
         self.fingerprint = images.fingerprint
         self._path = images.path
         self._about: Split = images.index.splits[name]
-        table = _read_table(images.path / self._about.table.file, self._about.images)
+        table = read_table(
+            images.path / self._about.table.file,
+            "images",
+            {name: (kind, (self._about.images,)) for name, kind in _COLUMNS.items()},
+        )
         self.labels: NDArray[np.int64] = table["labels"]
         self.heights: NDArray[np.int32] = table["heights"]
         self.widths: NDArray[np.int32] = table["widths"]
@@ -129,8 +79,7 @@ class PackedSplit:
         counts = [shard.images for shard in self._about.shards]
         self._shard_of = np.repeat(np.arange(len(counts)), counts)
         self._check_table()
-        self._maps: list[NDArray[np.uint8] | None] = [None] * len(counts)
-        self._opening = threading.Lock()
+        self._shards = OpenShards(images.path, self._about.shards)
 
     def __len__(self) -> int:
         return self._about.images
@@ -182,7 +131,7 @@ class PackedSplit:
         self, chosen: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.uint8]
     ) -> None:
         # Plain numbers before the loop: an element of a numpy array costs more than the rest.
-        maps = self._maps
+        maps = self._shards.maps
         for shard, source, start, size in zip(
             self._shard_of[chosen].tolist(),
             self._offsets[chosen].tolist(),
@@ -192,20 +141,8 @@ class PackedSplit:
         ):
             pixels = maps[shard]
             if pixels is None:
-                pixels = self._map(shard)
+                pixels = self._shards.map(shard)
             out[start : start + size] = pixels[source : source + size]
-
-    def _map(self, number: int) -> NDArray[np.uint8]:
-        with self._opening:
-            found = self._maps[number]
-            if found is None:
-                shard = self._about.shards[number]
-                _allow_open_files(len(self._maps))
-                _check_size(self._path, shard)  # a mapping past the end would kill the process
-                mapped = np.memmap(self._path / shard.file, np.uint8, "r")
-                found = mapped.view(np.ndarray)  # slicing a memmap is ten times slower
-                self._maps[number] = found
-            return found
 
     def _check_table(self) -> None:
         """Every image lies inside its shard, after the one before it."""
@@ -218,52 +155,5 @@ class PackedSplit:
             raise FolderError(
                 f"{self._path / self._about.table.file}: image {number} lies outside its shard "
                 "or has no class",
-                cure=_CURE,
+                cure=REPAIR,
             )
-
-
-def _check_size(folder: Path, file: Table | Shard) -> None:
-    path = folder / file.file
-    if Path(file.file).name != file.file:
-        raise FolderError(f"{folder / INDEX} names {file.file!r}, which is no plain file name")
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise FolderError(f"{path} is missing", cure=_CURE) from error
-    except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    if size != file.bytes:
-        raise FolderError(
-            f"{path} has {size} bytes, {INDEX} says {file.bytes}: it is damaged", cure=_CURE
-        )
-
-
-def _read_table(path: Path, images: int) -> dict[str, NDArray[Any]]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            table = {name: np.asarray(file[name]) for name in _COLUMNS}
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise FolderError(f"{path} is not a table of images: {error}", cure=_CURE) from error
-    for name, column in table.items():
-        if column.dtype != _COLUMNS[name] or column.shape != (images,):
-            raise FolderError(
-                f"{path}: {name} is {column.dtype}{list(column.shape)}, "
-                f"expected {np.dtype(_COLUMNS[name])}[{images}]",
-                cure=_CURE,
-            )
-    return table
-
-
-def _allow_open_files(shards: int) -> None:
-    """Python keeps a file open for each mapping; 1,024 is often the limit, ImageNet has more."""
-    needed = shards + _SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed:
-        raise UsageError(
-            f"{shards} shards need {needed} open files, this process may have {hard}",
-            cure="raise the limit: ulimit -n, or ask who runs the system",
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -18,20 +18,13 @@ from numpy.typing import NDArray
 
 from vflops.data.cache import made_once
 from vflops.data.images.drawing import Recipe, draw
-from vflops.data.images.index import (
-    CHANNELS,
-    MARK,
-    SHARD_BYTES,
-    Packing,
-    Part,
-    digest,
-    hash_file,
-    shard_name,
-)
+from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part
 from vflops.data.images.shards import PackedImages
-from vflops.data.images.workers import OnProgress, Reporter, silent, spread, usable_cpus
-from vflops.data.images.writer import ShardFile, Workspace, occupied
-from vflops.errors import Interrupted, UsageError
+from vflops.data.images.writer import ShardFile, finish
+from vflops.data.packed import MARK, Packing, digest, shard_name
+from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.workspace import Workspace, occupied
+from vflops.errors import UsageError
 from vflops.record import atomic
 
 Task = TypeVar("Task")
@@ -120,7 +113,7 @@ def packed(
             "short_side": recipe.size,
             "classes": class_names(recipe),
         }
-        workspace.finish(index, parts, digest(about))
+        finish(workspace, index, parts, digest(about))
     return PackedImages.open(folder)
 
 
@@ -194,14 +187,11 @@ class _Shard:
 
 def _make_shard(task: _Shard, report: Reporter) -> Part:
     name = shard_name(task.split, task.number)
-    part_file = task.workspace.part_file(name)
-    path = task.workspace.path / name
-    if part_file.is_file() and path.is_file():  # of a making that was stopped
-        part = Part.read(part_file)
-        if hash_file(path) == part.shard.sha256:
-            report(task.count)
-            return part
-    shard = ShardFile(path)
+    part = task.workspace.kept(Part, name, "")
+    if part is not None:  # of a making that was stopped
+        report(task.count)
+        return part
+    shard = ShardFile(task.workspace.path / name)
     try:
         for start, count in _pieces(task.count, _piece(task.recipe)):
             images, labels = draw(task.recipe, task.split, task.start + start, count)
@@ -212,7 +202,7 @@ def _make_shard(task: _Shard, report: Reporter) -> Part:
     except BaseException:
         shard.abandon()
         raise
-    part.write(part_file)
+    part.write(task.workspace.part_file(name))
     return part
 
 
@@ -227,18 +217,8 @@ def _all(
     """The results of all tasks in their order; processes of their own where that pays."""
     small = images * recipe.size**2 <= _SMALL_PIXELS
     number = workers or (1 if small else usable_cpus())
-    done: dict[int, Result] = {}
-    work = spread(function, tasks, workers=number, total=images, on_progress=on_progress)
-    try:
-        with closing(work):
-            for position, result in work:
-                done[position] = result
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"stopped by the user; {len(done)} of {len(tasks)} pieces are written",
-            cure="the same command goes on where it stopped",
-        ) from None
-    return [done[position] for position in range(len(tasks))]
+    done = "pieces are written"
+    return all_of(function, tasks, workers=number, total=images, on_progress=on_progress, done=done)
 
 
 def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Climate fields with the extreme weather in them: HDF5 years, packed frames, synthetic ones."""

@@ -1,0 +1,160 @@
+"""The air without its storms: sixteen smooth fields that belong together.
+
+Everything here and in ``storms`` is adding, multiplying, dividing, comparing and square roots, each
+done by itself by numpy: operations that IEEE 754 rounds in one way. No exponential, no sine, no
+Fourier transform, no sum over an array: those may differ in the last bit from machine to machine.
+
+Rows run from south to north, as in the published files; columns from west to east, round the globe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.noise import Field, noise, stream
+
+PA_PER_M = 11.8
+"""Pressure near the ground that goes with a metre of height."""
+
+_OWN: dict[str, float] = {
+    "PS": 130.0,
+    "PSL": 130.0,
+    "T200": 0.9,
+    "T500": 0.9,
+    "TREFHT": 0.9,
+    "TS": 0.9,
+    "U850": 1.4,
+    "UBOT": 1.1,
+    "V850": 1.4,
+    "VBOT": 1.1,
+    "Z1000": 11.0,
+    "Z200": 16.0,
+    "ZBOT": 0.3,
+}
+"""How far each field strays by itself: without it two fields would give a storm away."""
+_OWN_PART: dict[str, float] = {"PRECT": 0.35, "QREFHT": 0.05, "TMQ": 0.08}
+"""The same in parts of its value."""
+
+
+def channel(fields: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+    """The field of that name, to be changed in place."""
+    view: NDArray[np.float32] = fields[CHANNELS.index(name)]
+    return view
+
+
+def latitude(height: int) -> Field:
+    """From −1 at the south pole to 1 at the north pole: (height, 1)."""
+    rows = np.arange(height, dtype=np.float32)[:, None]
+    return (rows * 2.0 + 1.0) / float(height) - 1.0
+
+
+def bump(distance: Field) -> Field:
+    """1 at 0, falling smoothly to 0 at a distance of 1."""
+    rest = np.maximum(1.0 - distance * distance, 0.0)
+    return rest * rest
+
+
+@dataclass(frozen=True)
+class Eddies:
+    """Unrelated noise that several fields share."""
+
+    flow: Field
+    """The stream function of the air below; its slope is the wind."""
+    warmth: Field
+    moisture: Field
+    showers: Field
+    ground: Field
+    gusts: Field
+    own: tuple[Field, ...]
+    """One that no other field shares, for each channel."""
+
+    @classmethod
+    def drawn(cls, chance: np.random.Generator, height: int, width: int) -> Eddies:
+        """New ones; flow is the smoothest, since its slope must be smooth too."""
+        return cls(
+            flow=noise(chance, height, width, 6, 0.36),
+            warmth=noise(chance, height, width, 5, 0.5),
+            moisture=noise(chance, height, width, 6, 0.6),
+            showers=noise(chance, height, width, 8, 0.7),
+            ground=noise(chance, height, width, 8, 0.6),
+            gusts=noise(chance, height, width, 10, 0.6),
+            own=tuple(noise(chance, height, width, 8, 0.6) for _ in CHANNELS),
+        )
+
+
+@lru_cache(maxsize=2)
+def land(seed: int, height: int, width: int) -> Field:
+    """How high the land lies, from 0 (the sea) to 1: the same in all frames of a seed."""
+    shape = noise(stream(seed), height, width, 4, 0.55)
+    height_above: Field = np.clip(shape * 0.9 - 0.35, 0.0, 1.0)
+    height_above.flags.writeable = False  # it is shared
+    return height_above
+
+
+def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float32]:
+    """The sixteen fields of calm air; ``season`` is from −1, southern summer, to 1."""
+    height, width = ground.shape
+    fields = np.empty((len(CHANNELS), height, width), np.float32)
+    y = latitude(height)
+    turn = y / (np.abs(y) + 0.1)  # which way, and how surely, wind goes round a low
+    west = bump((np.abs(y) - 0.5) / 0.36)  # 1 at 45°, where the westerlies and their lows are
+    sun = y - 0.07 * season  # from where it is highest
+    highs = eddies.flow * turn
+    meander = (highs + eddies.warmth) * y * (0.02 + 0.075 * west)
+    away = np.minimum(np.abs(sun - meander), 1.0)
+    warm = 1.0 - away * away
+    humid = warm * warm
+    u, v = _winds(eddies, y, west)
+    belts = 900.0 * bump((np.abs(y) - 0.34) / 0.22) - 1_100.0 * bump((np.abs(y) - 0.7) / 0.25)
+    pressure = 101_200.0 + belts + highs * (330.0 + 420.0 * west)
+    ridge = highs * 0.6 + eddies.warmth * 0.8
+    summer = y * season
+    low_air = 246.0 + 54.0 * warm + 7.0 * summer + ridge * (4.5 - 3.0 * humid)
+    wet = np.clip(0.3 + eddies.showers * 0.45 + eddies.moisture * 0.35, 0.0, 1.8)
+    moist = 1.0 + np.clip(eddies.moisture, -2.5, 2.5) * 0.16 + v * turn * 0.01
+    water = (3.0 + 42.0 * (humid * humid * (0.3 + 0.7 * humid))) * moist * (1.0 - 0.15 * ground)
+
+    def put(name: str, value: Field) -> None:
+        own = eddies.own[CHANNELS.index(name)]
+        if name in _OWN_PART:
+            channel(fields, name)[:] = value * np.maximum(1.0 + own * _OWN_PART[name], 0.0)
+        else:
+            channel(fields, name)[:] = value + own * _OWN[name]
+
+    put("TMQ", water)
+    put("PRECT", wet * wet * wet * water * (1.7e-9 + 0.7e-9 * bump(away / 0.2)))
+    put("PSL", pressure)
+    put("PS", pressure - 900.0 * ground)
+    put("Z1000", (pressure - 100_000.0) / PA_PER_M)
+    put("QREFHT", 0.0006 + 0.0125 * humid + (water - 3.0) * 0.000095 + eddies.ground * 0.0002)
+    put("T200", 222.0 - 3.5 * warm + eddies.warmth * 1.4 - highs * west * 1.2)
+    put("T500", 235.0 + 18.0 * warm + 15.0 * humid + 3.0 * summer + ridge * (3.4 - 1.8 * humid))
+    put("TREFHT", low_air - 4.0 * ground)
+    put("TS", low_air + eddies.ground * 1.3 + ground * (3.0 * warm - 4.0))
+    put("U850", u)
+    put("V850", v)
+    slowed = 0.74 - 0.25 * ground
+    put("UBOT", u * slowed + eddies.gusts * 0.7)
+    put("VBOT", v * slowed + eddies.ground * 0.7)
+    put("Z200", 11_020.0 + 1_330.0 * (0.5 * warm + 0.5 * humid) + ridge * (95.0 - 60.0 * humid))
+    put("ZBOT", low_air * 0.2225 + eddies.gusts * 0.12)
+    return fields
+
+
+def _winds(eddies: Eddies, y: Field, west: Field) -> tuple[Field, Field]:
+    """Eastward and northward wind at 850 hPa: belts, and eddies that follow the pressure."""
+    flow = eddies.flow
+    steep = flow.shape[0] * 0.28  # the same wind at any size
+    upward = np.empty_like(flow)
+    upward[1:-1] = (flow[2:] - flow[:-2]) * steep
+    upward[0], upward[-1] = upward[1], upward[-2]
+    eastward = (np.roll(flow, -1, axis=1) - np.roll(flow, 1, axis=1)) * steep
+    belts = 9.0 * west - 7.0 * bump(y / 0.32)
+    gusty = 0.8 + 0.5 * west
+    calm_pole = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # all winds meet at a pole
+    return (belts - upward * gusty) * calm_pole, eastward * gusty * calm_pole

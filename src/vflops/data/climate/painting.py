@@ -1,0 +1,135 @@
+"""Storms on top of calm air: each changes a window of the fields, in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate.fields import PA_PER_M, Eddies, bump, channel
+from vflops.data.climate.noise import Field
+from vflops.data.climate.storms import Storm
+
+_REACH = 1.65  # a vortex is felt this far, in halves of its box; a quarter is left at its edge
+_EYEWALL = 0.5  # where the wind is fastest, in the same unit
+_SOFT = 1.5  # a filament fades over this many of its half widths
+_CRUMPLED = 0.13  # how far eddies push a storm out of its shape
+
+
+@dataclass(frozen=True)
+class _Patch:
+    """What a storm adds, on the pixels that it reaches."""
+
+    core: Field
+    """Pressure, temperature and heights, of their full change."""
+    wet: Field
+    """Water and rain."""
+    east: Field
+    north: Field
+    """The wind, of its full speed."""
+    inflow: tuple[Field, Field]
+    """The part of the wind near the ground that goes inward, eastward and northward."""
+
+
+def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
+    """Add one storm to the sixteen fields."""
+    height, width = fields.shape[1:]
+    box, margin = storm.box, 0.25 if storm.kind.shape == "filament" else _REACH / 2 - 0.5 + 0.15
+    above = int((box.bottom - box.top) * margin) + 3
+    beside = int((box.right - box.left) * margin) + 3
+    rows = slice(max(box.top - above, 0), min(box.bottom + above, height))
+    columns = np.arange(box.left - beside, box.right + beside) % width  # round the globe
+    dx = np.arange(box.left - beside, box.right + beside, dtype=np.float32) - storm.column
+    dy = np.arange(rows.start, rows.stop, dtype=np.float32)[:, None] - storm.row
+    drawer = _filament if storm.kind.shape == "filament" else _vortex
+    patch = drawer(storm, dx, dy, eddies.moisture[rows, columns], eddies.gusts[rows, columns])
+    _add(fields, storm, patch, rows, columns)
+
+
+def _add(
+    fields: NDArray[np.float32], storm: Storm, patch: _Patch, rows: slice, columns: NDArray[np.intp]
+) -> None:
+    def add(name: str, value: Field) -> None:
+        channel(fields, name)[rows, columns] += value
+
+    for name, span in storm.kind.change.items():
+        change = storm.amount(span)
+        added = (patch.wet if name in ("TMQ", "PRECT", "QREFHT") else patch.core) * change
+        add(name, added)
+        if name == "PSL":
+            add("PS", added)
+            add("Z1000", added / PA_PER_M)
+        elif name == "TREFHT":
+            add("TS", added * 0.7)
+    speed = storm.amount(storm.kind.wind)
+    if speed:
+        add("U850", patch.east * speed)
+        add("V850", patch.north * speed)
+        add("UBOT", (patch.east * 0.8 + patch.inflow[0]) * speed)
+        add("VBOT", (patch.north * 0.8 + patch.inflow[1]) * speed)
+
+
+def _vortex(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) -> _Patch:
+    x = dx / storm.wide + push_x * _CRUMPLED
+    y = dy * (storm.pole / storm.tall) + push_y * _CRUMPLED  # always as in the north
+    square = x * x + y * y
+    rest = np.maximum(1.0 - square / (_REACH * _REACH), 0.0)
+    core = rest * rest * rest
+    turning = rest * rest * (2.0 / _EYEWALL) / (1.0 + square / (_EYEWALL * _EYEWALL))
+    far = square / (square + 0.08)
+    one, two = _spiral(x, y, square, 1.2 if storm.kind.shape == "comma" else 0.9 + storm.bend)
+    if storm.kind.shape == "comma":
+        arm = np.maximum(0.25 - one, 0.0)
+        wet = rest * rest * (arm * arm * far + 0.25 * rest)
+        core = core * (1.0 - 0.6 * x)  # cold air comes in at the back, warm air at the front
+    else:
+        wet = core * (0.75 + 0.45 * two * far)
+    inward = turning * 0.25
+    return _Patch(
+        core=core,
+        wet=wet,
+        east=-y * turning,
+        north=x * turning * float(storm.pole),
+        inflow=(-x * inward, -y * inward * float(storm.pole)),
+    )
+
+
+def _spiral(x: Field, y: Field, square: Field, winding: float) -> tuple[Field, Field]:
+    """From −1 to 1 over one arm and over two arms that trail as the air turns to the left.
+
+    The arm is where angle + 4·atan(winding · distance) is a full turn: written as a fraction,
+    since tangents may differ in the last bit.
+    """
+    t = np.sqrt(square) * winding
+    c, s = (1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t)
+    c, s = c * c - s * s, 2.0 * c * s
+    distance = np.sqrt(square + 1e-6)
+    one = (x * c - y * s) / distance
+    other = (y * c + x * s) / distance
+    return one, one * one - other * other
+
+
+def _filament(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) -> _Patch:
+    wide, tall = storm.wide, storm.tall * storm.pole
+    square = wide * wide + tall * tall
+    half = math.sqrt(square)
+    dx = dx + push_x * (storm.thin * 2.0 * _CRUMPLED)
+    dy = dy + push_y * (storm.thin * 2.0 * _CRUMPLED)
+    along = (dx * wide + dy * tall) / square
+    aside = (dy * wide - dx * tall) * (storm.pole / square)
+    slope = along * (-2.0 * storm.bend)
+    length = np.sqrt(1.0 + slope * slope)
+    away = (aside - storm.bend * (1.0 - along * along)) * half / length
+    ends = np.maximum(1.0 - along * along * along * along, 0.0)
+    core = bump(away / (storm.thin * _SOFT)) * ends
+    windy = bump(away / (storm.thin * _SOFT * 1.3)) * ends / (length * half)
+    none = np.zeros((1, 1), np.float32)
+    return _Patch(
+        core=core,
+        wet=core,
+        east=windy * (wide - slope * (tall * storm.pole)),
+        north=windy * (tall + slope * (wide * storm.pole)),
+        inflow=(none, none),
+    )

@@ -1,0 +1,147 @@
+"""Frames read from an HDF5 file in its own order: every chunk is decompressed once.
+
+A piece is some whole frames, or a band of rows of them where chunks reach over many frames: as
+stored by h5py's own choice, 46 frames of 768 x 1152 lie in one row of chunks, 2.6 GB.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate.names import CHANNELS
+from vflops.errors import UsageError, VflopsError
+
+_PIECE_BYTES = 1 << 28
+"""Most that is held of a file at a time, unless one row of chunks is more."""
+_VALUE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """The fields of one file: small enough to hand to another process."""
+
+    path: Path
+    frames: int
+    height: int
+    width: int
+    chunk: tuple[int, ...] | None
+    """Frames, channels, rows and columns that are stored together; None for one block."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """What a frame takes in memory."""
+        return len(CHANNELS) * self.height * self.width * _VALUE_BYTES
+
+    @property
+    def together(self) -> int:
+        """Frames that are best read together."""
+        return min(self.chunk[0], self.frames) if self.chunk else 1
+
+    def ranges(self, most: int) -> list[tuple[int, int]]:
+        """All frames as (start, stop), about ``most`` at a time, cut where chunks end."""
+        step = max(1, most // self.together) * self.together
+        if step > 4 * most:  # a chunk of a whole year: rather decompressed more than once
+            step = most
+        return [(start, min(start + step, self.frames)) for start in range(0, self.frames, step)]
+
+    def bands(self) -> list[tuple[int, int]]:
+        """The rows of a piece as (start, stop)."""
+        chunk_rows = self.chunk[2] if self.chunk else self.height
+        row_bytes = self.together * len(CHANNELS) * self.width * _VALUE_BYTES
+        step = max(1, _PIECE_BYTES // (row_bytes * chunk_rows)) * chunk_rows
+        return [(row, min(row + step, self.height)) for row in range(0, self.height, step)]
+
+    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """The fields of frames ``start`` to ``stop``; ``Unreadable`` names those that are not."""
+        with opened(self.path) as file:
+            images = file["images"]
+            for first in range(start, stop, self.together):
+                last = min(first + self.together, stop)
+                for top, bottom in self.bands():
+                    try:
+                        fields = images[first:last, :, top:bottom, :]
+                    except OSError as error:
+                        raise Unreadable(self.path, first, last, error) from error
+                    yield Piece(first, top, np.asarray(fields, np.float32))
+
+    def frame(self, number: int) -> NDArray[np.float32]:
+        """One frame, (16, height, width)."""
+        with opened(self.path) as file:
+            try:
+                return np.asarray(file["images"][number], np.float32)
+            except OSError as error:
+                raise Unreadable(self.path, number, number + 1, error) from error
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of some frames: ``fields`` is (frames, 16, rows, width)."""
+
+    frame: int
+    """The first."""
+    row: int
+    """The first."""
+    fields: NDArray[np.float32]
+
+
+class Unreadable(UsageError):
+    """Frames that HDF5 cannot read: damaged, or cut off."""
+
+    def __init__(self, path: Path, first: int, last: int, error: OSError) -> None:
+        self.path, self.frames, self.reason = path, range(first, last), f"HDF5 says: {plain(error)}"
+        which = f"frame {first}" if last == first + 1 else f"frames {first} to {last - 1}"
+        super().__init__(
+            f"cannot read {which} of {path}: {self.reason}",
+            cure="the file is damaged: get it again, or leave such frames out with --policy skip",
+        )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The HDF5 file for reading, or an error that says why it cannot be opened."""
+    import h5py
+
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+    with file:
+        yield file
+
+
+def plain(error: BaseException) -> str:
+    """HDF5's own words, without the call that they came from."""
+    text = str(error)
+    inside = text[text.find("(") + 1 : text.rfind(")")] if "(" in text else text
+    return inside or text
+
+
+def _cannot_open(path: Path, error: OSError) -> VflopsError:
+    text = plain(error)
+    if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK) or "already open for write" in text:
+        return UsageError(
+            f"{path} is being written by another program: it holds a lock",
+            cure="wait until that ends, or copy the file and read the copy",
+        )
+    if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        return UsageError(
+            f"cannot lock {path}: its file system has no locks",
+            cure="set HDF5_USE_FILE_LOCKING=FALSE in the environment, and let nobody write",
+        )
+    if error.errno == errno.EACCES:
+        return UsageError(f"you may not read {path}", cure="ask for the right: chmod +r")
+    again = "get the file again: its download or copy did not end, or it was damaged"
+    size = path.stat().st_size if path.is_file() else 0
+    if "truncated" in text:
+        return UsageError(f"{path} is truncated: {text}", cure=again)
+    if not size:
+        return UsageError(f"{path} is empty: 0 bytes", cure=again)
+    return UsageError(f"{path} is no HDF5 file that can be read: {text}", cure=again)

@@ -1,0 +1,113 @@
+"""Which years train, validate and test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.errors import UsageError
+
+_RANGE = re.compile(r"(\d{4})(?:-(\d{4}))?")
+
+
+@dataclass(frozen=True)
+class YearSplit:
+    """Years of each split; ``reference`` where it is that of the rules."""
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+    test: tuple[int, ...]
+    reference: bool
+
+    @property
+    def by_name(self) -> dict[str, tuple[int, ...]]:
+        """The splits that have years, by name."""
+        return {name: years for name, years in self.all.items() if years}
+
+    @property
+    def all(self) -> dict[str, tuple[int, ...]]:
+        """The three splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def split_years(
+    source: Path,
+    years: Sequence[int],
+    *,
+    train: Sequence[int] | None = None,
+    validation: Sequence[int] | None = None,
+    test: Sequence[int] | None = None,
+) -> YearSplit:
+    """The user's own split, or the reference: the last year tests, the one before validates.
+
+    Of an own split ``validation`` must be given; ``train`` is all that is left, ``test`` none.
+    """
+    have = ", ".join(str(year) for year in years)
+    if train is None and validation is None and test is None:
+        if len(years) < 3:
+            raise UsageError(
+                f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
+                " the last tests, the one before validates, the rest train",
+                cure=_own_cure(years),
+            )
+        ordered = tuple(sorted(years))
+        return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
+    named = {"validation": tuple(validation or ()), "test": tuple(test or ())}
+    taken = {year for group in named.values() for year in group}
+    rest = tuple(year for year in sorted(years) if year not in taken)
+    named["train"] = tuple(sorted(train)) if train is not None else rest
+    _refuse_unknown(source, named, years, have)
+    for name in ("train", "validation"):
+        if not named[name]:
+            raise UsageError(
+                f"the split of {source} has no year for {name}",
+                cure=f"the folder has {have}: give each of --train-years and --validation-years "
+                "at least one",
+            )
+    return YearSplit(
+        named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
+    )
+
+
+def _refuse_unknown(
+    source: Path, named: dict[str, tuple[int, ...]], years: Sequence[int], have: str
+) -> None:
+    seen: dict[int, str] = {}
+    for name, group in named.items():
+        for year in group:
+            if year not in years:
+                raise UsageError(
+                    f"the split names {year} for {name}; {source} has no climo_{year}.h5",
+                    cure=f"it has {have}",
+                )
+            if year in seen:
+                raise UsageError(
+                    f"the split names {year} twice: for {seen[year]} and for {name}",
+                    cure="a year belongs to one split: what is learnt by heart is no quality",
+                )
+            seen[year] = name
+
+
+def _count(number: int) -> str:
+    return f"{number} year{'s' * (number != 1)}"
+
+
+def _own_cure(years: Sequence[int]) -> str:
+    if len(years) < 2:
+        return "add years: one year cannot both train and validate"
+    first, last = min(years), max(years)
+    return f"add years, or say your own: --train-years {first} --validation-years {last}"
+
+
+def parse_years(text: str) -> tuple[int, ...]:
+    """``1979-1983,1985`` as years."""
+    years: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        match = _RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if last < first:
+            raise UsageError(f"years {text!r}: {part!r} is none", cure="as in 1979-1983,1985")
+        years += range(first, last + 1)
+    return tuple(years)

@@ -1,0 +1,146 @@
+"""Where a frame's storms are: a plan that is made before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from vflops.data.climate.kinds import STORMS, STRANGERS, Kind, Range
+
+LOOK_ALIKES = 3
+"""In each frame, each of another kind, where there is room for them."""
+
+_TRIES = 40
+_OVERLAP = 0.15  # of the smaller box at most
+_NUMBERS = (0.33, 0.73, 0.93)  # chances of none, at most one, at most two of a class
+
+
+@dataclass(frozen=True)
+class Box:
+    """Rows and columns from ``top`` and ``left``, which are in, to ``bottom`` and ``right``."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    def overlap(self, other: Box) -> float:
+        """The part of the smaller one that lies in the other."""
+        tall = min(self.bottom, other.bottom) - max(self.top, other.top)
+        wide = min(self.right, other.right) - max(self.left, other.left)
+        return max(tall, 0) * max(wide, 0) / min(self.area, other.area)
+
+    @property
+    def area(self) -> int:
+        """Pixels."""
+        return (self.bottom - self.top) * (self.right - self.left)
+
+    def inside(self, height: int, width: int) -> bool:
+        """Whether the whole box, and a pixel around it, is of the frame."""
+        return (
+            self.top >= 1
+            and self.left >= 1
+            and self.bottom < height
+            and self.right < width
+            and self.top < self.bottom
+            and self.left < self.right
+        )
+
+
+@dataclass(frozen=True)
+class Storm:
+    """One of a kind, in its place; lengths are in pixels."""
+
+    kind: Kind
+    row: float
+    column: float
+    tall: float
+    wide: float
+    """Half the box of a vortex; of a filament, from its middle to its poleward, eastern end."""
+    pole: int
+    """1 in the north, −1 in the south."""
+    strength: float
+    """0 is the faintest of its kind, 1 the strongest."""
+    bend: float
+    """How far a filament leaves a straight line, and the start of a vortex's spiral."""
+    thin: float
+    """Half the width of a filament."""
+
+    def amount(self, span: Range) -> float:
+        """The value for this strength."""
+        return span[0] + (span[1] - span[0]) * self.strength
+
+    @cached_property
+    def box(self) -> Box:
+        """What a person would draw around it."""
+        if self.kind.shape != "filament":
+            return _box(self.row, self.column, self.tall, self.wide)
+        rows, columns = [], []
+        for step in range(33):
+            along = step / 32.0
+            row, column = self._on_line(along)
+            room = self.thin * min(1.0, 0.35 + 6.0 * along * (1.0 - along))
+            rows += [row - room, row + room]
+            columns += [column - room, column + room]
+        top, bottom, left, right = min(rows), max(rows), min(columns), max(columns)
+        return _box((top + bottom) / 2, (left + right) / 2, (bottom - top) / 2, (right - left) / 2)
+
+    def _on_line(self, along: float) -> tuple[float, float]:
+        """Row and column of a filament's middle line, from 0, its begin, to 1."""
+        aside = self.bend * 4.0 * along * (1.0 - along)
+        step = 2.0 * along - 1.0
+        row = self.row + self.pole * self.tall * step + self.wide * aside * self.pole
+        return row, self.column + self.wide * step - self.tall * aside
+
+
+def _box(row: float, column: float, tall: float, wide: float) -> Box:
+    return Box(round(row - tall), round(column - wide), round(row + tall), round(column + wide))
+
+
+def plan(chance: np.random.Generator, height: int, width: int) -> list[Storm]:
+    """A frame's storms, then its look-alikes, none on top of another."""
+    kinds: list[Kind] = []
+    for kind in STORMS:
+        pick = float(chance.random())
+        kinds += [kind] * sum(pick >= bound for bound in _NUMBERS)
+    # What needs most room goes first, and what is alike to look at does not always.
+    kinds.sort(key=lambda kind: -kind.size[1])
+    order = np.argsort(chance.random(len(STRANGERS)), kind="stable").tolist()
+    kinds += [STRANGERS[number] for number in order[:LOOK_ALIKES]]
+    placed: list[Storm] = []
+    for kind in kinds:
+        for _ in range(_TRIES):
+            storm = _drawn(kind, chance, height, width)
+            box = storm.box
+            if box.inside(height, width) and all(
+                box.overlap(other.box) <= _OVERLAP for other in placed
+            ):
+                placed.append(storm)
+                break
+    return placed
+
+
+def _drawn(kind: Kind, chance: np.random.Generator, height: int, width: int) -> Storm:
+    """One anywhere that its kind may be; it may not fit."""
+    numbers: list[float] = chance.random(8).tolist()
+    pole = 1 if numbers[0] < 0.5 else -1
+    column = numbers[1] * width
+    size = (kind.size[0] + (kind.size[1] - kind.size[0]) * numbers[2]) * height
+    per_degree = height / 180.0
+    low, high = kind.degrees
+    if kind.shape == "filament":
+        begin = low + (numbers[3] - 0.5) * 14.0
+        end = high + (numbers[4] - 0.5) * 26.0
+        row = height / 2 + pole * (begin + end) / 2 * per_degree
+        tall = (end - begin) / 2 * per_degree
+        wide = size / 2
+    else:
+        row = height / 2 + pole * (low + (high - low) * numbers[3]) * per_degree
+        tall = size / 2
+        wide = tall * (0.8 + 0.5 * numbers[4])
+    bend = (numbers[6] - 0.5) * 0.8
+    thin = (0.019 + 0.012 * numbers[7]) * height
+    strength = numbers[5] * numbers[5]  # most are faint
+    return Storm(kind, row, column, tall, wide, pole, strength, bend, thin)

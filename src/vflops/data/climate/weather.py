@@ -1,0 +1,139 @@
+"""Climate frames from a seed, with storms to find: sixteen fields, and boxes in pixels.
+
+``draw`` is a pure function of (recipe, year, frame), with the same bytes on every machine whose
+numpy keeps to IEEE 754. Frames are unrelated to each other; the season is chance. The air is made
+in ``fields``, what is in it is a table in ``kinds``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate.fields import Eddies, background, channel, land
+from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.noise import stream
+from vflops.data.climate.painting import paint
+from vflops.data.climate.storms import Storm, plan
+from vflops.errors import UsageError
+
+VERSION = 1  # of the bytes: raise it with any change that alters a frame
+GENERATOR = "vflops.weather"
+
+_MULTIPLE = 8
+_AIR, _STORMS = 0, 1  # random numbers of a frame that are apart
+
+RANGES: dict[str, tuple[float, float]] = {
+    "PRECT": (0.0, 3e-6),
+    "PS": (94_000.0, 105_000.0),
+    "PSL": (95_000.0, 105_000.0),
+    "QREFHT": (0.0, 0.025),
+    "T200": (205.0, 238.0),
+    "T500": (210.0, 285.0),
+    "TMQ": (0.0, 90.0),
+    "TREFHT": (205.0, 320.0),
+    "TS": (205.0, 320.0),
+    "U850": (-50.0, 50.0),
+    "UBOT": (-45.0, 45.0),
+    "V850": (-50.0, 50.0),
+    "VBOT": (-45.0, 45.0),
+    "Z1000": (-400.0, 420.0),
+    "Z200": (10_300.0, 12_700.0),
+    "ZBOT": (45.0, 72.0),
+}
+"""Every value of a channel lies within, in the files' units: m/s of rain, Pa, kg/kg, K, kg/m² of
+water, m/s of wind and m of height."""
+
+_CLIMATE = {  # about the mean and the spread of many frames
+    "PRECT": (2.2e-8, 6.4e-8),
+    "PS": (100_900.0, 840.0),
+    "PSL": (101_100.0, 760.0),
+    "QREFHT": (0.0087, 0.0058),
+    "T200": (219.7, 2.0),
+    "T500": (254.9, 11.5),
+    "TMQ": (18.1, 15.7),
+    "TREFHT": (281.0, 17.8),
+    "TS": (281.4, 18.0),
+    "U850": (2.4, 6.7),
+    "UBOT": (1.6, 4.8),
+    "V850": (0.0, 4.6),
+    "VBOT": (0.0, 3.4),
+    "Z1000": (91.7, 64.4),
+    "Z200": (11_820.0, 446.0),
+    "ZBOT": (62.7, 3.94),
+}
+OFFSET = np.array([_CLIMATE[name][0] for name in CHANNELS])
+SCALE = np.array([_CLIMATE[name][1] for name in CHANNELS])
+"""(value − OFFSET) / SCALE of a channel fits half precision."""
+
+
+@dataclass(frozen=True)
+class WeatherRecipe:
+    """What is drawn; sizes in pixels."""
+
+    height: int = 768
+    width: int = 1152
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn."""
+        limits = (("height", 32, 4096), ("width", 32, 4096), ("seed", 0, 2**63 - 1))
+        for name, least, most in limits:
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise UsageError(
+                    f"synthetic weather: {name} is {value}", cure=f"from {least} to {most}"
+                )
+            if name != "seed" and value % _MULTIPLE:
+                raise UsageError(
+                    f"synthetic weather: {name} is {value}", cure=f"a multiple of {_MULTIPLE}"
+                )
+
+    def facts(self) -> dict[str, Any]:
+        """The recipe as plain data, with the version of the bytes that it gives."""
+        return {"generator": GENERATOR, "version": VERSION, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One moment: the fields and the storms in them."""
+
+    fields: NDArray[np.float32]
+    """(16, height, width), in the files' units, south first."""
+    boxes: NDArray[np.int32]
+    """(storms, 5): ymin, xmin, ymax, xmax, class."""
+
+
+def draw(recipe: WeatherRecipe, year: int, frame: int) -> Frame:
+    """The frame of that number in that year."""
+    storms = storms_of(recipe, year, frame)
+    chance = stream(recipe.seed, year, frame, _AIR)
+    season = float(chance.random()) * 2.0 - 1.0
+    eddies = Eddies.drawn(chance, recipe.height, recipe.width)
+    fields = background(eddies, land(recipe.seed, recipe.height, recipe.width), season)
+    for storm in storms:
+        paint(fields, storm, eddies)
+    for name in ("PRECT", "QREFHT", "TMQ"):
+        least, most = RANGES[name]
+        np.clip(channel(fields, name), least, most, out=channel(fields, name))
+    return Frame(fields, boxes_of(storms))
+
+
+def storms_of(recipe: WeatherRecipe, year: int, frame: int) -> list[Storm]:
+    """What is in that frame: storms and look-alikes, without drawing anything."""
+    return plan(stream(recipe.seed, year, frame, _STORMS), recipe.height, recipe.width)
+
+
+def boxes_of(storms: Sequence[Storm]) -> NDArray[np.int32]:
+    """ymin, xmin, ymax, xmax, class of those that have a class: (n, 5)."""
+    rows = [
+        (storm.box.top, storm.box.left, storm.box.bottom, storm.box.right, storm.kind.label)
+        for storm in storms
+        if storm.kind.label is not None
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 5)

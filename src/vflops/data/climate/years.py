@@ -1,0 +1,285 @@
+"""Years as published: ``climo_YYYY.h5`` with ``images`` (N, 16, H, W) and ``boxes`` (N, 15, 5).
+
+Opening reads the boxes of all years and nothing of the fields: it takes a second, and whatever is
+wrong with files, shapes or boxes is known before hours of reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate import boxes
+from vflops.data.climate.boxes import PUBLISHED, Order
+from vflops.data.climate.names import CHANNELS, MOST_BOXES
+from vflops.data.climate.reading import FrameSource, opened
+from vflops.errors import UsageError, VflopsError
+
+_NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
+_SUFFIXES = (".h5", ".hdf5")
+_LAYOUT = "expected {}/climo_1979.h5 and so on, a file a year"
+
+
+@dataclass(frozen=True)
+class Year:
+    """One file: its fields to be read, its boxes in memory."""
+
+    year: int
+    source: FrameSource
+    bytes: int
+    time_ns: int
+    rows: NDArray[np.float64]
+    """(frames, most boxes, 5) in the published order, -1 where there is none."""
+    order: Order | None
+    """In which the file has them; None where the values fit several."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.source.path
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.source.path.name
+
+    @property
+    def frames(self) -> int:
+        """How many there are."""
+        return self.source.frames
+
+    def boxes(self, frame: int) -> NDArray[np.float64]:
+        """The boxes of a frame as they are in the file, (n, 5) in the published order."""
+        rows = self.rows[frame]
+        return np.asarray(rows[boxes.present(rows)])
+
+    def identity(self) -> list[Any]:
+        """By which a file is taken for the same without reading it."""
+        return [self.name, self.bytes, self.time_ns, self.order]
+
+
+@dataclass(frozen=True)
+class ClimateYears:
+    """The years of a folder in their order."""
+
+    path: Path
+    years: tuple[Year, ...]
+    others: tuple[str, ...] = ()
+    """HDF5 files of other names: left out."""
+
+    @classmethod
+    def open(cls, path: Path, box_order: Order | None = None) -> ClimateYears:
+        """The years in ``path``, or an error that says what is not as it should be."""
+        years, faults = survey(path, box_order)
+        if faults:
+            raise faults[0]
+        return years
+
+    @property
+    def height(self) -> int:
+        """Rows of a frame, south first."""
+        return self.years[0].source.height
+
+    @property
+    def width(self) -> int:
+        """Columns of a frame."""
+        return self.years[0].source.width
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The years, 1979 and so on."""
+        return tuple(year.year for year in self.years)
+
+    def year(self, number: int) -> Year:
+        """One of them."""
+        return next(year for year in self.years if year.year == number)
+
+
+def survey(
+    path: Path, box_order: Order | None = None
+) -> tuple[ClimateYears, Sequence[VflopsError]]:
+    """The years that can be used, and why the others cannot."""
+    found, others = _files(path)
+    years: list[Year] = []
+    faults: list[VflopsError] = []
+    for number, file in sorted(found.items()):
+        try:
+            year = open_year(file, number, box_order)
+            _refuse_another_size(year, years)
+            years.append(year)
+        except VflopsError as error:
+            faults.append(error)
+    try:
+        years = _settled(years)
+    except VflopsError as error:
+        faults.append(error)
+    return ClimateYears(path, tuple(years), tuple(others)), faults
+
+
+def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
+    layout = _LAYOUT.format(path)
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}; expected a folder of years", cure=layout)
+    found: dict[int, Path] = {}
+    others = []
+    for entry in sorted(path.iterdir()):
+        if entry.name.startswith(".") or entry.suffix.lower() not in _SUFFIXES:
+            continue
+        match = _NAME.fullmatch(entry.name)
+        if match is None and entry.name.lower().startswith("climo"):
+            raise UsageError(
+                f"{entry} has no year of four digits in its name",
+                cure="rename it to climo_YYYY.h5, or move it out of the folder",
+            )
+        if match is None:
+            others.append(entry.name)
+            continue
+        year = int(match[1])
+        if year in found:
+            raise UsageError(
+                f"{path} has the year {year} twice: {found[year].name} and {entry.name}",
+                cure="move one of them out of the folder",
+            )
+        found[year] = entry
+    if not found:
+        holds = f"; it holds {', '.join(others[:3])}" if others else ""
+        raise UsageError(f"{path} has no file climo_YYYY.h5{holds}", cure=layout)
+    return found, others
+
+
+def open_year(path: Path, year: int, box_order: Order | None = None) -> Year:
+    """The file of a year, validated but for its fields."""
+    with opened(path) as file:
+        images, rows = _dataset(file, "images", path), _dataset(file, "boxes", path)
+        source = _source(images, path)
+        raw = _rows(rows, source)
+        kind = images.dtype
+    here = boxes.present(raw)
+    _refuse_too_many(here, path)
+    if not here.any():
+        raise UsageError(
+            f"{path} has no box in any of its {source.frames} frames: all rows are -1",
+            cure="its labels are missing: get the file again, or move it out of the folder",
+        )
+    found = (
+        boxes.recognise(raw[here], source.height, source.width, str(path))
+        if (box_order is None)
+        else boxes.Found(box_order, int(here.sum()))
+    )
+    if boxes.too_many_to_guess(found, source.height, source.width):
+        raise boxes.ambiguous(str(path), found.boxes)
+    notes = []
+    if kind.itemsize == 8:
+        notes.append(f"{path.name}: images are float64, read as float32")
+    stat = path.stat()
+    order = found.order
+    ordered = boxes.reordered(raw, order or PUBLISHED)
+    return Year(year, source, stat.st_size, stat.st_mtime_ns, ordered, order, tuple(notes))
+
+
+def _dataset(file: Any, key: str, path: Path) -> Any:
+    import h5py
+
+    found = file.get(key)
+    if isinstance(found, h5py.Dataset):
+        return found
+    keys = ", ".join(sorted(file)) or "nothing"
+    raise UsageError(
+        f"{path} has no array {key!r}; it holds {keys}",
+        cure="expected images (N, 16, H, W) float32 and boxes (N, 15, 5): get the file again",
+    )
+
+
+def _source(images: Any, path: Path) -> FrameSource:
+    number = len(CHANNELS)
+    shape = tuple(images.shape)
+    if len(shape) != 4 or shape[1] != number or not all(shape):
+        raise UsageError(
+            f"{path}: images are {_sizes(shape)}, expected (frames, {number}, height, width), "
+            "none of them 0",
+            cure=f"the channels in order: {', '.join(CHANNELS)}",
+        )
+    if images.dtype.kind != "f" or images.dtype.itemsize not in (4, 8):
+        raise UsageError(
+            f"{path}: images are {images.dtype}, expected float32",
+            cure="get the file as published: half precision ends at 65,504 and cannot hold a "
+            "pressure of 100,000 Pa, and integers were scaled in a way that is not known here",
+        )
+    return FrameSource(path, shape[0], shape[2], shape[3], images.chunks)
+
+
+def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
+    shape = tuple(rows.shape)
+    if len(shape) != 3 or shape[0] != source.frames or shape[2] != 5:
+        raise UsageError(
+            f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MOST_BOXES}, "
+            "5), a row of five numbers a box",
+            cure="images and boxes must have the same number of frames: get the file again",
+        )
+    if rows.dtype.kind not in "iuf":
+        raise UsageError(
+            f"{source.path}: boxes are {rows.dtype}, expected int32", cure="get the file again"
+        )
+    try:
+        return np.asarray(rows[()], np.float64)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the boxes of {source.path}: {error}", cure="get the file again"
+        ) from error
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "(" + ", ".join(str(size) for size in shape) + ")"
+
+
+def _refuse_too_many(here: NDArray[np.bool_], path: Path) -> None:
+    counts = here.sum(axis=1)
+    frame = int(np.argmax(counts))
+    if counts[frame] > MOST_BOXES:
+        raise UsageError(
+            f"{path}: frame {frame} has {counts[frame]} boxes, at most {MOST_BOXES} are allowed",
+            cure=f"keep the {MOST_BOXES} that matter most, and fill the other rows with -1",
+        )
+
+
+def _refuse_another_size(year: Year, before: Sequence[Year]) -> None:
+    if before:
+        first = before[0].source
+        if (year.source.height, year.source.width) != (first.height, first.width):
+            raise UsageError(
+                f"{year.path} has frames of {year.source.height}x{year.source.width}, "
+                f"{first.path.name} of {first.height}x{first.width}",
+                cure="years of one folder have one resolution: move the others to a folder of "
+                "their own",
+            )
+
+
+def _settled(years: Sequence[Year]) -> list[Year]:
+    """Where values fit several orders, that of the other years; else the published one."""
+    shown = Counter(year.order for year in years if year.order is not None)
+    if any(year.order is None for year in years) and len(shown) > 1:
+        unsure = next(year for year in years if year.order is None)
+        raise boxes.ambiguous(str(unsure.path), int(boxes.present(unsure.rows).sum()))
+    common = next(iter(shown), PUBLISHED)
+    settled = []
+    for year in years:
+        if year.order is None:
+            note = f"{year.name}: box order cannot be told from the values, taken as " + (
+                boxes.words(common) + (", as the other years" if shown else ", as published")
+            )
+            rows = boxes.reordered(year.rows, common)
+            year = replace(year, rows=rows, order=common, notes=(*year.notes, note))
+        elif year.order != PUBLISHED:
+            note = f"{year.name}: boxes are {boxes.words(year.order)}, converted"
+            year = replace(year, notes=(*year.notes, note))
+        settled.append(year)
+    return settled

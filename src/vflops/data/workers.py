@@ -1,0 +1,178 @@
+"""Work spread over processes that end with this one, whatever ends it."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from multiprocessing.synchronize import Event
+from typing import Any, Protocol, TypeVar
+
+from vflops.errors import Interrupted, RunFailed
+
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_POLL_S = 0.2
+
+
+class Stopped(Exception):
+    """Another task failed or the user stopped the work."""
+
+
+class Reporter(Protocol):
+    """What a task calls after each of its samples."""
+
+    def __call__(self, count: int = 1) -> None:
+        """Count samples as done; raises ``Stopped`` when the work is to end."""
+
+
+def silent(done: int, total: int) -> None:
+    """Shows no progress."""
+
+
+def usable_cpus() -> int:
+    """The CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def spread(
+    function: Callable[[Task, Reporter], Result],
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    total: int,
+    on_progress: OnProgress,
+) -> Generator[tuple[int, Result], None, None]:
+    """(position, result) of every task as it is done; the first error stops all others.
+
+    ``function`` is a module's own, since processes are started anew and import it. One worker is
+    this process itself.
+    """
+    if workers <= 1 or len(tasks) <= 1:
+        yield from _here(function, tasks, total, on_progress)
+    else:
+        yield from _in_processes(function, tasks, min(workers, len(tasks)), total, on_progress)
+
+
+def all_of(
+    function: Callable[[Task, Reporter], Result],
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    total: int,
+    on_progress: OnProgress,
+    done: str,
+) -> list[Result]:
+    """The results of all tasks in their order; an interrupt says how many ``done``."""
+    results: dict[int, Result] = {}
+    work = spread(function, tasks, workers=workers, total=total, on_progress=on_progress)
+    try:
+        with closing(work):
+            results.update(work)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped by the user; {len(results)} of {len(tasks)} {done}",
+            cure="the same command goes on where it stopped",
+        ) from None
+    return [results[position] for position in range(len(tasks))]
+
+
+def _here(
+    function: Callable[[Task, Reporter], Result],
+    tasks: Sequence[Task],
+    total: int,
+    on_progress: OnProgress,
+) -> Iterator[tuple[int, Result]]:
+    done = 0
+
+    def report(count: int = 1) -> None:
+        nonlocal done
+        done += count
+        on_progress(done, total)
+
+    for position, task in enumerate(tasks):
+        yield position, function(task, report)
+
+
+def _in_processes(
+    function: Callable[[Task, Reporter], Result],
+    tasks: Sequence[Task],
+    workers: int,
+    total: int,
+    on_progress: OnProgress,
+) -> Iterator[tuple[int, Result]]:
+    # Started anew, not forked: a fork copies the locks of threads that it does not copy.
+    context = mp.get_context("spawn")
+    stop = context.Event()
+    done = context.Value("q", 0)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (stop, done))
+    try:
+        with _no_interrupt_inherited():
+            futures: dict[Future[Result], int] = {
+                pool.submit(_run, function, task): position for position, task in enumerate(tasks)
+            }
+        waiting = set(futures)
+        while waiting:
+            ready, waiting = wait(waiting, _POLL_S, FIRST_COMPLETED)
+            on_progress(done.value, total)
+            for future in ready:
+                yield futures.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise RunFailed(
+            "a worker process was ended from outside, most often for want of memory",
+            cure="run the same command again with fewer --workers",
+        ) from error
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _no_interrupt_inherited() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, which a terminal sends to all of them.
+
+    This one gets it as soon as the block ends, and tells them to stop.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_reporter: Reporter | None = None  # of a worker process: the one thing that it is given at start
+
+
+def _start_worker(stop: Event, done: Any) -> None:
+    global _reporter
+
+    def report(count: int = 1) -> None:
+        with done.get_lock():
+            done.value += count
+        if stop.is_set():
+            raise Stopped
+
+    _reporter = report
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool whose owner was killed would wait for its next task for ever."""
+    parent = mp.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run(function: Callable[[Task, Reporter], Result], task: Task) -> Result:
+    assert _reporter is not None
+    return function(task, _reporter)

@@ -1,0 +1,399 @@
+"""Packing keeps what the years say, gives the same bytes always, and survives being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from data_climate import HEIGHT, WIDTH, boxes, frames, set_value, write_year, year_folder
+from data_images import contents
+
+from vflops.data.climate import pack as packing
+from vflops.data.climate import statistics as kept
+from vflops.data.climate.check import ClimateReport, check
+from vflops.data.climate.pack import pack
+from vflops.data.climate.split import split_years
+from vflops.data.climate.statistics import STATISTICS, Statistics, statistics
+from vflops.data.climate.years import ClimateYears
+from vflops.data.packed import MARK
+from vflops.errors import Interrupted, UsageError
+from vflops.record import atomic
+
+SMALL = 3 * 32_768  # three half frames of 24 x 40
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of three frames: five frames a year are two shards."""
+    monkeypatch.setattr("vflops.data.climate.storing.SHARD_BYTES", SMALL)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_frames_boxes_and_statistics_of_the_reference_split(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    packed = pack(source, tmp_path / "packed", layout="raw", workers=1)
+    index = packed.index
+    assert index.years == {"train": (1979, 1980), "validation": (1981,), "test": (1982,)}
+    assert index.reference_split and not index.synthetic and index.origin == "years"
+    train = packed.split("train")
+    assert len(train) == 10 and len(packed.split("test")) == 5
+    exact = np.concatenate([frames(5, 1979), frames(5, 1980)])
+    for number in range(10):
+        np.testing.assert_array_equal(train.fields(number), exact[number])
+    np.testing.assert_array_equal(packed.split("validation").fields(4), frames(5, 1981)[4])
+    rows = boxes(5, 1980)[2, :3]
+    np.testing.assert_array_equal(train.boxes[7, :3], rows[:, [1, 0, 3, 2]])
+    assert train.labels[7].tolist() == [*rows[:, 4].tolist(), *[-1] * 12]
+    wide = exact.astype(np.float64)
+    assert np.allclose(index.mean, wide.mean(axis=(0, 2, 3)), rtol=1e-12, atol=0)
+    assert np.allclose(index.std, wide.std(axis=(0, 2, 3)), rtol=1e-12, atol=0)
+    assert index.splits["train"].boxes == 30
+    packed.verify()
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_half_is_in_units_near_mean_and_spread(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    index = pack(source, tmp_path / "packed", workers=1).index
+    assert index.layout == "half"
+    assert np.allclose(np.array(index.scale) / index.std, 1, atol=0.2)
+    assert (np.abs(np.array(index.offset) - index.mean) < 0.2 * np.array(index.std)).all()
+    split = pack(source, tmp_path / "packed", workers=1).split("train")
+    exact = frames(5, 1979)[0]
+    error = np.abs(split.fields(0) - exact) / np.array(index.std)[:, None, None]
+    assert error.max() < 0.01
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_workers_and_storage_do_not_show(tmp_path: Path) -> None:
+    plain = year_folder(tmp_path / "a" / "years")
+    chunked = year_folder(
+        tmp_path / "b" / "years", chunks=(3, 2, 5, WIDTH), compression="gzip", shuffle=True
+    )
+    one = pack(plain, tmp_path / "one", workers=1)
+    two = pack(plain, tmp_path / "two", workers=2)
+    assert contents(one.path) == contents(two.path)
+    other = pack(chunked, tmp_path / "other", workers=1)
+    assert other.fingerprint == one.fingerprint
+    left = ["a", "b", "one", "other", "two"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize(("workers", "value"), [(1, np.nan), (2, np.inf)])
+@pytest.mark.usefixtures("small_shards")
+def test_a_value_that_is_not_finite_is_named(tmp_path: Path, workers: int, value: float) -> None:
+    source = year_folder(tmp_path / "years")
+    set_value(source / "climo_1980.h5", "images", {(3, 6, 2, 1): value, (3, 9, 0, 0): value})
+    with pytest.raises(UsageError) as caught:
+        pack(source, tmp_path / "packed", workers=workers)
+    says = "climo_1980.h5: frame 3: NaN or infinite values in TMQ, U850"
+    assert says in caught.value.message and "--policy skip" in str(caught.value.cure)
+    assert not (tmp_path / "packed").exists()
+    packed = pack(source, tmp_path / "packed", workers=workers, policy="skip")
+    (left,) = packed.index.splits["train"].left_out
+    assert (left.file, left.frame) == ("climo_1980.h5", 3)
+    train = packed.split("train")
+    assert len(train) == 9
+    labels = boxes(5, 1980)[4, :3, 4]
+    assert train.labels[8, :3].tolist() == labels.tolist(), "boxes follow their frame"
+    scale = np.array(packed.index.std)[:, None, None]
+    assert (np.abs(train.fields(8) - frames(5, 1980)[4]) < 0.01 * scale).all()
+    whole = np.concatenate([frames(5, 1979), frames(5, 1980)[[0, 1, 2, 4]]]).astype(np.float64)
+    np.testing.assert_allclose(packed.index.mean, whole.mean(axis=(0, 2, 3)), rtol=1e-12)
+    with pytest.raises(UsageError, match="packed without 1 frames"):
+        pack(source, tmp_path / "packed", workers=1)
+
+
+def damage_chunk(path: Path, frame: int) -> None:
+    """Spoil the compressed bytes of a frame, whose chunk is its own."""
+    with h5py.File(path, "r") as file:
+        place = file["images"].id.get_chunk_info_by_coord((frame, 0, 0, 0)).byte_offset
+    with path.open("r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\xff" * 200)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_frames_that_cannot_be_decompressed(tmp_path: Path) -> None:
+    chunks = (1, 16, HEIGHT, WIDTH)
+    source = year_folder(tmp_path / "years", chunks=chunks, compression="gzip")
+    damage_chunk(source / "climo_1981.h5", 1)
+    damage_chunk(source / "climo_1981.h5", 4)
+    with pytest.raises(UsageError, match=r"cannot read frame 1 of .*climo_1981.h5: HDF5 says") as e:
+        pack(source, tmp_path / "packed", workers=1)
+    assert "--policy skip" in str(e.value.cure)
+    packed = pack(source, tmp_path / "packed", workers=1, policy="skip", layout="half")
+    split = packed.index.splits["validation"]
+    assert [one.frame for one in split.left_out] == [1, 4] and split.frames == 3
+    report = check(source, workers=1)
+    assert [(one.file, one.frame) for one in report.bad_frames] == [
+        ("climo_1981.h5", 1),
+        ("climo_1981.h5", 4),
+    ]
+
+
+def test_bad_boxes_fail_before_anything_is_packed(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", number=12)
+    for place, value in enumerate((3, WIDTH - 8, 9, WIDTH + 2, 1)):
+        set_value(source / "climo_1979.h5", "boxes", {(7, 1, place): value})
+    set_value(source / "climo_1979.h5", "boxes", {(9, 0, 2): 0, (9, 0, 0): 0})
+    with pytest.raises(UsageError) as caught:
+        pack(source, tmp_path / "packed", workers=1)
+    says = f"climo_1979.h5: frame 7: box [3, 32, 9, {WIDTH + 2}, 1] reaches out of the frame"
+    assert says in caught.value.message and "--policy skip" in str(caught.value.cure)
+    assert list(tmp_path.iterdir()) == [source]
+    packed = pack(source, tmp_path / "packed", workers=1, policy="skip")
+    split = packed.index.splits["train"]
+    assert [(one.frame, one.reason.rpartition(": ")[2]) for one in split.mended] == [
+        (7, "cut at the edge"),
+        (9, "dropped"),
+    ]
+    assert packed.split("train").boxes[7, 1].tolist() == [WIDTH - 8, 3, WIDTH, 9]
+    assert split.frames == 24 and split.boxes == 71
+
+
+def test_an_own_split_is_recorded(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980))
+    with pytest.raises(UsageError, match="reference split needs 3"):
+        pack(source, tmp_path / "packed", workers=1)
+    split = split_years(source, (1979, 1980), train=(1980,), validation=(1979,))
+    packed = pack(source, tmp_path / "packed", split=split, workers=1)
+    assert packed.index.years == {"train": (1980,), "validation": (1979,), "test": ()}
+    assert not packed.index.reference_split and "test" not in packed.index.splits
+
+
+def test_synthetic_years_are_marked(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    atomic.write_json(source / MARK, {"seed": 3})
+    index = pack(source, tmp_path / "packed", workers=1).index
+    assert index.synthetic and index.recipe == {"seed": 3}
+
+
+def test_a_channel_that_was_lost(tmp_path: Path) -> None:
+    source = tmp_path / "years"
+    for year in (1979, 1980, 1981):
+        images = frames(3, year)
+        images[:, 2] = 7
+        write_year(source / f"climo_{year}.h5", images, boxes(3, year))
+    with pytest.raises(UsageError, match=r"one value in all training frames of .*years: PSL"):
+        pack(source, tmp_path / "packed", workers=1)
+    report = check(source, workers=1)
+    assert report.problems == ("channels have one value throughout: PSL",)
+
+
+def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    with pytest.raises(UsageError, match=r"packed needs 1.23 MB, .* are free there") as caught:
+        pack(source, small_disk / "packed", layout="raw", workers=1)
+    assert "--layout half" in str(caught.value.cure)
+    assert list(small_disk.iterdir()) == []
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from vflops.data.climate import pack, shards, storing
+
+plain = storing.Storing.stored
+def slow(self, fields):
+    time.sleep(0.03)
+    return plain(self, fields)
+
+storing.SHARD_BYTES = 98304
+storing.Storing.stored = slow
+if __name__ == "__main__":
+    pack.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
+"""
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_killed_in_the_middle_it_goes_on(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", number=20)
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    process = subprocess.Popen([sys.executable, script, source, tmp_path / "packed"])
+    partial = tmp_path / "packed.partial"
+    wait_until(lambda: len(list(partial.glob(".parts/*.json"))) >= 3)
+    with pytest.raises(UsageError, match="in use by process"):
+        pack(source, tmp_path / "packed", workers=1)
+    process.kill()
+    process.wait()
+    made = {path.name[:-5]: path.stat().st_mtime_ns for path in partial.glob(".parts/*.json")}
+    assert 3 <= len(made) < 28
+    with (partial / min(made)).open("r+b") as file:
+        file.write(b"\x07")
+    damaged = min(made)
+    packed = pack(source, tmp_path / "packed", workers=1)
+    clean = pack(source, tmp_path / "clean", workers=1)
+    assert contents(clean.path) == contents(packed.path)
+    for name, time_ns in made.items():
+        again = (packed.path / name).stat().st_mtime_ns > time_ns
+        assert again == (name == damaged), name
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_an_interrupt_says_how_to_go_on_and_a_mended_file_is_read_again(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+
+    def press(done: int, total: int) -> None:
+        assert total == 20
+        if done >= 14:  # the first shard of 1981 is made
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="of 8 shards are packed") as caught:
+        pack(source, tmp_path / "packed", workers=1, on_progress=press)
+    assert caught.value.cure == "the same command goes on where it stopped"
+    write_year(source / "climo_1981.h5", frames(5, 3), boxes(5, 3))
+    packed = pack(source, tmp_path / "packed", workers=1)
+    std = np.array(packed.index.std)[:, None, None]
+    assert (np.abs(packed.split("validation").fields(0) - frames(5, 3)[0]) < 0.01 * std).all()
+    shutil.copytree(source, tmp_path / "again" / "years")
+    clean = pack(tmp_path / "again" / "years", tmp_path / "clean", workers=1)
+    assert clean.fingerprint == packed.fingerprint
+
+
+def test_what_is_packed_already_is_left_alone(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    first = pack(source, tmp_path / "packed", workers=1)
+    before = {path: path.stat().st_mtime_ns for path in first.path.iterdir()}
+    assert pack(source, tmp_path / "packed", workers=1).fingerprint == first.fingerprint
+    assert {path: path.stat().st_mtime_ns for path in first.path.iterdir()} == before
+    with pytest.raises(UsageError, match="other years or settings"):
+        pack(source, tmp_path / "packed", layout="raw", workers=1)
+    os.utime(source / "climo_1979.h5", ns=(1, 1))
+    with pytest.raises(UsageError, match="source has changed"):
+        pack(source, tmp_path / "packed", workers=1)
+
+
+def test_statistics_are_read_once_and_kept_beside_the_data(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    folder = ClimateYears.open(source)
+    calls: list[tuple[int, int]] = []
+    progress = lambda done, total: calls.append((done, total))  # noqa: E731
+    found = statistics(folder, (1979, 1981), workers=1, on_progress=progress)
+    exact = np.concatenate([frames(5, 1979), frames(5, 1981)]).astype(np.float64)
+    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(found.std, exact.std(axis=(0, 2, 3)), rtol=1e-12)
+    assert calls[-1] == (10, 10) and found.path == source / STATISTICS
+    calls.clear()
+    again = statistics(folder, (1979, 1981), workers=1, on_progress=progress)
+    assert calls == [] and again.mean.tobytes() == found.mean.tobytes()
+    statistics(folder, (1979, 1980, 1981), workers=1, on_progress=progress)
+    assert calls[-1] == (5, 5), "only the year that was not known is read"
+
+
+def test_stale_or_damaged_statistics_count_for_nothing(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    first = statistics(ClimateYears.open(source), (1979, 1980), workers=1)
+    text = (source / STATISTICS).read_text()
+    for harm in (text[:-40], text.replace('"frames": 5', '"frames": 6'), "[]", ""):
+        (source / STATISTICS).write_text(harm)
+        assert kept.fresh(ClimateYears.open(source)) == {}
+    write_year(source / "climo_1980.h5", frames(4, 77), boxes(4))
+    (source / STATISTICS).write_text(text)
+    folder = ClimateYears.open(source)
+    assert list(kept.fresh(folder)) == [1979]
+    second = statistics(folder, (1979, 1980), workers=1)
+    assert not np.allclose(first.mean, second.mean, rtol=1e-6)
+    assert Statistics.read(source / STATISTICS).years[1980].frames == 4
+
+
+def test_statistics_of_a_read_only_folder_go_to_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
+    source = year_folder(tmp_path / "years")
+    (source / STATISTICS).mkdir()  # as root everything may be written; this may not
+    folder = ClimateYears.open(source)
+    found = statistics(folder, (1979,), workers=1)
+    assert found.path.parent == tmp_path / "cache" and found.path.is_file()
+    assert list(kept.fresh(folder)) == [1979]
+
+
+def test_packing_keeps_statistics_too(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    index = pack(source, tmp_path / "packed", workers=1).index
+    folder = ClimateYears.open(source)
+    fresh = kept.fresh(folder)
+    assert sorted(fresh) == [1979, 1980, 1981, 1982]
+    joined = kept.joined([kept.moments_of(fresh[year]) for year in (1979, 1980)])
+    assert tuple(joined.mean.tolist()) == index.mean and tuple(joined.std.tolist()) == index.std
+
+
+def test_statistics_of_a_bad_frame(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    set_value(source / "climo_1979.h5", "images", {(2, 0, 0, 0): np.nan})
+    check(source, workers=1)  # keeps what the other frames give
+    with pytest.raises(UsageError, match=r"climo_1979.h5: frame 2: NaN or infinite .* PRECT"):
+        statistics(ClimateYears.open(source), (1979,), workers=1)
+
+
+def test_a_good_folder_is_ok(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    report = check(source, workers=1)
+    assert report.ok and not report.problems and not report.notes
+    assert (report.height, report.width) == (HEIGHT, WIDTH)
+    assert report.reference_split == {
+        "train": (1979, 1980),
+        "validation": (1981,),
+        "test": (1982,),
+    }
+    year = report.years[1980]
+    labels = boxes(5, 1980)[:, :3, 4]
+    assert list(year.boxes.values()) == [int((labels == label).sum()) for label in range(4)]
+    assert (year.frames, year.readable, year.without_boxes) == (5, 5, 0)
+    every = np.concatenate([frames(5, year) for year in range(1979, 1983)]).astype(np.float64)
+    np.testing.assert_allclose(report.channels["PS"].mean, every[:, 1].mean(), rtol=1e-12)
+    assert check(source, workers=2) == report
+    assert ClimateReport.parse(json.loads(report.to_json()), source) == report
+
+
+def test_everything_bad_is_named(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", number=12)
+    (source / "climo_1982.h5").write_bytes(b"")
+    set_value(source / "climo_1979.h5", "images", {(4, 15, 3, 3): np.inf})
+    set_value(source / "climo_1980.h5", "boxes", {(1, 1, 4): 9})
+    shutil.copy(source / "climo_1979.h5", source / "climo_1981.h5")
+    report = check(source, workers=1)
+    assert not report.ok and len(report.problems) == 4
+    assert (
+        "climo_1982.h5 is empty" in report.refused[0] and "get the file again" in report.refused[0]
+    )
+    assert [(one.file, one.frame) for one in report.bad_frames] == [
+        ("climo_1979.h5", 4),
+        ("climo_1981.h5", 4),
+    ]
+    assert "ZBOT" in report.bad_frames[0].reason
+    (box,) = report.bad_boxes
+    assert (box.file, box.frame) == ("climo_1980.h5", 1) and "class 9" in box.reason
+    assert len(report.repeated) == 11
+    assert (report.repeated[0].file, report.repeated[0].same_file) == (
+        "climo_1981.h5",
+        "climo_1979.h5",
+    )
+
+
+def test_units_do_not_follow_from_a_bad_frame(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    folder = ClimateYears.open(source)
+    good = packing.units(folder, (1979, 1980), "half")
+    set_value(source / "climo_1979.h5", "images", {(0, 3, 0, 0): np.nan})
+    spoilt = packing.units(ClimateYears.open(source), (1979, 1980), "half")
+    assert np.isfinite(spoilt.offset).all() and (spoilt.scale > 0).all()
+    assert not np.array_equal(good.offset, spoilt.offset)

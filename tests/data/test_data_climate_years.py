@@ -1,0 +1,392 @@
+"""Years as published are opened; whatever is wrong with a file is named, with its cure."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from data_climate import HEIGHT, WIDTH, boxes, frames, set_value, write_year, year_folder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflops.data.climate.boxes import ORDERS, cut, mended, padded, recognise, reordered, words
+from vflops.data.climate.reading import FrameSource
+from vflops.data.climate.split import parse_years, split_years
+from vflops.data.climate.years import ClimateYears, survey
+from vflops.errors import UsageError
+
+
+def refused(folder: Path) -> tuple[str, str]:
+    """What opening says, and its cure."""
+    with pytest.raises(UsageError) as caught:
+        ClimateYears.open(folder)
+    return caught.value.message, str(caught.value.cure)
+
+
+def test_years_are_opened_in_order(tmp_path: Path) -> None:
+    year_folder(tmp_path, (1981, 1979, 1980), number=3)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".climo_1999.h5").write_bytes(b"hidden")
+    write_year(tmp_path / "other.h5", frames(1))
+    folder = ClimateYears.open(tmp_path)
+    assert folder.numbers == (1979, 1980, 1981)
+    assert (folder.height, folder.width) == (HEIGHT, WIDTH)
+    assert folder.others == ("other.h5",)
+    year = folder.year(1980)
+    np.testing.assert_array_equal(year.boxes(2), boxes(3, 1980)[2, :3])
+    np.testing.assert_array_equal(year.source.frame(1), frames(3, 1980)[1])
+    assert year.order == "yxyxc" and not year.notes
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "frames": {"chunks": (1, 16, HEIGHT, WIDTH)},
+    "rows": {"chunks": (1, 1, 7, 9), "compression": "gzip"},
+    "many": {"chunks": (3, 4, 5, WIDTH), "compression": "gzip", "shuffle": True},
+    "all": {"chunks": (7, 1, HEIGHT, 8)},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("budget", [1, 20_000, 1 << 28])
+def test_every_storage_layout_gives_the_same_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, budget: int
+) -> None:
+    monkeypatch.setattr("vflops.data.climate.reading._PIECE_BYTES", budget)
+    images = frames(7)
+    write_year(tmp_path / "climo_1979.h5", images, boxes(7), **LAYOUTS[layout])
+    source = ClimateYears.open(tmp_path).years[0].source
+    for start, stop in ((0, 7), (2, 5), (6, 7)):
+        found = np.full_like(images, np.nan)
+        for piece in source.pieces(start, stop):
+            place = slice(piece.frame, piece.frame + len(piece.fields))
+            rows = slice(piece.row, piece.row + piece.fields.shape[2])
+            assert np.isnan(found[place, :, rows]).all(), "read twice"
+            found[place, :, rows] = piece.fields
+        np.testing.assert_array_equal(found[start:stop], images[start:stop])
+        assert np.isnan(found[:start]).all() and np.isnan(found[stop:]).all()
+
+
+@given(
+    frames=st.integers(1, 3000),
+    chunk=st.none() | st.tuples(st.integers(1, 4000), *[st.integers(1, 64)] * 3),
+    most=st.integers(1, 100),
+)
+def test_ranges_cover_all_frames_and_end_where_chunks_do(
+    frames: int, chunk: tuple[int, int, int, int] | None, most: int
+) -> None:
+    source = FrameSource(Path("f"), frames, 768, 1152, chunk)
+    ranges = source.ranges(most)
+    assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+    assert ranges[-1][1] == frames
+    longest = max(stop - start for start, stop in ranges)
+    assert longest <= 4 * most
+    if source.together <= most:
+        assert longest <= most and all(start % source.together == 0 for start, _ in ranges)
+
+
+def test_as_h5py_stores_them_pieces_stay_small() -> None:
+    source = FrameSource(Path("f"), 1460, 768, 1152, (46, 1, 48, 72))
+    tops = source.bands()
+    assert all(top % 48 == 0 for top, _ in tops)
+    assert 46 * 16 * 1152 * 4 * max(b - a for a, b in tops) <= 1 << 28
+    assert source.ranges(37)[0] == (0, 46)
+
+
+def test_no_folder_no_file_and_bad_names(tmp_path: Path) -> None:
+    assert refused(tmp_path / "none")[0].endswith("none does not exist; expected a folder of years")
+    message, cure = refused(tmp_path)
+    assert "has no file climo_YYYY.h5" in message and "climo_1979.h5" in cure
+    write_year(tmp_path / "climo_79.h5")
+    message, cure = refused(tmp_path)
+    assert "climo_79.h5 has no year of four digits" in message and "rename" in cure
+
+
+def test_a_year_twice(tmp_path: Path) -> None:
+    write_year(tmp_path / "climo_1979.h5")
+    write_year(tmp_path / "climo_1979.hdf5")
+    message, cure = refused(tmp_path)
+    assert "the year 1979 twice: climo_1979.h5 and climo_1979.hdf5" in message
+    assert "move one" in cure
+
+
+@pytest.mark.parametrize("size", [0, 900, 50_000])
+def test_a_truncated_file(tmp_path: Path, size: int) -> None:
+    path = write_year(tmp_path / "climo_1979.h5")
+    path.write_bytes(path.read_bytes()[:size])
+    message, cure = refused(tmp_path)
+    assert "climo_1979.h5 is " + ("truncated" if size else "empty") in message
+    assert "get the file again" in cure
+
+
+def test_a_file_of_another_format(tmp_path: Path) -> None:
+    (tmp_path / "climo_1979.h5").write_text("<html>404</html>" * 100)
+    message, cure = refused(tmp_path)
+    assert "climo_1979.h5 is no HDF5 file" in message and "signature" in message
+    assert "get the file again" in cure
+
+
+def test_a_file_that_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "climo_1979.h5"
+    code = (
+        "import h5py, sys; f = h5py.File(sys.argv[1], 'w'); f['images'] = 1; f.flush()\n"
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert writer.stdout is not None and writer.stdout.readline()
+    try:
+        message, cure = refused(tmp_path)
+    finally:
+        writer.communicate()
+    assert f"{path} is being written by another program" in message
+    assert "wait" in cure and "copy" in cure
+
+
+@pytest.mark.parametrize("key", ["images", "boxes"])
+def test_a_missing_key(tmp_path: Path, key: str) -> None:
+    with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
+        del file[key]
+        file.create_group("extra")
+    message, cure = refused(tmp_path)
+    other = {"images": "boxes", "boxes": "images"}[key]
+    assert f"has no array '{key}'; it holds {', '.join(sorted(['extra', other]))}" in message
+    assert "(N, 16, H, W)" in cure
+
+
+@pytest.mark.parametrize(
+    ("images", "rows", "says"),
+    [
+        (np.zeros((4, 15, 24, 40), "f4"), None, r"images are \(4, 15, 24, 40\), expected .*16"),
+        (np.zeros((4, 24, 40), "f4"), None, r"images are \(4, 24, 40\)"),
+        (np.zeros((0, 16, 24, 40), "f4"), None, r"images are \(0, 16, 24, 40\)"),
+        (np.zeros((4, 16, 24, 40), "f2"), None, "images are float16, expected float32"),
+        (np.zeros((4, 16, 24, 40), "i4"), None, "images are int32, expected float32"),
+        (frames(4), boxes(3), r"boxes are \(3, 15, 5\), expected \(4, 15, 5\)"),
+        (frames(4), boxes(4)[:, :, :4], r"boxes are \(4, 15, 4\)"),
+        (frames(4), boxes(4).astype("S3"), r"boxes are \|S3, expected int32"),
+    ],
+)
+def test_other_shapes_and_types(
+    tmp_path: Path, images: np.ndarray, rows: np.ndarray | None, says: str
+) -> None:
+    write_year(tmp_path / "climo_1979.h5", images, boxes(len(images)) if rows is None else rows)
+    with pytest.raises(UsageError, match=f"climo_1979.h5: {says}") as caught:
+        ClimateYears.open(tmp_path)
+    assert caught.value.cure
+
+
+def test_double_precision_is_read_as_single(tmp_path: Path) -> None:
+    images = frames(4)
+    write_year(tmp_path / "climo_1979.h5", images.astype(">f8"), boxes(4))
+    year = ClimateYears.open(tmp_path).years[0]
+    np.testing.assert_array_equal(year.source.frame(3), images[3])
+    assert "float64, read as float32" in year.notes[0]
+
+
+def test_another_resolution_than_its_siblings(tmp_path: Path) -> None:
+    write_year(tmp_path / "climo_1979.h5")
+    write_year(tmp_path / "climo_1980.h5", frames(5, height=48, width=80), boxes(5))
+    message, cure = refused(tmp_path)
+    assert "climo_1980.h5 has frames of 48x80, climo_1979.h5 of 24x40" in message
+    assert "one resolution" in cure
+
+
+def test_sixteen_boxes_in_a_frame(tmp_path: Path) -> None:
+    rows = np.concatenate([boxes(5), np.full((5, 3, 5), -1)], axis=1)
+    write_year(tmp_path / "climo_1979.h5", None, rows)
+    ClimateYears.open(tmp_path)  # room for more, but no frame has more
+    rows[3, :16] = [1, 2, 3, 30, 0]
+    write_year(tmp_path / "climo_1979.h5", None, rows)
+    message, cure = refused(tmp_path)
+    assert "climo_1979.h5: frame 3 has 16 boxes, at most 15" in message and "-1" in cure
+
+
+def test_a_year_without_boxes(tmp_path: Path) -> None:
+    rows = boxes(5)
+    rows[1:] = -1
+    write_year(tmp_path / "climo_1979.h5", None, rows)  # frames without boxes are fine
+    ClimateYears.open(tmp_path)
+    write_year(tmp_path / "climo_1980.h5", None, np.full((5, 15, 5), -1))
+    message, cure = refused(tmp_path)
+    assert "climo_1980.h5 has no box in any of its 5 frames" in message
+    assert "labels are missing" in cure
+
+
+def test_survey_names_all_bad_files_and_keeps_the_good(tmp_path: Path) -> None:
+    year_folder(tmp_path)
+    (tmp_path / "climo_1979.h5").write_bytes(b"")
+    (tmp_path / "climo_1981.h5").write_bytes(b"x" * 3000)
+    folder, faults = survey(tmp_path)
+    assert folder.numbers == (1980, 1982)
+    assert [Path(fault.message.split()[0]).name for fault in faults] == [
+        "climo_1979.h5",
+        "climo_1981.h5",
+    ]
+
+
+COLUMNS = {
+    "yxyxc": [0, 1, 2, 3, 4],
+    "xyxyc": [1, 0, 3, 2, 4],
+    "cyxyx": [4, 0, 1, 2, 3],
+    "cxyxy": [4, 1, 0, 3, 2],
+}
+"""From the published order to each."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_known_order_is_recognised_and_converted(tmp_path: Path, order: str) -> None:
+    rows = boxes(12)
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows[..., COLUMNS[order]])
+    year = ClimateYears.open(tmp_path).years[0]
+    assert year.order == order
+    np.testing.assert_array_equal(year.rows, rows)
+    assert bool(year.notes) == (order != "yxyxc")
+    if year.notes:
+        assert "climo_1979.h5: boxes are " in year.notes[0] and "converted" in year.notes[0]
+
+
+def test_orders_in_words() -> None:
+    assert words("yxyxc") == "ymin, xmin, ymax, xmax, class"
+    assert words("cxyxy") == "class, xmin, ymin, xmax, ymax"
+
+
+def test_a_few_bad_boxes_do_not_change_the_order(tmp_path: Path) -> None:
+    rows = boxes(12)
+    rows[4, 0] = [5, 3, HEIGHT + 9, 6, 1]  # fits only the other order
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows)
+    assert ClimateYears.open(tmp_path).years[0].order == "yxyxc"
+
+
+def test_an_order_that_does_not_show_is_that_of_the_other_years(tmp_path: Path) -> None:
+    hidden = np.full((5, 15, 5), -1)
+    hidden[:, 0] = [2, 3, 8, 9, 1]  # inside a square: fits both
+    write_year(tmp_path / "climo_1980.h5", None, hidden)
+    year = ClimateYears.open(tmp_path).years[0]
+    assert year.order == "yxyxc" and "cannot be told from the values" in year.notes[0]
+    assert "as published" in year.notes[0]
+    write_year(tmp_path / "climo_1979.h5", frames(12), boxes(12)[..., COLUMNS["xyxyc"]])
+    year = ClimateYears.open(tmp_path).year(1980)
+    assert year.boxes(0).tolist() == [[3, 2, 9, 8, 1]]
+    assert "as the other years" in year.notes[0]
+
+
+def test_many_boxes_without_a_sign_of_their_order_are_refused(tmp_path: Path) -> None:
+    rows = boxes(12)
+    rows[:, :3] = [2, 3, 8, 9, 1]
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows)
+    message, cure = refused(tmp_path)
+    assert "climo_1979.h5: the column order of its 36 boxes cannot be told" in message
+    assert "--box-order yxyxc" in cure
+    year = ClimateYears.open(tmp_path, "xyxyc").years[0]
+    assert year.boxes(0)[0].tolist() == [3, 2, 9, 8, 1]
+
+
+def test_one_odd_box_of_few_is_no_proof_of_another_order() -> None:
+    rows = np.array([[5.0, 3, HEIGHT + 9, 6, 1]] + [[2.0, 3, 8, 9, 1]] * 4)
+    with pytest.raises(UsageError, match="f: the column order of its 5 boxes cannot be told"):
+        recognise(rows, HEIGHT, WIDTH, "f")
+
+
+def test_boxes_of_no_known_order(tmp_path: Path) -> None:
+    rows = boxes(12)
+    rows[:, :3, 4] = 7
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows)
+    message, cure = refused(tmp_path)
+    assert "climo_1979.h5: 36 of 36 boxes are no ymin, xmin, ymax, xmax, class" in message
+    assert "a class from 0 to 3" in cure
+
+
+def test_bad_boxes_are_cut_or_dropped() -> None:
+    rows = np.array(
+        [
+            [1, 2, 5, 9, 0],
+            [-3, 2, 5, WIDTH + 4, 1],
+            [5, 5, 5, 9, 2],
+            [9, 5, 3, 9, 2],
+            [1, 2, 5, 9, 4],
+            [HEIGHT, 2, HEIGHT + 4, 9, 0],
+        ]
+    )
+    kept, wrong = mended(rows, HEIGHT, WIDTH)
+    assert kept.tolist() == [[1, 2, 5, 9, 0], [0, 2, 5, WIDTH, 1]]
+    assert [one.rpartition(": ")[2] for one in wrong] == ["cut at the edge", *["dropped"] * 4]
+    assert "reaches out of the frame of 24x40" in wrong[0]
+    assert "[5, 5, 5, 9, 2] has no area" in wrong[1] and "has no area" in wrong[2]
+    assert "class 4, expected 0 to 3" in wrong[3]
+    assert cut(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
+
+
+def test_boxes_are_padded_as_corners() -> None:
+    found, labels = padded(np.array([[1, 2, 5, 9, 3]]))
+    assert found.shape == (15, 4) and found.dtype == np.float32
+    assert found[0].tolist() == [2, 1, 9, 5] and not found[1:].any()
+    assert labels.tolist() == [3] + [-1] * 14 and labels.dtype == np.int64
+    assert padded(np.zeros((0, 5)))[1].tolist() == [-1] * 15
+
+
+def test_orders_are_inverse_to_their_columns() -> None:
+    rows = np.arange(10.0).reshape(2, 5)
+    for order in ORDERS:
+        np.testing.assert_array_equal(reordered(rows[:, COLUMNS[order]], order), rows)
+
+
+def test_the_reference_split() -> None:
+    split = split_years(Path("d"), (1981, 1979, 1982, 1980))
+    assert split.all == {"train": (1979, 1980), "validation": (1981,), "test": (1982,)}
+    assert split.reference
+
+
+@pytest.mark.parametrize(
+    ("years", "says", "cure"),
+    [
+        ((1979, 1980), "2 years (1979, 1980)", "--train-years 1979 --validation-years 1980"),
+        ((1979,), "1 year (1979)", "cannot both train and validate"),
+    ],
+)
+def test_too_few_years_are_explained(years: tuple[int, ...], says: str, cure: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        split_years(Path("d"), years)
+    assert says in caught.value.message and "needs 3" in caught.value.message
+    assert cure in str(caught.value.cure)
+
+
+def test_an_own_split() -> None:
+    years = (1979, 1980, 1981, 1982)
+    split = split_years(Path("d"), years, train=(1982, 1979), validation=(1980,))
+    assert split.by_name == {"train": (1979, 1982), "validation": (1980,)}
+    assert not split.reference
+    rest = split_years(Path("d"), years, validation=(1979,), test=(1981,))
+    assert rest.train == (1980, 1982)
+    for wrong, says in (
+        ({"train": (1979,), "validation": (1979,)}, "names 1979 twice: for validation and for tr"),
+        ({"train": (1979,), "validation": (1999,)}, "1999 for validation; d has no climo_1999.h5"),
+        ({"train": (1979,)}, "no year for validation"),
+        ({"train": (), "validation": (1979,)}, "no year for train"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            split_years(Path("d"), years, **wrong)
+
+
+def test_years_as_people_write_them() -> None:
+    assert parse_years("1979-1981, 1985") == (1979, 1980, 1981, 1985)
+    for wrong in ("", "79", "1981-1979", "1979,", "a"):
+        with pytest.raises(UsageError, match="years") as caught:
+            parse_years(wrong)
+        assert "1979-1983" in str(caught.value.cure)
+
+
+def test_nothing_is_written_where_years_are_opened(tmp_path: Path) -> None:
+    year_folder(tmp_path / "a", number=2)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+    set_value(tmp_path / "a/climo_1979.h5", "images", {(0, 0, 0, 0): 1.0})
+    ClimateYears.open(tmp_path / "b")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
