@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.image_classification.workload import ImageClassification
 from vflops.workloads.registry import workload as find
 from vflops.workloads.spec import Quality
-from vflops.workloads.workload import Inputs, Meter
+from vflops.workloads.workload import Inputs, Meter, Summary
 
 GOOD = find("image-classification")
 HERE = "test_testing_workloads"
@@ -87,8 +87,8 @@ class NewData(ImageClassification):
 
 
 class MeanOfMeans(ImageClassification):
-    def quality(self, summaries: Sequence[Mapping[str, float]]) -> float:
-        return sum(s["right"] / s["seen"] for s in summaries) / len(summaries)
+    def quality(self, summaries: Sequence[Summary]) -> float:
+        return sum(float(s["right"]) / float(s["seen"]) for s in summaries) / len(summaries)
 
 
 class CountsAll(Top1Meter):

@@ -27,10 +27,10 @@ SMALL = (
 """16 steps, no ceilings."""
 
 
-def planned(place: Path, *assignments: str) -> RunFolder:
+def planned(place: Path, *assignments: str, workload: str = "image-classification") -> RunFolder:
     """A run folder with one job that nobody has started."""
-    settings = load(profile("tiny", ["image-classification"]), None, [*SMALL, *assignments])
-    folder = RunFolder.create(place, "image-classification", settings)
+    settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
+    folder = RunFolder.create(place, workload, settings)
     with folder.start_attempt(0) as events:
         training.plan(folder, events, None, lambda what, done, whole: None)
     return folder

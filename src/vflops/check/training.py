@@ -18,7 +18,7 @@ _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
 
 
 def trained(contents: Contents) -> Outcome:
-    """Every planned job is as it was planned, and its last log as it was when it ended."""
+    """Every planned job is as it was planned, its last log and its exhibits as it left them."""
     planned = [event.payload(JobPlanned) for event in contents.history.events("job-planned")]
     if not planned:
         return _NONE
@@ -37,6 +37,10 @@ def trained(contents: Contents) -> Outcome:
         seen = file_hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
             return "fail", f"{telemetry}: not the telemetry that the job ended with"
+    for each in contents.trained:
+        for exhibit in each.exhibits:
+            if file_hash(exhibit.path) != exhibit.payload.sha256:
+                return "fail", f"{exhibit.path}: not the exhibit that the job left"
     return "pass", f"{len(planned)} planned, each came to its end"
 
 

@@ -25,6 +25,8 @@ class DataFacts(Data):
     train: int
     """Samples of the training split."""
     validation: int
+    test: int = 0
+    """Samples that the trained model is tested on, once, after its training."""
     skipped: int = 0
     """Samples that could not be read and were left out by the user's choice."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
@@ -163,6 +165,13 @@ class Evaluated(Standing):
     """Samples that were evaluated, each once."""
 
 
+class Tested(Data):
+    """The quality of the trained model on samples that no choice rested on."""
+
+    quality: float
+    evaluated: int
+
+
 class Checkpointed(Data):
     """A checkpoint is complete."""
 
@@ -179,6 +188,15 @@ class Finished(Standing):
     weights_sha256: str | None
     """Of the trained weights: the same for the same seed on the same CPU."""
     peak_memory_bytes: int | None = None
+
+
+class Exhibited(Data):
+    """What the workload leaves to be shown is written, beside the log of the attempt."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+    """A plain name: a log must not lead a reader out of its folder."""
+    sha256: str
+    size_bytes: int = Field(ge=0)
 
 
 class KernelTime(Data):

@@ -8,8 +8,9 @@ from typing import Any
 
 from vflops.flops.count import count
 from vflops.flops.rules import rule_set
-from vflops.report import curves, figures, training_charts
+from vflops.report import curves, exhibits, figures, training_charts
 from vflops.report.charts import Achieved
+from vflops.report.exhibits import Shown
 from vflops.report.figures import Tile
 from vflops.report.training_charts import Course
 from vflops.roofline.analysis import Bound, Roofs, bound
@@ -39,6 +40,8 @@ class Block:
     repeats: list[tuple[str, ...]]
     loss: dict[str, Any] | None
     quality: dict[str, Any] | None
+    exhibit: Shown | None
+    """What the workload itself shows of its trained model."""
     throughput: dict[str, Any] | None
     power: dict[str, Any] | None
     power_reasons: list[str]
@@ -126,6 +129,7 @@ def _block(
         repeats=show.repeat_rows(repeat) if repeat else [],
         loss=training_charts.loss(courses),
         quality=training_charts.quality(courses, pairs[0][0].record.goal),
+        exhibit=exhibits.shown([(trained, score.complete) for trained, score in pairs]),
         throughput=training_charts.throughput(courses),
         power=training_charts.power(courses),
         power_reasons=reason.split("; ") if reason else [],

@@ -43,7 +43,11 @@ class Contents:
         """The training jobs that were planned, in their order."""
         planned = [event.payload(JobPlanned).job for event in self.history.events("job-planned")]
         return [
-            Trained(JobRecord.read(self.folder.job_file(job)), self.history.jobs.get(job, ()))
+            Trained(
+                JobRecord.read(self.folder.job_file(job)),
+                self.history.jobs.get(job, ()),
+                tuple(self.folder.logged_attempts(job)),
+            )
             for job in dict.fromkeys(planned)
         ]
 

@@ -84,6 +84,8 @@ class QualityScore(Data):
     exponent: int
     achieved: float | None
     """At the last evaluation."""
+    tested: float | None = None
+    """On samples that were kept apart, after training; None: there are none."""
     penalty: float | None
     """(achieved / target)ⁿ: what FLOPS are multiplied with."""
     time_to_quality_s: float | None

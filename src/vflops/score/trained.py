@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from vflops.record.events import Event, Log
 from vflops.record.training import (
     PHASES,
     WORK_PHASES,
     Evaluated,
+    Exhibited,
     Finished,
     JobRecord,
     JobStarted,
@@ -18,6 +20,7 @@ from vflops.record.training import (
     Progressed,
     Resumed,
     Standing,
+    Tested,
 )
 
 STANDINGS: dict[str, type[Standing]] = {
@@ -120,11 +123,21 @@ class TimedEvaluation:
 
 
 @dataclass(frozen=True)
+class Exhibit:
+    """What a job left to be shown: where it must be, and what the log says of it."""
+
+    path: Path
+    payload: Exhibited
+
+
+@dataclass(frozen=True)
 class Trained:
     """A training job, read from its logs."""
 
     record: JobRecord
     logs: tuple[Log, ...]
+    folders: tuple[Path, ...] = ()
+    """Where each of the logs is; empty where nothing beside them is asked for."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -229,6 +242,29 @@ class Trained:
         """Shares of the kinds of kernels, where they were profiled."""
         events = self._events("kernels")
         return events[-1].payload(KernelsProfiled).kernels if events else ()
+
+    @property
+    def exhibits(self) -> list[Exhibit]:
+        """What each attempt left to be shown, in order; of one attempt the last that it wrote."""
+        found: list[Exhibit] = []
+        for log, folder in zip(self.logs, self.folders, strict=False):
+            events = [event for event in log.events if event.kind == "exhibit"]
+            if events:
+                payload = events[-1].payload(Exhibited)
+                found.append(Exhibit(folder / payload.file, payload))
+        return found
+
+    @property
+    def exhibit(self) -> Exhibit | None:
+        """What the newest attempt that left something to be shown left; None without any."""
+        exhibits = self.exhibits
+        return exhibits[-1] if exhibits else None
+
+    @property
+    def tested(self) -> Tested | None:
+        """The quality on samples that were kept apart; None without any."""
+        events = self._events("tested")
+        return events[-1].payload(Tested) if events else None
 
     def _events(self, kind: str) -> list[Event]:
         return [event for log in self.logs for event in log.events if event.kind == kind]

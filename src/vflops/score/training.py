@@ -134,6 +134,7 @@ def _quality(trained: Trained) -> QualityScore:
         profile_target=goal.profile_target,
         exponent=goal.exponent,
         achieved=achieved,
+        tested=trained.tested.quality if trained.tested else None,
         penalty=None
         if achieved is None
         else penalty(

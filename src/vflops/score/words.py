@@ -46,7 +46,8 @@ def vflops(training: TrainingScore) -> str:
 def achieved(quality: QualityScore) -> str:
     """The quality beside its target."""
     what = "no" if quality.achieved is None else number(quality.achieved)
-    return f"{what} {quality.name} ({target(quality)})"
+    apart = "" if quality.tested is None else f"; {number(quality.tested)} on the test set"
+    return f"{what} {quality.name} ({target(quality)}{apart})"
 
 
 def target(quality: QualityScore) -> str:

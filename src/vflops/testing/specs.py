@@ -33,7 +33,8 @@ class SpecConformance:
 
     def test_its_description_does_not_import_torch(self) -> None:
         """A list of workloads, and a score, must not wait for it."""
-        modules = {self.spec.settings.__module__, self.spec.combine.partition(":")[0]}
+        named = [self.spec.combine, *([self.spec.exhibit] if self.spec.exhibit else [])]
+        modules = {self.spec.settings.__module__, *(each.partition(":")[0] for each in named)}
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         done = subprocess.run(
             [sys.executable, "-c", _IMPORTS, *sorted(modules)],
@@ -52,10 +53,11 @@ class SpecConformance:
         assert self.spec.title
 
     def test_what_it_names_can_be_loaded(self) -> None:
-        """Code, runner and combination are where the description says."""
+        """Code, runner, combination and figures are where the description says."""
         assert issubclass(self.spec.load_code(), WorkloadCode)
         assert callable(imported(self.spec.runner))
         assert callable(imported(self.spec.combine))
+        assert self.spec.exhibit is None or callable(imported(self.spec.exhibit))
 
     @pytest.mark.parametrize("name", sorted(PROFILES))
     def test_its_settings_survive_a_file(self, name: str) -> None:

@@ -11,11 +11,12 @@ from vflops.config.training import TrainSettings
 from vflops.data.sampler import mix
 from vflops.errors import Interrupted, RunFailed
 from vflops.micro.device import first_line, is_out_of_memory
-from vflops.record.training import Fallback, JobStarted, Resumed
+from vflops.record.training import Fallback, JobStarted, Resumed, Tested
 from vflops.train import memory
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
 from vflops.train.evaluation import Evaluation
+from vflops.train.exhibit import keep_exhibit
 from vflops.train.loop import Loop
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, parameter_groups
@@ -26,7 +27,7 @@ from vflops.train.profiling import profile_steps
 from vflops.train.state import TrainState
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.registry import workload as find
-from vflops.workloads.workload import Workload
+from vflops.workloads.workload import Split, Workload
 
 
 def run(context: JobContext) -> None:
@@ -131,6 +132,18 @@ class Engine:
             raise self._out_of_memory(error) from error
         if stopped:
             raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
+        self._conclude(loop)
+
+    def _conclude(self, loop: Loop) -> None:
+        """What is asked of the trained model after the clock has stopped."""
+        if self.context.record.data.test:
+            outcome = self.state.evaluate(self._evaluation("test"))
+            tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)
+            self.context.tell("tested", tested)
+        if loop.outcome is not None and self.plan.leads:
+            arrays = self.workload.exhibit(loop.outcome.summaries)
+            if arrays is not None:
+                self.context.tell("exhibit", keep_exhibit(self.context.attempt, arrays))
         if self.context.record.kernels:
             self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
 
@@ -143,20 +156,21 @@ class Engine:
             workload=self.workload,
             plan=self.plan,
             state=self.state,
-            evaluation=self._evaluation(),
+            evaluation=self._evaluation("validation"),
             device=self.device,
             dtype=self.precision.input_dtype,
             prepare=self.prepare,
             compiles=self.device.type != "cpu",
         )
 
-    def _evaluation(self) -> Evaluation:
+    def _evaluation(self, split: Split) -> Evaluation:
         return Evaluation(
             self.workload,
             self.plan,
             self.device,
             lambda batch: self.prepare(batch, None, self.precision.input_dtype),
             self.settings.rank_batch,
+            split,
         )
 
     def _restore(self) -> None:

@@ -1,9 +1,10 @@
-"""The quality of a model on the whole validation set, shared by the ranks."""
+"""The quality of a model on a whole split of the data, shared by the ranks."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +12,18 @@ from torch import Tensor
 
 from vflops.train.loader import Request, loader
 from vflops.train.parallel import ParallelPlan
-from vflops.workloads.workload import Inputs, Workload
+from vflops.workloads.workload import Inputs, Split, Summary, Workload
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an evaluation found."""
+
+    quality: float
+    evaluated: int
+    """Samples that the quality rests on, each once."""
+    summaries: list[Summary]
+    """What the ranks saw."""
 
 
 class Evaluation:
@@ -24,14 +36,15 @@ class Evaluation:
         device: torch.device,
         prepare: Callable[[tuple[Tensor, ...]], Inputs],
         batch: int,
+        split: Split = "validation",
     ) -> None:
         self._workload, self._plan, self._device, self._prepare = workload, plan, device, prepare
-        self._samples = workload.samples("validation")
+        self._samples = workload.samples(split)
         self._batch = min(batch, len(self._samples))
         self._places = torch.arange(self._batch, device=device)
 
-    def __call__(self, predict: Callable[..., Tensor]) -> tuple[float, int]:
-        """The quality, and how many samples it rests on."""
+    def __call__(self, predict: Callable[..., Tensor]) -> Outcome:
+        """The quality of what ``predict`` says."""
         meter = self._workload.meter(self._device)
         batches = loader(self._samples, self._requests(), self._prepared, self._device)
         try:
@@ -42,7 +55,7 @@ class Evaluation:
         finally:
             batches.close()
         summaries = self._plan.gather(meter.summary())
-        return self._workload.quality(summaries), len(self._samples)
+        return Outcome(self._workload.quality(summaries), len(self._samples), summaries)
 
     def first_batch(self, predict: Callable[..., Tensor]) -> None:
         """Predict one batch and forget it: what has to be compiled is, before time counts."""

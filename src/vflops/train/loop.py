@@ -17,7 +17,7 @@ from vflops.errors import RunFailed
 from vflops.metrics import time_to_quality
 from vflops.record.training import Evaluated, Finished, Goal, Progressed
 from vflops.train.context import JobContext
-from vflops.train.evaluation import Evaluation
+from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.losses import Losses, first_bad
 from vflops.train.parallel import ParallelPlan
@@ -58,7 +58,8 @@ class Loop:
         self._told_s = self._kept_s = time.monotonic()
         self._kept_step = self.state.step
         self._compiling = 0
-        self._evaluated = False
+        self.outcome: Outcome | None = None
+        """Of the newest evaluation."""
 
     def run(self) -> str | None:
         """Train to the end; the signal that stopped it, or None when it came to its end."""
@@ -147,19 +148,19 @@ class Loop:
         """Whether the target is reached."""
         with self._clock.phase("training"):
             self._hear(all=True)  # the device finishes what is training before evaluation starts
-        if self.compiles and not self._evaluated:
+        if self.compiles and self.outcome is None:
             with self._clock.phase("compilation"):
                 self.state.evaluate(self.evaluation.first_batch)
-        self._evaluated = True
         with self._clock.phase("evaluation"):
             self.plan.settle(self.state.model)
-            quality, evaluated = self.state.evaluate(self.evaluation)
+            self.outcome = self.state.evaluate(self.evaluation)
+        quality = self.outcome.quality
         payload = Evaluated(
             step=self.state.step,
             samples=self._trained,
             epoch=self._epoch,
             quality=quality,
-            evaluated=evaluated,
+            evaluated=self.outcome.evaluated,
             phases=self._clock.spent_s(),
             samples_compiling=self._compiling,
         )

@@ -11,14 +11,17 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.training import TrainSettings
 from vflops.train.normalisation import average_buffers, convert
+from vflops.workloads.workload import Summary
 
 _AGREE_EVERY = 8
 """Steps between two agreements of several ranks; each costs a message."""
@@ -65,7 +68,7 @@ class ParallelPlan(ABC):
         """Make the model's buffers the same on all ranks, before evaluation or a checkpoint."""
 
     @abstractmethod
-    def gather(self, value: dict[str, float]) -> list[dict[str, float]]:
+    def gather(self, value: Summary) -> list[Summary]:
         """The ranks' values, by rank, on every rank."""
 
     @abstractmethod
@@ -121,7 +124,7 @@ class SingleRank(ParallelPlan):
     def settle(self, model: nn.Module) -> None:
         """There is no other rank."""
 
-    def gather(self, value: dict[str, float]) -> list[dict[str, float]]:
+    def gather(self, value: Summary) -> list[Summary]:
         """The only value."""
         return [value]
 
@@ -183,13 +186,26 @@ class DataParallel(ParallelPlan):
         """The mean of the running statistics: what ghost batches on one rank would give."""
         average_buffers(model, None)
 
-    def gather(self, value: dict[str, float]) -> list[dict[str, float]]:
-        """As plain numbers, so that nothing is pickled."""
+    def gather(self, value: Summary) -> list[Summary]:
+        """As plain bytes, so that nothing is pickled."""
         names = sorted(value)
-        own = torch.tensor([value[name] for name in names], dtype=torch.float64)
-        every = [torch.empty_like(own) for _ in range(self.ranks)]
-        dist.all_gather(every, own, group=self._hosts)
-        return [dict(zip(names, each.tolist(), strict=True)) for each in every]
+        columns = [self._gathered(np.asarray(value[name])) for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _gathered(self, own: NDArray[Any]) -> list[float | NDArray[Any]]:
+        """A number or an array of every rank; arrays may differ in their first dimension."""
+        flat = torch.from_numpy(np.frombuffer(own.tobytes(), dtype=np.uint8).copy())
+        sizes = [torch.zeros((), dtype=torch.int64) for _ in range(self.ranks)]
+        dist.all_gather(sizes, torch.tensor(len(flat)), group=self._hosts)
+        padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
+        padded[: len(flat)] = flat
+        every = [torch.empty_like(padded) for _ in range(self.ranks)]
+        dist.all_gather(every, padded, group=self._hosts)
+        parts = [
+            np.frombuffer(each.numpy()[: int(size)].tobytes(), own.dtype)
+            for each, size in zip(every, sizes, strict=True)
+        ]
+        return [part.reshape(-1, *own.shape[1:]) if own.ndim else part.item() for part in parts]
 
     def agree(self, wish: int) -> int:
         """One small message between the hosts."""

@@ -41,6 +41,8 @@ class WorkloadSpec:
     """``package.module:class`` of the workload itself, a subclass of ``Workload``."""
     runner: str = ENGINE
     """``package.module:function`` that a rank calls to run a job of it."""
+    exhibit: str | None = None
+    """``package.module:function`` that makes figures of what a job left to be shown (no torch)."""
     in_suite: bool = True
     """Whether a run of everything includes it."""
     origin: str = "vflops"

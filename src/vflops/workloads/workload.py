@@ -22,10 +22,12 @@ from vflops.flops.graph import Graph
 from vflops.record.training import DataFacts
 from vflops.workloads.code import WorkloadCode
 
-Split = Literal["train", "validation"]
+Split = Literal["train", "validation", "test"]
 Indices = NDArray[np.int64]
 Inputs = tuple[Tensor, ...]
 """What the model and the loss see of a batch, on the device: first the model's own inputs."""
+Summary = Mapping[str, float | NDArray[Any]]
+"""What a rank has seen: numbers, and arrays whose first dimension may differ between ranks."""
 
 
 class Samples(Protocol):
@@ -46,7 +48,7 @@ class Meter(ABC):
         """Add a batch; where ``valid`` is False a sample only fills it up."""
 
     @abstractmethod
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> Summary:
         """What this rank has seen, to be put together with that of the others."""
 
 
@@ -122,5 +124,12 @@ class Workload(WorkloadCode):
         """A new meter of the quality."""
 
     @abstractmethod
-    def quality(self, summaries: Sequence[Mapping[str, float]]) -> float:
+    def quality(self, summaries: Sequence[Summary]) -> float:
         """The quality that the ranks' summaries give together."""
+
+    def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]] | None:
+        """What the report can show of the last evaluation; None: nothing but its figures.
+
+        The function that the spec names as ``exhibit`` turns these arrays into figures.
+        """
+        return None

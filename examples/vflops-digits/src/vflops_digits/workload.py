@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from vflops.data.room import Room
 from vflops.flops.capture import InputSpec
 from vflops.record.training import DataFacts
 from vflops.workloads.code import Progress
-from vflops.workloads.workload import Indices, Inputs, Meter, Split, Workload
+from vflops.workloads.workload import Indices, Inputs, Meter, Split, Summary, Workload
 from vflops_digits.drawing import CLASSES, SIDE, draw
 from vflops_digits.settings import DigitsSettings
 
@@ -52,7 +52,7 @@ class Accuracy(Meter):
         self._right += ((predictions.argmax(1) == inputs[1]) & valid).sum()
         self._seen += valid.sum()
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> Summary:
         """Right and seen."""
         return {"right": float(self._right), "seen": float(self._seen)}
 
@@ -132,6 +132,7 @@ class Digits(Workload):
         """Accuracy."""
         return Accuracy(device)
 
-    def quality(self, summaries: Sequence[Mapping[str, float]]) -> float:
+    def quality(self, summaries: Sequence[Summary]) -> float:
         """Accuracy over all ranks."""
-        return sum(s["right"] for s in summaries) / sum(s["seen"] for s in summaries)
+        right, seen = (sum(float(each[name]) for each in summaries) for name in ("right", "seen"))
+        return right / seen

@@ -196,7 +196,7 @@ def _on_cuda(
     size: int,
     samples: int,
 ) -> Tensor:
-    if not _has_kernels(features[0].dtype):
+    if not _has_kernels(features[0].dtype, len(features), size):
         return align_plainly(features, strides, boxes, levels, size, samples)
     from vflops.models.kernels import roi_align as kernels
 
@@ -212,7 +212,7 @@ def _backward_on_cuda(
     strides: Sequence[int],
     samples: int,
 ) -> list[Tensor]:
-    if not _has_kernels(gradient.dtype):
+    if not _has_kernels(gradient.dtype, len(heights), gradient.shape[-1]):
         return align_backward_plainly(gradient, boxes, levels, heights, widths, strides, samples)
     from vflops.models.kernels import roi_align as kernels
 
@@ -220,8 +220,12 @@ def _backward_on_cuda(
 
 
 @cache
-def _has_kernels(dtype: torch.dtype) -> bool:
-    return dtype != torch.float64 and find_spec("triton") is not None
+def _has_kernels(dtype: torch.dtype, levels: int, size: int) -> bool:
+    if dtype == torch.float64 or find_spec("triton") is None:
+        return False
+    from vflops.models.kernels.roi_align import MOST_BINS, MOST_LEVELS
+
+    return levels <= MOST_LEVELS and size <= MOST_BINS
 
 
 def _fake(

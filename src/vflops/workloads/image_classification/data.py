@@ -13,21 +13,20 @@ from vflops.data.cache import cache_folder
 from vflops.data.images import synthetic
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.folder import ImageFolder
-from vflops.data.images.index import digest, files_of
+from vflops.data.images.index import digest
 from vflops.data.images.pack import pack, plan, room_needed
 from vflops.data.images.shards import PackedImages, PackedSplit
 from vflops.data.room import Room
 from vflops.data.sampler import Indices
-from vflops.errors import CheckFailed, UsageError
+from vflops.errors import UsageError
 from vflops.record.training import DataFacts
 from vflops.units import quantity
 from vflops.workloads.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.packed import refuse_another, refuse_damaged, refuse_misfits
 
 _PACKED_ON_THE_SPOT_BYTES = 2 << 30
 """More than this and the user is asked to pack once, where it is wanted."""
-_HASHED_BYTES = 1 << 30
-"""Up to this much is read through before training, about a second; more by `vflops data verify`."""
 _POOLED = 64
 """Images of a batch from which on threads read them."""
 
@@ -40,7 +39,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         images = PackedImages.open(Path(settings.data))
     else:
         images = _packed(ImageFolder.open(Path(settings.data)), settings, progress)
-    _verified(images)
+    refuse_damaged(images)
     index = images.index
     facts = DataFacts(
         path=str(images.path.resolve()),
@@ -51,7 +50,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         skipped=sum(len(split.skipped) for split in index.splits.values()),
         facts={"classes": len(index.classes), "short side": index.short_side},
     )
-    _refuse_misfits(settings, facts)
+    refuse_misfits(settings.train, facts)
     return facts
 
 
@@ -94,37 +93,8 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
 def verify(facts: DataFacts) -> None:
     """Refuse images that are not those of the index; small sets are read, large ones measured."""
     images = PackedImages.open(Path(facts.path))
-    _refuse_another(images, facts)
-    _verified(images)
-
-
-def _refuse_another(images: PackedImages, facts: DataFacts) -> None:
-    if images.fingerprint != facts.fingerprint:
-        raise UsageError(
-            f"{facts.path} has changed since this run began",
-            cure="start a new run, or put back the data that it began with",
-        )
-
-
-def _verified(images: PackedImages) -> None:
-    size = sum(file.bytes for file in files_of(images.index.splits.values()))
-    if size > _HASHED_BYTES:
-        return
-    try:
-        images.verify()
-    except CheckFailed as error:
-        own = images.path.resolve().is_relative_to(cache_folder().resolve())
-        cure = f"delete the folder, it is made again: {images.path}" if own else error.cure
-        raise UsageError(error.message, cure=cure) from error
-
-
-def _refuse_misfits(settings: ImageSettings, facts: DataFacts) -> None:
-    batch = settings.train.batch
-    if batch > facts.train:
-        raise UsageError(
-            f"batch {batch} is larger than the data: {facts.train} training images",
-            cure=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
-        )
+    refuse_another(images, facts)
+    refuse_damaged(images)
 
 
 class ImageSamples:
@@ -156,5 +126,5 @@ class ImageSamples:
 def open_split(facts: DataFacts, name: str, readers: int) -> ImageSamples:
     """A split of the job's data; another index than the job began with is refused."""
     images = PackedImages.open(Path(facts.path))
-    _refuse_another(images, facts)
+    refuse_another(images, facts)
     return ImageSamples(images.split(name), readers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from vflops.workloads.workload import Inputs, Meter
+from vflops.workloads.workload import Inputs, Meter, Summary
 
 
 class Top1Meter(Meter):
@@ -23,12 +23,12 @@ class Top1Meter(Meter):
         self._right += ((predictions.argmax(1) == labels) & valid).sum()
         self._seen += valid.sum()
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> Summary:
         """Right and seen."""
         return {"right": float(self._right), "seen": float(self._seen)}
 
 
-def accuracy(summaries: Sequence[Mapping[str, float]]) -> float:
+def accuracy(summaries: Sequence[Summary]) -> float:
     """Top-1 accuracy over all that was seen."""
-    seen = sum(each["seen"] for each in summaries)
-    return sum(each["right"] for each in summaries) / seen
+    seen = sum(float(each["seen"]) for each in summaries)
+    return sum(float(each["right"]) for each in summaries) / seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from vflops.workloads.code import Progress
 from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare, verify
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy
 from vflops.workloads.image_classification.settings import ImageSettings
-from vflops.workloads.workload import Inputs, Meter, Split, Workload
+from vflops.workloads.workload import Inputs, Meter, Split, Summary, Workload
 
 _MOST_SHIFT = 10
 """A shift is at most this part of an image's side: 3 pixels of 32."""
@@ -127,6 +127,6 @@ class ImageClassification(Workload):
         """Top-1 accuracy."""
         return Top1Meter(device)
 
-    def quality(self, summaries: Sequence[Mapping[str, float]]) -> float:
+    def quality(self, summaries: Sequence[Summary]) -> float:
         """Top-1 accuracy over the ranks."""
         return accuracy(summaries)

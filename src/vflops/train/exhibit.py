@@ -1,0 +1,27 @@
+"""What a trained model leaves for the report to show."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.record import atomic
+from vflops.record.folder import file_hash
+from vflops.record.training import Exhibited
+
+FILE = "exhibit.npz"
+
+
+def keep_exhibit(place: Path, arrays: Mapping[str, NDArray[Any]]) -> Exhibited:
+    """Write the arrays into ``place``; what to say of the file."""
+    assert all(array.dtype != object for array in arrays.values())  # nothing is pickled
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    path = place / FILE
+    atomic.write_bytes(path, packed.getvalue())
+    return Exhibited(file=FILE, sha256=file_hash(path), size_bytes=path.stat().st_size)

@@ -1,0 +1,21 @@
+"""Extreme weather analytics: Faster R-CNN trained to a mean average precision (HPC AI500)."""
+
+from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER
+from vflops.workloads.extreme_weather.settings import PROFILES, WeatherSettings
+from vflops.workloads.registry import register
+from vflops.workloads.spec import Quality, WorkloadSpec
+
+
+@register
+def extreme_weather() -> WorkloadSpec:
+    """What describes the workload."""
+    return WorkloadSpec(
+        name="extreme-weather",
+        title="Faster R-CNN trained to find extreme weather in climate fields, HPC AI500",
+        quality=Quality(name="mAP@0.5", better="higher", exponent=EXPONENT_EXTREME_WEATHER),
+        combine="vflops.workloads.extreme_weather.fusion:fuse",
+        settings=WeatherSettings,
+        profiles=PROFILES,
+        code="vflops.workloads.extreme_weather.workload:ExtremeWeather",
+        exhibit="vflops.workloads.extreme_weather.exhibit:figures",
+    )

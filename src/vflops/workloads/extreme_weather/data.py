@@ -1,0 +1,170 @@
+"""The frames of a job: the user's years, packed or not, or synthetic ones made on the spot."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflops.data.cache import cache_folder
+from vflops.data.climate import synthetic
+from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.index import aligned, frame_bytes
+from vflops.data.climate.pack import pack, room_needed
+from vflops.data.climate.split import YearSplit, split_years
+from vflops.data.climate.weather import WeatherRecipe
+from vflops.data.climate.years import ClimateYears
+from vflops.data.packed import INDEX, digest
+from vflops.data.room import Room
+from vflops.data.sampler import Indices
+from vflops.errors import UsageError
+from vflops.record.training import DataFacts
+from vflops.units import quantity
+from vflops.workloads.code import Progress
+from vflops.workloads.extreme_weather.settings import WeatherSettings
+from vflops.workloads.packed import refuse_another, refuse_damaged, refuse_misfits
+
+_DRAWN_BYTES = 32 << 30
+"""More synthetic frames than this are not made on the spot."""
+_PACKED_ON_THE_SPOT_BYTES = 2 << 30
+"""More than this and the user is asked to pack once, where it is wanted."""
+_TORCH_TYPES = {"half": torch.float16, "raw": torch.float32}
+
+
+def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
+    """The packed frames that the job reads, made where they are not there yet."""
+    if settings.data is None:
+        frames = PackedFrames.open(_synthetic(settings, progress))
+    elif (Path(settings.data) / INDEX).is_file():
+        frames = PackedFrames.open(Path(settings.data))
+    else:
+        frames = _packed(ClimateYears.open(Path(settings.data)), settings, progress)
+    refuse_damaged(frames)
+    index = frames.index
+    facts = DataFacts(
+        path=str(frames.path.resolve()),
+        synthetic=index.synthetic,
+        fingerprint=frames.fingerprint,
+        train=index.splits["train"].frames,
+        validation=index.splits["validation"].frames,
+        test=index.splits["test"].frames if "test" in index.splits else 0,
+        skipped=sum(len(split.left_out) for split in index.splits.values()),
+        facts={
+            "height": index.height,
+            "width": index.width,
+            "layout": index.layout,
+            "split": "reference" if index.reference_split else "own",
+            **{f"{name} years": _span(years) for name, years in index.years.items() if years},
+        },
+    )
+    refuse_misfits(settings.train, facts)
+    return facts
+
+
+def verify(facts: DataFacts) -> None:
+    """Refuse frames that are not those of the index."""
+    refuse_damaged(open_frames(facts))
+
+
+def open_frames(facts: DataFacts) -> PackedFrames:
+    """The job's frames; another index than the job began with is refused."""
+    frames = PackedFrames.open(Path(facts.path))
+    refuse_another(frames, facts)
+    return frames
+
+
+def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
+    made = settings.synthetic
+    frames = made.train + made.validation + made.test
+    needed = frames * aligned(frame_bytes(made.height, made.width, "half"))
+    if needed > _DRAWN_BYTES:
+        raise UsageError(
+            f"{frames} synthetic frames would take {quantity(needed, 'B')}",
+            cure="give your years, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+        )
+    recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
+    told = partial(progress, "drawing frames")
+    return synthetic.cached(recipe, made.train, made.validation, made.test, told)
+
+
+def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
+    split = _split(folder, settings)
+    needed = room_needed(folder, split, "half")
+    if needed > _PACKED_ON_THE_SPOT_BYTES:
+        raise UsageError(
+            f"{folder.path} would take {quantity(needed, 'B')} when packed",
+            cure=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+        )
+    used = [folder.year(year).identity() for years in split.by_name.values() for year in years]
+    name = digest([used, split.all, settings.faulty])
+    try:
+        return pack(
+            folder,
+            cache_folder() / f"years-{name[:16]}",
+            split=split,
+            policy=settings.faulty,
+            on_progress=partial(progress, "packing frames"),
+        )
+    except UsageError as error:  # the option of `data pack` is a setting here
+        cure = str(error.cure).replace("--policy skip", "--set faulty=skip")
+        raise UsageError(error.message, cure=cure) from error
+
+
+def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
+    own = settings.years
+    try:
+        return split_years(
+            folder.path,
+            folder.numbers,
+            train=own.train or None,
+            validation=own.validation or None,
+            test=own.test or None,
+        )
+    except UsageError as error:
+        cure = str(error.cure)
+        for name in ("train", "validation", "test"):
+            cure = cure.replace(f"--{name}-years ", f"--set years.{name}=")
+        raise UsageError(error.message, cure=cure) from error
+
+
+def _span(years: tuple[int, ...]) -> str:
+    whole = list(years) == list(range(years[0], years[-1] + 1))
+    if whole and len(years) > 2:
+        return f"{years[0]}–{years[-1]}"
+    return " ".join(map(str, years))
+
+
+class FrameSamples:
+    """A split of packed frames, read into lent memory as they are stored."""
+
+    def __init__(self, frames: PackedFrames, split: str, readers: int) -> None:
+        self._split = frames.split(split)
+        self._shape, self._dtype = frames.index.frame_shape, _TORCH_TYPES[frames.index.layout]
+        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="vflops-reader")
+        index = frames.index
+        mean, std = np.asarray(index.mean), np.asarray(index.std)
+        factor = np.asarray(index.scale) / std
+        shift = (np.asarray(index.offset) - mean) / std
+        self._normal = torch.from_numpy(np.stack([factor, shift]).astype(np.float32))
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+        """Stored values, boxes, labels, numbers of the frames, and how to normalise values."""
+        count = len(indices)
+        values = room.lend("values", (count, *self._shape), self._dtype)
+        self._split.read_with(self._pool, indices, values.numpy())
+        boxes = room.lend("boxes", (count, *self._split.boxes.shape[1:]), torch.float32)
+        labels = room.lend("labels", (count, self._split.labels.shape[1]), torch.int64)
+        frames = room.lend("frames", (count,), torch.int64)
+        boxes.numpy()[:] = self._split.boxes[indices]
+        labels.numpy()[:] = self._split.labels[indices]
+        frames.numpy()[:] = indices
+        normal = room.lend("normal", (2, len(self._normal[0])), torch.float32)
+        normal.copy_(self._normal)
+        return values, boxes, labels, frames, normal

@@ -1,0 +1,207 @@
+"""Figures of a trained detector: frames with true and predicted boxes, precision over recall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.report.exhibits import Figure
+from vflops.report.style import data, finished
+from vflops.workloads.extreme_weather.colours import style
+from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, drawn
+
+MOST_FRAMES = 4
+LEAST_SCORE = 0.5
+"""Of a prediction that is drawn; those below are many, and mean little each."""
+INSTEAD = 3
+"""Predictions that are drawn where none has that score."""
+LEAST_IOU = 0.5
+_PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 45}  # room for the menu of the chart
+_READING = (
+    "Solid boxes are true, dashed ones are predicted, with their scores; predictions below a score "
+    f"of {LEAST_SCORE:g} are left out. Found: a prediction of the same class has an IoU of "
+    f"{LEAST_IOU:g} or more with it."
+)
+
+Array = NDArray[Any]
+
+
+def figures(arrays: Mapping[str, Array]) -> list[Figure]:
+    """A picture a frame, up to four, then the curves of precision over recall."""
+    fields = _array(arrays, "fields", ndim=4).astype(np.float32)
+    scale = _scale(fields)
+    found = [
+        _frame_figure(arrays, fields[index], index, scale)
+        for index in range(min(len(fields), MOST_FRAMES))
+    ]
+    return [*found, _curves(arrays)]
+
+
+def _array(arrays: Mapping[str, Array], name: str, ndim: int) -> Array:
+    if name not in arrays:
+        raise ValueError(f"array {name!r} is missing")
+    if arrays[name].ndim != ndim:
+        raise ValueError(f"array {name!r} has {arrays[name].ndim} dimensions, not {ndim}")
+    return arrays[name]
+
+
+def _scale(fields: NDArray[np.float32]) -> Scale:
+    """Ends that hold nearly all places of all frames: a single one must not grey out the rest."""
+    water = fields[:, 0][np.isfinite(fields[:, 0])]
+    low, high = np.percentile(water, [0.5, 99.8]) if water.size else (0.0, 0.0)
+    low = 5 * np.floor(low / 5)
+    speed = np.hypot(fields[:, 1], fields[:, 2])
+    speed = speed[np.isfinite(speed)]
+    fastest = float(np.percentile(speed, 99)) if speed.size else 0.0
+    return Scale(float(low), float(max(5 * np.ceil(high / 5), low + 5)), max(fastest, 1.0))
+
+
+def _frame_figure(
+    arrays: Mapping[str, Array], fields: NDArray[np.float32], index: int, scale: Scale
+) -> Figure:
+    height, width = (int(each) for each in _array(arrays, "size", ndim=1))
+    number = int(_array(arrays, "frames", ndim=1)[index])
+    true = _true(arrays, index)
+    predicted, said = _predicted(arrays, index)
+    hits = _hits(true, predicted)
+    title = f"Frame {number} of the validation set"
+    counts = f"{hits} of {_counted(len(true), 'true box', 'true boxes')} found"
+    wrong = _counted(len(predicted) - hits, "prediction", "predictions")
+    summary = f"{counts}, {wrong} without a true box."
+    frame = Frame(
+        title=f"{title}: {summary} {_listed(true, predicted)}",
+        water=fields[0],
+        east=fields[1],
+        north=fields[2],
+        size=(height, width),
+        boxes=[*true, *predicted],
+    )
+    told = [summary, said, *([_READING] if index == 0 else [])]
+    caption = " ".join(filter(None, told))
+    return Figure(title=title, caption=caption, svg=drawn(frame, scale))
+
+
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
+def _listed(true: Sequence[Box], predicted: Sequence[Box]) -> str:
+    """The boxes in words, for those who hear the page."""
+    names = [style(box.label).name for box in true]
+    guesses = [f"{style(box.label).name} {box.score:.2f}" for box in predicted]
+    return f"True: {', '.join(names) or 'none'}. Predicted: {', '.join(guesses) or 'none'}."
+
+
+def _true(arrays: Mapping[str, Array], index: int) -> list[Box]:
+    boxes = _array(arrays, "truth_boxes", ndim=3)[index]
+    labels = _array(arrays, "truth_labels", ndim=2)[index]
+    return [
+        _box(box, int(label), None)
+        for box, label in zip(boxes, labels, strict=True)
+        if label >= 0 and np.isfinite(box).all()
+    ]
+
+
+def _predicted(arrays: Mapping[str, Array], index: int) -> tuple[list[Box], str]:
+    """The predictions that are drawn, the surest first, and what is unusual about the choice."""
+    rows = _array(arrays, "detections", ndim=3)[index]
+    rows = rows[(rows[:, 5] >= 0) & np.isfinite(rows).all(axis=1)]
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    sure = rows[rows[:, 4] >= LEAST_SCORE]
+    if len(sure):
+        drawn_rows, said = sure, ""
+    elif len(rows):
+        drawn_rows = rows[:INSTEAD]
+        said = f"No prediction has a score of {LEAST_SCORE:g}: the surest are shown all the same."
+    else:
+        drawn_rows, said = rows, "Nothing was predicted."
+    boxes = [_box(row[:4], int(row[5]), float(row[4])) for row in drawn_rows]
+    return boxes, said
+
+
+def _box(corners: Array, label: int, score: float | None) -> Box:
+    x1, y1, x2, y2 = (float(each) for each in corners)
+    return Box(x1, y1, x2, y2, label, score)
+
+
+def _hits(true: Sequence[Box], predicted: Sequence[Box]) -> int:
+    """True boxes that a prediction of their class finds, each prediction one at most."""
+    left = list(true)
+    for guess in predicted:
+        same = [box for box in left if box.label == guess.label]
+        best = max(same, key=lambda box: _iou(box, guess), default=None)
+        if best is not None and _iou(best, guess) >= LEAST_IOU:
+            left.remove(best)
+    return len(true) - len(left)
+
+
+def _iou(a: Box, b: Box) -> float:
+    width = min(a.x2, b.x2) - max(a.x1, b.x1)
+    height = min(a.y2, b.y2) - max(a.y1, b.y1)
+    if width <= 0 or height <= 0:
+        return 0.0
+    both = width * height
+    areas = [(box.x2 - box.x1) * (box.y2 - box.y1) for box in (a, b)]
+    return both / (sum(areas) - both)
+
+
+def _curves(arrays: Mapping[str, Array]) -> Figure:
+    """Precision over recall, a curve a class."""
+    import altair as alt
+
+    precision = _array(arrays, "precision", ndim=2)
+    averages = _array(arrays, "average_precision", ndim=1)
+    truths = _array(arrays, "truths", ndim=1)
+    rows: list[dict[str, Any]] = []
+    names, inks, absent = [], [], []
+    for label, curve in enumerate(precision):
+        look = style(label)
+        if truths[label] <= 0 or (curve < 0).any():
+            absent.append(look.name)
+            continue
+        name = f"{look.name}: AP {averages[label]:.3f}, {int(truths[label]):,} true"
+        names.append(name)
+        inks.append(look.ink)
+        rows += [{"class": name, "recall": x, "precision": y} for x, y in _until_zero(curve)]
+    share = alt.Scale(domain=[0, 1], nice=False)
+    legend = alt.Legend(
+        title=None,
+        orient="right",
+        labelLimit=330,
+        labelFontSize=12,
+        rowPadding=5,
+        offset=24,
+        symbolType="stroke",
+    )
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(strokeWidth=2.2, point={"opacity": 0, "size": 60}, clip=False)
+        .encode(
+            x=alt.X("recall:Q").scale(share).title("recall").axis(gridOpacity=0.5, tickCount=5),
+            y=alt.Y("precision:Q").scale(share).title("precision").axis(gridOpacity=0.5),
+            color=alt.Color("class:N").scale(domain=names, range=inks).legend(legend),
+            tooltip=["class:N", "recall:Q", "precision:Q"],
+        )
+        .properties(width=470, height=300, padding=_PADDING)
+    )
+    mean = float(np.mean([averages[c] for c in range(len(precision)) if truths[c] > 0] or [0.0]))
+    caption = (
+        f"At an IoU of {LEAST_IOU:g}, over the whole validation set; AP: the mean precision over "
+        f"101 steps of recall, {mean:.3f} in the mean over the classes."
+    )
+    if absent:
+        caption += f" Without a true box, so without a curve: {', '.join(absent)}."
+    return Figure("Precision over recall", caption, chart=finished(chart))
+
+
+def _until_zero(curve: Array) -> list[tuple[float, float]]:
+    """The curve to where it falls to 0: past the highest recall that was reached it stays there."""
+    last = int(np.flatnonzero(curve > 0)[-1]) + 1 if (curve > 0).any() else 0
+    steps = len(curve) - 1
+    return [
+        (round(step / steps, 4), round(float(value), 4))
+        for step, value in enumerate(curve[: last + 1])
+    ]

@@ -1,0 +1,270 @@
+"""A frame as an SVG: water vapour, the wind over it, true and predicted boxes.
+
+The map has a degree of latitude as long as one of longitude, north up: the first row of a frame is
+the southernmost, as climate models write them. Text outside the map has the colour of the page's
+text, so the picture is at home on light and dark pages; nothing in it needs an id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.workloads.extreme_weather import colours
+from vflops.workloads.extreme_weather.colours import ClassStyle, style
+
+LEFT, TOP, WIDTH, HEIGHT = 38, 34, 880, 440
+"""Of the map, inside its margins."""
+ARROWS = (24, 16)
+"""Along longitude and latitude."""
+LONGEST_ARROW = 32.0
+_LIGHT_LEVEL = 0.66
+"""Of the colour map: where it is lighter, arrows are dark."""
+_TAG_HEIGHT = 15
+_DARK = "#0b1220"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box on the frame's own grid; predicted where it has a score."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    label: int
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What colours and lengths mean, the same for all frames of an exhibit."""
+
+    low: float
+    high: float
+    """Water vapour of the ends of the colour map, kg/m²."""
+    fastest: float
+    """Wind of the longest arrow, m/s."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame to be drawn."""
+
+    title: str
+    water: NDArray[np.float32]
+    east: NDArray[np.float32]
+    """The wind towards the east, m/s."""
+    north: NDArray[np.float32]
+    size: tuple[int, int]
+    """Height and width of the grid that boxes refer to."""
+    boxes: Sequence[Box]
+
+
+def drawn(frame: Frame, scale: Scale) -> str:
+    """The frame as an SVG."""
+    inside = [
+        f'<image href="{colours.picture(frame.water[::-1], scale.low, scale.high)}" '
+        f'width="{WIDTH}" height="{HEIGHT}" preserveAspectRatio="none"/>',
+        _graticule(),
+        _wind(frame, scale),
+        *_boxes(frame),
+    ]
+    used = sorted({box.label for box in frame.boxes} | set(range(len(colours.STYLES))))
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 2} 532" '
+            'role="img" font-family="system-ui, sans-serif" font-size="12" fill="currentColor">',
+            f"<title>{escape(frame.title)}</title>",
+            _legend([style(label) for label in used]),
+            f'<svg x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}">',
+            *inside,
+            "</svg>",
+            _axes(),
+            _scales(scale),
+            "</svg>",
+        ]
+    )
+
+
+def _graticule() -> str:
+    across = [f"M0,{HEIGHT * each // 6}h{WIDTH}" for each in range(1, 6)]
+    down = [f"M{WIDTH * each // 6},0v{HEIGHT}" for each in range(1, 6)]
+    path = "".join(across + down)
+    return f'<path d="{path}" fill="none" stroke="#fff" stroke-opacity=".13"/>'
+
+
+def _wind(frame: Frame, scale: Scale) -> str:
+    """Arrows, light over dry places and dark over moist ones."""
+    east, north, water = (
+        colours.resized(field[::-1], *ARROWS) for field in (frame.east, frame.north, frame.water)
+    )
+    bright = colours.levels(water, scale.low, scale.high) > _LIGHT_LEVEL * colours.LEVELS
+    paths: dict[bool, list[str]] = {False: [], True: []}
+    for row in range(ARROWS[1]):
+        for column in range(ARROWS[0]):
+            x = (column + 0.5) * WIDTH / ARROWS[0]
+            y = (row + 0.5) * HEIGHT / ARROWS[1]
+            dx, dy = float(east[row, column]), -float(north[row, column])
+            paths[bool(bright[row, column])].append(_arrow(x, y, dx, dy, scale.fastest))
+    return "".join(
+        f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-opacity="{opacity}" '
+        'stroke-width="1.1" stroke-linecap="round" stroke-linejoin="round"/>'
+        for path, colour, opacity in ((paths[False], "#fff", ".62"), (paths[True], _DARK, ".5"))
+        if path
+    )
+
+
+def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
+    """An arrow whose middle is at (x, y), as long as the wind is strong; nothing in a calm."""
+    speed = math.hypot(dx, dy)
+    length = LONGEST_ARROW * min(speed / fastest, 1.0)
+    if length < 2:
+        return ""
+    ux, uy = dx / speed, dy / speed
+    head = min(4.5, 0.45 * length)
+    tip_x, tip_y = x + ux * length / 2, y + uy * length / 2
+    wings = [
+        (tip_x - head * (0.86 * ux - side * 0.5 * uy), tip_y - head * (0.86 * uy + side * 0.5 * ux))
+        for side in (1, -1)
+    ]
+    points = [(x - ux * length / 2, y - uy * length / 2), (tip_x, tip_y)]
+    shaft = "M{:.1f},{:.1f}L{:.1f},{:.1f}".format(*points[0], *points[1])
+    return shaft + "M{:.1f},{:.1f}L{:.1f},{:.1f}L{:.1f},{:.1f}".format(
+        *wings[0], tip_x, tip_y, *wings[1]
+    )
+
+
+def _boxes(frame: Frame) -> Iterable[str]:
+    """True boxes first, then predicted ones, then the tags, which nothing covers."""
+    true = [box for box in frame.boxes if box.score is None]
+    predicted = [box for box in frame.boxes if box.score is not None]
+    for box in (*true, *predicted):
+        x, y, width, height = _place(box, frame.size)
+        where = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        look = style(box.label)
+        what = "true" if box.score is None else f"predicted, score {box.score:.2f}"
+        dash = "" if box.score is None else ' stroke-dasharray="6 4"'
+        yield (
+            f'<g fill="none" pointer-events="all"><title>{escape(look.name)}, {what}</title>'
+            f'<rect {where} rx="2" stroke="{_DARK}" stroke-opacity=".7" stroke-width="4"/>'
+            f'<rect {where} rx="2" stroke="{look.bright}" stroke-width="2"{dash}/></g>'
+        )
+    taken: list[tuple[float, float, float]] = []
+    for box in predicted:
+        yield _tag(box, _place(box, frame.size), taken)
+
+
+def _place(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Left, top, width and height on the map; rows count from the south, the map from the north."""
+    across, down = WIDTH / size[1], HEIGHT / size[0]
+    top = HEIGHT - box.y2 * down
+    return box.x1 * across, top, (box.x2 - box.x1) * across, (box.y2 - box.y1) * down
+
+
+def _tag(
+    box: Box, place: tuple[float, float, float, float], taken: list[tuple[float, float, float]]
+) -> str:
+    """Class and score at a corner of the box where the map ends not and no other tag is."""
+    look = style(box.label)
+    text = f"{look.short} {box.score:.2f}"
+    wide = 6.4 * len(text) + 8
+    x, y, width, height = place
+    corners = [
+        (x - 1, y - _TAG_HEIGHT - 2),
+        (x - 1, y + height + 2),
+        (x + width - wide + 1, y - _TAG_HEIGHT - 2),
+        (x + width - wide + 1, y + height + 2),
+        (x + 2, y + 2),
+    ]
+    free = [corner for corner in corners if _is_free(*corner, wide, taken)]
+    left, top = (free or corners)[0]
+    left = min(max(left, 1), WIDTH - wide - 1)
+    top = min(max(top, 1), HEIGHT - _TAG_HEIGHT - 1)
+    taken.append((left, top, wide))
+    return (
+        f'<g transform="translate({left:.1f},{top:.1f})">'
+        f'<rect width="{wide:.1f}" height="{_TAG_HEIGHT}" rx="3" fill="{look.bright}" '
+        f'stroke="{_DARK}" stroke-opacity=".55"/>'
+        f'<text x="{wide / 2:.1f}" y="11.2" text-anchor="middle" font-size="10.5" '
+        f'font-weight="600" fill="{_DARK}">{escape(text)}</text></g>'
+    )
+
+
+def _is_free(
+    left: float, top: float, wide: float, taken: Sequence[tuple[float, float, float]]
+) -> bool:
+    if not (0 <= left <= WIDTH - wide and 0 <= top <= HEIGHT - _TAG_HEIGHT):
+        return False
+    return not any(
+        left < x + other and x < left + wide and abs(top - y) < _TAG_HEIGHT for x, y, other in taken
+    )
+
+
+def _legend(styles: Sequence[ClassStyle]) -> str:
+    """What colours and lines mean, above the map."""
+    parts, x = [], float(LEFT)
+    for look in styles:
+        text = f"{look.short} {look.name}"
+        parts.append(
+            f'<rect x="{x:.1f}" y="9" width="11" height="11" rx="2" fill="{look.bright}" '
+            'stroke="currentColor" stroke-opacity=".35"/>'
+            f'<text x="{x + 16:.1f}" y="19"><tspan font-weight="600">{escape(look.short)}</tspan> '
+            f"{escape(look.name)}</text>"
+        )
+        x += 6.35 * len(text) + 34
+    right = LEFT + WIDTH
+    for start, dash, word in ((right - 168, "", "true"), (right - 96, "6 4", "predicted")):
+        parts.append(
+            f'<path d="M{start},15h24" stroke="currentColor" stroke-width="2" '
+            f'stroke-dasharray="{dash or "none"}"/><text x="{start + 30}" y="19">{word}</text>'
+        )
+    return "".join(parts)
+
+
+def _axes() -> str:
+    """Degrees beside and below the map."""
+    parts = []
+    for each, name in enumerate(("60°N", "30°N", "0°", "30°S", "60°S"), start=1):
+        y = TOP + HEIGHT * each / 6 + 4
+        parts.append(f'<text x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">{name}</text>')
+    for each, name in enumerate(("60°E", "120°E", "180°", "120°W", "60°W"), start=1):
+        x = LEFT + WIDTH * each / 6
+        parts.append(
+            f'<text x="{x:.1f}" y="{TOP + HEIGHT + 15}" text-anchor="middle">{name}</text>'
+        )
+    return f'<g font-size="11" fill-opacity=".72">{"".join(parts)}</g>'
+
+
+def _scales(scale: Scale) -> str:
+    """The colour bar, and an arrow of a round speed, below the map."""
+    x, y, wide = LEFT, TOP + HEIGHT + 30, 300
+    ticks = "".join(
+        f'<text x="{x + wide * (tick - scale.low) / (scale.high - scale.low):.1f}" y="{y + 24}" '
+        f'text-anchor="middle">{tick}</text>'
+        for tick in _ticks(scale)
+    )
+    speed = next((each for each in (50, 20, 10, 5, 2, 1) if each <= scale.fastest), scale.fastest)
+    start = LEFT + WIDTH - 196
+    end = start + LONGEST_ARROW
+    arrow = _arrow((start + end) / 2, y + 6, speed, 0, scale.fastest)
+    return (
+        f'<text x="{x + wide + 10}" y="{y + 10}">integrated water vapour, kg/m²</text>'
+        f'<image href="{colours.scale_picture()}" x="{x}" y="{y}" width="{wide}" height="12" '
+        'preserveAspectRatio="none"/>'
+        f'<g font-size="11" fill-opacity=".72">{ticks}</g>'
+        f'<path d="{arrow}" fill="none" stroke="currentColor" stroke-width="1.4" '
+        f'stroke-linecap="round"/><text x="{end + 8}" y="{y + 10}">wind at 850 hPa, '
+        f"{speed:g} m/s</text>"
+    )
+
+
+def _ticks(scale: Scale) -> range:
+    """Round values of water vapour within the scale, up to eight of them."""
+    step = 10 * math.ceil((scale.high - scale.low) / 80)
+    return range(step * math.ceil(scale.low / step), math.floor(scale.high) + 1, step)

@@ -1,0 +1,66 @@
+"""Mean average precision of the boxes found, kept small enough to pass between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflops.data.climate.names import CLASSES
+from vflops.metrics.detection import DetectionQuality, Matches, average_precision, match_frames
+from vflops.workloads.workload import Inputs, Meter, Summary
+
+
+class DetectionMeter(Meter):
+    """Keeps what was found and what was there; matching them waits until the end."""
+
+    def __init__(self, shown: Sequence[int]) -> None:
+        self._shown = np.asarray(shown, dtype=np.int64)
+        self._batches: list[tuple[Tensor, ...]] = []
+
+    def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
+        """Add a batch of detections; the truth and the frames' numbers are among the inputs."""
+        _, boxes, labels, _, frames = inputs
+        kept = predictions, boxes, labels, frames, valid
+        self._batches.append(tuple(each.to("cpu", non_blocking=True) for each in kept))
+
+    def summary(self) -> Summary:
+        """The matches of this rank, and all of the few frames that are to be shown."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # the copies are on their way
+        columns = zip(*self._batches, strict=True)
+        found, boxes, labels, frames, valid = (torch.cat(column).numpy() for column in columns)
+        found, boxes, labels, frames = (each[valid] for each in (found, boxes, labels, frames))
+        shown = np.isin(frames, self._shown)
+        return {
+            **match_frames(found, boxes, labels, classes=len(CLASSES), frames=frames).arrays(),
+            "shown": frames[shown],
+            "shown_detections": found[shown],
+            "shown_boxes": boxes[shown],
+            "shown_labels": labels[shown],
+        }
+
+
+def detection_quality(summaries: Sequence[Summary]) -> DetectionQuality:
+    """What the ranks' matches give together."""
+    names = [field.name for field in fields(Matches)]
+    parts = [Matches(**{name: np.asarray(each[name]) for name in names}) for each in summaries]
+    return average_precision(Matches.merge(parts))
+
+
+def shown_frames(summaries: Sequence[Summary]) -> dict[str, NDArray[Any]]:
+    """The frames to be shown, with what was found and what is there, in their order."""
+    names = ("shown", "shown_detections", "shown_boxes", "shown_labels")
+    columns = {name: np.concatenate([np.asarray(s[name]) for s in summaries]) for name in names}
+    order = np.argsort(columns["shown"], kind="stable")
+    return {
+        "frames": columns["shown"][order],
+        "detections": columns["shown_detections"][order],
+        "truth_boxes": columns["shown_boxes"][order],
+        "truth_labels": columns["shown_labels"][order],
+    }

@@ -1,0 +1,142 @@
+"""Settings of extreme weather analytics, and its four sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from vflops.config.section import Section
+from vflops.config.training import TrainSettings, WorkloadSettings
+from vflops.models.detection.design import DetectorDesign
+
+
+class SyntheticSettings(Section):
+    """The frames that are made where the user has none."""
+
+    height: int = Field(default=96, ge=32, le=4096)
+    width: int = Field(default=144, ge=32, le=4096)
+    train: int = Field(default=400, ge=1)
+    validation: int = Field(default=80, ge=1)
+    test: int = Field(default=40, ge=1)
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Of the frames alone: repeated trainings see the same ones."""
+    target: float = Field(default=0.5, gt=0, lt=1)
+    """The mAP that a network of the profile learns in its epochs."""
+
+
+class YearSettings(Section):
+    """Which years of the user's train, validate and test; all empty: the reference split."""
+
+    train: tuple[int, ...] = ()
+    validation: tuple[int, ...] = ()
+    test: tuple[int, ...] = ()
+
+
+class WeatherSettings(WorkloadSettings):
+    """Extreme weather analytics."""
+
+    target: float | None = Field(default=None, gt=0, lt=1)
+    """mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
+    years: YearSettings = YearSettings()
+    """Of a folder of HDF5 years; packed ones have their split already."""
+    faulty: Literal["fail", "skip"] = "fail"
+    """What happens with frames of the user's that hold NaN, and boxes that are not in theirs."""
+    network: DetectorDesign = DetectorDesign()
+    synthetic: SyntheticSettings = SyntheticSettings()
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> WeatherSettings:
+        if self.data is not None and self.target is None:
+            raise ValueError(
+                "the target quality of your own years is yours to give: --set target=0.35"
+            )
+        return self
+
+
+def _small_network() -> DetectorDesign:
+    """A quarter of a million parameters, for frames of about 100 pixels."""
+    return DetectorDesign(
+        blocks=(2, 2),
+        width=16,
+        stages=(1, 2),
+        pooled=False,
+        channels=48,
+        hidden=96,
+        anchors=(((9, 9), (14, 14), (20, 20)), ((26, 26), (42, 24), (32, 40))),
+        anchor_samples=64,
+        candidates=150,
+        proposals=48,
+        regions=32,
+        region_size=5,
+        region_scale=48,
+    )
+
+
+def tiny() -> WeatherSettings:
+    """Seconds: it learns that there is something, not yet what."""
+    return WeatherSettings(
+        network=_small_network(),
+        synthetic=SyntheticSettings(
+            height=64, width=96, train=48, validation=16, test=8, target=0.01
+        ),
+        train=TrainSettings(epochs=2, batch=4, optimizer="adam", learning_rate=1e-3),
+    )
+
+
+def laptop() -> WeatherSettings:
+    """A minute on two cores: a small network on small frames."""
+    return WeatherSettings(
+        network=_small_network(),
+        synthetic=SyntheticSettings(),
+        train=TrainSettings(
+            epochs=10, batch=4, optimizer="adam", learning_rate=1e-3, warmup_epochs=0.5
+        ),
+    )
+
+
+def gpu() -> WeatherSettings:
+    """Minutes on one accelerator: the published network on frames of half the size."""
+    return WeatherSettings(
+        synthetic=SyntheticSettings(
+            height=384, width=576, train=800, validation=80, test=40, target=0.35
+        ),
+        train=TrainSettings(
+            epochs=12,
+            batch=16,
+            optimizer="adam",
+            learning_rate=2e-4,
+            warmup_epochs=1,
+            precision="mixed-bf16",
+            readers=8,
+        ),
+    )
+
+
+def reference() -> WeatherSettings:
+    """The published rules: all years, 50 epochs, mAP at IoU 0.5 of 0.35."""
+    return WeatherSettings(
+        target=0.35,
+        synthetic=SyntheticSettings(
+            height=768, width=1152, train=1460 * 23, validation=1460, test=1460, target=0.35
+        ),
+        train=TrainSettings(
+            epochs=50,
+            batch=32,
+            learning_rate=0.16,
+            linear_scaling=True,
+            weight_decay=1e-4,
+            warmup_epochs=1,
+            precision="mixed-fp16",
+            readers=8,
+        ),
+    )
+
+
+PROFILES: dict[str, Callable[[], WeatherSettings]] = {
+    "tiny": tiny,
+    "laptop": laptop,
+    "gpu": gpu,
+    "reference": reference,
+}

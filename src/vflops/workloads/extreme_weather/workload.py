@@ -1,0 +1,149 @@
+"""Extreme weather analytics: Faster R-CNN on climate fields, mean average precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vflops.config.training import WorkloadSettings
+from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.names import CHANNELS, CLASSES, MOST_BOXES
+from vflops.flops.capture import InputSpec
+from vflops.models.detection.faster_rcnn import FasterRCNN
+from vflops.record.training import DataFacts
+from vflops.workloads.code import Progress
+from vflops.workloads.extreme_weather.data import FrameSamples, open_frames, prepare, verify
+from vflops.workloads.extreme_weather.quality import (
+    DetectionMeter,
+    detection_quality,
+    shown_frames,
+)
+from vflops.workloads.extreme_weather.settings import WeatherSettings
+from vflops.workloads.workload import Inputs, Meter, Split, Summary, Workload
+
+_SHOWN_FRAMES = 3
+"""Frames of the validation set that the report shows."""
+_SHOWN_PIXELS = 384
+"""Most pixels of a shown frame's side."""
+_SHOWN_FIELDS = tuple(CHANNELS.index(name) for name in ("TMQ", "U850", "V850"))
+
+
+class ExtremeWeather(Workload):
+    """Faster R-CNN on climate fields; the reference is ResNet-50 on 16 × 768 × 1152."""
+
+    model_inputs = 4
+
+    def __init__(self, settings: WeatherSettings, data: DataFacts) -> None:
+        self._settings = settings
+        self._data = data
+        self._height, self._width = int(data.facts["height"]), int(data.facts["width"])
+
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """Open, pack or draw the frames."""
+        assert isinstance(settings, WeatherSettings)
+        return prepare(settings, progress)
+
+    @classmethod
+    def verify_data(cls, data: DataFacts) -> None:
+        """The frames are still those of their index."""
+        verify(data)
+
+    @classmethod
+    def target(cls, settings: WorkloadSettings) -> float:
+        """The user's, or that of the synthetic frames."""
+        assert isinstance(settings, WeatherSettings)
+        return settings.synthetic.target if settings.target is None else settings.target
+
+    @classmethod
+    def create(cls, settings: WorkloadSettings, data: DataFacts) -> ExtremeWeather:
+        """The workload with its frames open."""
+        assert isinstance(settings, WeatherSettings)
+        return cls(settings, data)
+
+    @property
+    def draws(self) -> int:
+        """One number a frame: it decides which anchors and regions are trained on."""
+        return 1
+
+    def model(self) -> nn.Module:
+        """The detector for frames of this size."""
+        return FasterRCNN(
+            self._settings.network,
+            classes=len(CLASSES),
+            channels=len(CHANNELS),
+            height=self._height,
+            width=self._width,
+        )
+
+    def samples(self, split: Split) -> FrameSamples:
+        """Packed frames."""
+        return FrameSamples(self._frames, split, self._settings.train.readers)
+
+    @cached_property
+    def _frames(self) -> PackedFrames:
+        return open_frames(self._data)
+
+    def input_specs(self) -> Sequence[InputSpec]:
+        """Fields, boxes, labels, a random number, and the number of the frame."""
+        return (
+            InputSpec((len(CHANNELS), self._height, self._width)),
+            InputSpec((MOST_BOXES, 4)),
+            InputSpec((MOST_BOXES,), "int64"),
+            InputSpec(()),
+            InputSpec((), "int64"),
+        )
+
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        """Fields normalised on the device, what is in them, and what decides the losses' choice."""
+        stored, boxes, labels, frames, normal = batch
+        fields = (stored.float() * normal[0] + normal[1]).to(dtype)
+        lot = boxes.new_zeros(len(boxes)) if draws is None else draws[:, 0]
+        return fields.permute(0, 3, 1, 2), boxes, labels, lot, frames
+
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Classes and boxes of anchors and of regions, with equal weight."""
+        total: Tensor = outputs.sum()
+        return total
+
+    def predict(self, outputs: Any) -> Tensor:
+        """Detections, rows of x1, y1, x2, y2, score, class."""
+        detections: Tensor = outputs
+        return detections
+
+    def meter(self, device: torch.device) -> Meter:
+        """Mean average precision."""
+        return DetectionMeter(self._shown)
+
+    def quality(self, summaries: Sequence[Summary]) -> float:
+        """mAP at IoU 0.5 over all frames and classes."""
+        return detection_quality(summaries).mean_ap50 or 0.0  # nothing to find, nothing found
+
+    def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]]:
+        """A few frames with what was found in them, and precision over recall."""
+        quality = detection_quality(summaries)
+        shown = shown_frames(summaries)
+        split = self._frames.split("validation")
+        step = -(-max(self._height, self._width) // _SHOWN_PIXELS)
+        whole = [split.fields(int(frame)) for frame in shown["frames"]]
+        fields = [each[_SHOWN_FIELDS, ::step, ::step] for each in whole]
+        return {
+            **shown,
+            "fields": np.stack(fields),
+            "size": np.asarray([self._height, self._width]),
+            "precision": quality.precision,
+            "average_precision": quality.ap50,
+            "truths": quality.truths,
+        }
+
+    @cached_property
+    def _shown(self) -> list[int]:
+        """Frames spread over the validation set."""
+        number = min(_SHOWN_FRAMES, self._data.validation)
+        return [place * self._data.validation // number for place in range(number)]
