@@ -34,7 +34,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_
     score = json.loads(folder.score_file.read_text())
     assert score["complete"] is True
     models = {model["model"] for model in score["models"]}
-    assert models == {"resnet50", "resnet50-v1", "image-classification"}
+    assert models == {"resnet50", "resnet50-v1", "image-classification", "extreme-weather"}
     assert score["trainings"][0]["speed"]["vflops"] > 0
     values = {(c["benchmark"], c["precision"]): c for c in score["ceilings"]}
     assert values["gemm", "fp32"]["value"] > 1e9

@@ -93,7 +93,6 @@ class ResNetBody(nn.Module):
         """Of each stage."""
         self.strides = tuple((4 if stem == "imagenet" else 2) * 2**i for i in range(len(blocks)))
         """Pixels of the image for one of each stage's."""
-        self._initialise()
 
     def stage_outputs(self, x: Tensor) -> list[Tensor]:
         """What each stage makes of the images."""
@@ -104,8 +103,8 @@ class ResNetBody(nn.Module):
             results.append(x)
         return results
 
-    def _initialise(self) -> None:
-        # He initialisation, AIPerf's table IV and HPC AI500's recipe alike.
+    def initialise(self) -> None:
+        """He initialisation: AIPerf's table IV and HPC AI500's recipe alike."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -129,6 +128,7 @@ class ResNet(ResNetBody):
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(self.channels_out[-1], classes)
+        self.initialise()
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores (logits), one row a sample."""

@@ -28,6 +28,7 @@ class FasterRCNN(nn.Module):
         self._stages = [stage - 1 for stage in design.stages]
         blocks = design.blocks[: design.stages[-1]]
         self.body = ResNetBody(blocks, channels=channels, width=design.width, stem=design.stem)
+        self.body.initialise()
         wide = [self.body.channels_out[stage] for stage in self._stages]
         self.pyramid = Pyramid(wide, design.channels, pooled=design.pooled)
         self.proposer = Proposer(design, height, width)
