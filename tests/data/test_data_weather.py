@@ -154,4 +154,4 @@ def test_facts_hold_the_recipe_and_the_version() -> None:
     }
 
 
-BYTES = "b75893755cd0bbae49ec1256711d8c4e30e5f65924f5243cc36168abf0c836c9"
+BYTES = "29b0ec3be2a6e2595588e4ae693807c48c86fa2d57e4f123e90ef4980231026d"

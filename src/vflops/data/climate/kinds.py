@@ -56,9 +56,9 @@ STORMS = (
     _kind("extratropical cyclone", 2, "comma", (0.16, 0.33), (33, 56), (2.4, 16),
           PSL=(-240, -2500), T200=(0.2, 1.8), T500=(-0.6, -5.5), TMQ=(1.5, 10),
           QREFHT=(0.0001, 0.0011), PRECT=(0.2e-7, 2.2e-7), Z200=(-20, -200), TREFHT=(-0.4, -3.5)),
-    _kind("atmospheric river", 3, "filament", (0.20, 0.52), (19, 47), (2.1, 16),
-          TMQ=(2.7, 20), QREFHT=(0.0002, 0.0021), PRECT=(0.2e-7, 2.2e-7), T500=(0.1, 1.2),
-          TREFHT=(0.2, 2.0)),
+    _kind("atmospheric river", 3, "filament", (0.20, 0.52), (19, 47), (6, 18),
+          TMQ=(9, 24), QREFHT=(0.0008, 0.0024), PRECT=(0.8e-7, 2.4e-7), T500=(0.4, 1.3),
+          TREFHT=(0.7, 2.2)),
 )  # fmt: skip
 """Of which frames have up to three each, most of them faint."""
 

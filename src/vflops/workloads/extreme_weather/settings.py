@@ -22,7 +22,7 @@ class SyntheticSettings(Section):
     test: int = Field(default=40, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Of the frames alone: repeated trainings see the same ones."""
-    target: float = Field(default=0.5, gt=0, lt=1)
+    target: float = Field(default=0.6, gt=0, lt=1)
     """The mAP that a network of the profile learns in its epochs."""
 
 
@@ -64,11 +64,11 @@ def _small_network() -> DetectorDesign:
         pooled=False,
         channels=48,
         hidden=96,
-        anchors=(((9, 9), (14, 14), (20, 20)), ((26, 26), (42, 24), (32, 40))),
+        anchors=(((12, 12), (18, 18), (14, 28)), ((24, 24), (30, 30), (19, 40))),
         anchor_samples=64,
         candidates=150,
         proposals=48,
-        regions=32,
+        regions=48,
         region_size=5,
         region_scale=48,
     )
@@ -79,9 +79,9 @@ def tiny() -> WeatherSettings:
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(
-            height=64, width=96, train=48, validation=16, test=8, target=0.01
+            height=96, width=144, train=64, validation=16, test=8, target=0.05
         ),
-        train=TrainSettings(epochs=2, batch=4, optimizer="adam", learning_rate=1e-3),
+        train=TrainSettings(epochs=5, batch=4, optimizer="adam", learning_rate=4e-3),
     )
 
 
@@ -91,7 +91,7 @@ def laptop() -> WeatherSettings:
         network=_small_network(),
         synthetic=SyntheticSettings(),
         train=TrainSettings(
-            epochs=10, batch=4, optimizer="adam", learning_rate=1e-3, warmup_epochs=0.5
+            epochs=7, batch=4, optimizer="adam", learning_rate=4e-3, warmup_epochs=0.5
         ),
     )
 
