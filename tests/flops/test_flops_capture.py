@@ -140,6 +140,29 @@ def test_a_graph_with_a_dangling_edge_is_refused(tmp_path: Path) -> None:
         Graph.read(tmp_path / "graph.json")
 
 
+class Chooses(nn.Module):
+    """Chooses by arithmetic that is not trained, and has a frozen convolution beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained = nn.Conv2d(3, 4, 1)
+        self.frozen = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = ((x * 2 + 1).sum() > 0).float() * self.frozen(x).sum()
+        found: Tensor = self.trained(x) * wanted
+        return found
+
+
+def test_arithmetic_that_only_chooses_is_bookkeeping_but_a_convolution_counts() -> None:
+    graph = capture(Chooses, [InputSpec((3, 8, 8))], name="chooses")
+    kinds = [node.kind for node in graph.nodes]
+    assert kinds.count("convolution") == 2
+    assert kinds.count("elementwise") == 1  # the product with what was chosen
+    assert "reduction" not in kinds
+
+
 def test_capture_leaves_no_hook_behind() -> None:
     hooks = torch.nn.modules.module._global_forward_hooks
     before = len(hooks)
