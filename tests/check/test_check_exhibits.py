@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,11 @@ def test_of_two_in_one_attempt_the_later_one_counts(handmade_run: HandmadeRun) -
     (run.attempt(1, 1000.0, *notes) / "exhibit.npz").write_bytes(CONTENT)
     run.end()
     assert judged(run.folder) == {}
+
+
+def test_a_pipe_in_its_place_is_found_and_not_waited_for(
+    handmade_run: HandmadeRun, exhibit: Path
+) -> None:
+    exhibit.unlink()
+    os.mkfifo(exhibit)
+    assert "it is no file" in judged(handmade_run.folder)["trained"]

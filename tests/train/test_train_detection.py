@@ -88,3 +88,36 @@ def test_two_ranks_show_what_one_shows(alone: RunFolder, shared: RunFolder) -> N
             shown.append({name: arrays[name] for name in ("frames", "truth_boxes", "fields")})
     for name in shown[0]:
         np.testing.assert_array_equal(shown[0][name], shown[1][name])
+
+
+def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path) -> None:
+    """What is left is done off the clock: the target is not reached a second time."""
+    folder = detection(tmp_path)
+    processes = start_ranks(folder, KILL_WHEN_FINISHED="1")
+    while processes.running():
+        time.sleep(0.02)
+    (before,) = Contents(folder).trained
+    assert before.finished is not None and before.tested is None
+    log = run_ranks(folder)
+    kinds = [event.kind for event in log.events]
+    assert kinds == ["job", "resumed", "tested", "exhibit", "end"]
+    (after,) = Contents(folder).trained
+    assert after.evaluations == before.evaluations
+    assert (after.wall_s, after.phases) == (before.wall_s, before.phases)
+    assert after.exhibit is not None and after.tested == Contents(alone).trained[0].tested
+
+
+def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:
+    small = ("train.epochs=1", "synthetic.validation=1", "synthetic.test=1")
+    log = run_ranks(detection(tmp_path, "train.ranks=2", *small), 2)
+    assert [each.evaluated for each in evaluations(log)] == [1]
+    tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
+    assert tested.evaluated == 1
+
+
+def test_a_training_of_which_nothing_can_be_shown_still_ends(tmp_path: Path) -> None:
+    folder = detection(tmp_path, "train.epochs=1")
+    log = run_ranks(folder, SHOW_NOTHING="1")
+    assert log.events[-1].kind == "end"
+    assert "exhibit" not in [event.kind for event in log.events]
+    assert "No space left" in (folder.attempt_folder(1, 0) / "rank-0.log").read_text()

@@ -1,6 +1,7 @@
 """A rank that notes the loss of every step, and may be killed after one, or when it evaluates.
 
-``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, or ``KILL_IN_EVALUATION``.
+``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, ``KILL_IN_EVALUATION``, or
+``KILL_WHEN_FINISHED``; with ``SHOW_NOTHING`` its exhibit fails.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from vflops.train import loop, rank
+from vflops.train import engine, loop, rank
 
 loop._TELL_S = 0.0
 _step = loop.Loop._step
@@ -22,13 +23,21 @@ def step_then_die(self: loop.Loop, incoming: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die(self: loop.Loop) -> bool:
+def die(*_: Any) -> bool:
     os.kill(os.getpid(), signal.SIGKILL)
     return True
 
 
+def fail(*_: Any) -> Any:
+    raise OSError(28, "No space left on device")
+
+
 if "KILL_IN_EVALUATION" in os.environ:
-    loop.Loop._evaluate = die  # type: ignore[method-assign]
+    setattr(loop.Loop, "_evaluate", die)  # noqa: B010
+if "KILL_WHEN_FINISHED" in os.environ:
+    setattr(engine.Engine, "_conclude", die)  # noqa: B010
+if "SHOW_NOTHING" in os.environ:
+    setattr(engine, "keep_exhibit", fail)  # noqa: B010
 if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 

@@ -61,7 +61,7 @@ class TrainSettings(Section):
     """Epochs between two evaluations; there is always one at the end."""
     stop_at_target: bool = False
     checkpoint_s: float = Field(default=300.0, gt=0)
-    """Most seconds between two checkpoints; there is one after each evaluation as well."""
+    """Most seconds between two checkpoints; there is one before each evaluation as well."""
     readers: int = Field(default=4, ge=1, le=256)
     """Threads that read the next batches while an accelerator computes."""
 

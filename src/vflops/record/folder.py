@@ -243,6 +243,8 @@ class RunFolder:
 
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file of the run folder."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise FolderError(f"cannot read {path}: it is no file")
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

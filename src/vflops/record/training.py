@@ -190,6 +190,10 @@ class Finished(Standing):
     peak_memory_bytes: int | None = None
 
 
+MOST_EXHIBIT_BYTES = 1 << 26
+"""Of what a workload leaves to be shown."""
+
+
 class Exhibited(Data):
     """What the workload leaves to be shown is written, beside the log of the attempt."""
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from vflops.errors import FolderError, VflopsError
 from vflops.extensions import imported
-from vflops.record.training import Exhibited
+from vflops.record.training import MOST_EXHIBIT_BYTES, Exhibited
 from vflops.score.trained import Trained
 from vflops.workloads.registry import workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_BYTES = 1 << 26
+MOST_BYTES = MOST_EXHIBIT_BYTES
 """Of the file, and four times as much when it is unpacked: a page is not the place for more."""
 
 

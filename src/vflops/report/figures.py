@@ -55,6 +55,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),
         ("data", words.data(training)),
+        *([("", words.data_facts(training))] if training.data_facts else []),
     ]
     if work is None:
         return [*rows, ("operations of one sample", "not known: no graph and none declared")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from vflops.record.measurement import Unit
 from vflops.record.schema import Data, Document
 from vflops.record.training import KernelTime
@@ -145,6 +147,8 @@ class TrainingScore(Data):
     batch: int | None
     synthetic: bool
     skipped: int
+    data_facts: dict[str, int | float | str] = Field(default_factory=dict)
+    """What the workload knows of its data: sizes, classes, which split."""
     work: WorkScore | None
     samples_trained: int
     samples_redone: int

@@ -38,6 +38,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("VFLOPS/W", _per_watt(training)),
         ("time", words.budget(training)),
         ("data", words.data(training)),
+        *([("", words.data_facts(training))] if training.data_facts else []),
     ]
     if training.attempts > 1:
         again = f"{training.attempts}, {training.samples_redone:,} samples trained on again"

@@ -73,6 +73,7 @@ def _score(contents: Contents, trained: Trained, machine: Roofs) -> TrainingScor
         batch=started.batch if started else None,
         synthetic=record.data.synthetic,
         skipped=record.data.skipped,
+        data_facts=record.data.facts,
         work=work,
         samples_trained=trained.samples_trained,
         samples_redone=trained.samples_redone,

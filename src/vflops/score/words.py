@@ -120,6 +120,11 @@ def data(training: TrainingScore) -> str:
     return kind + (f"; {training.skipped:,} unreadable left out" if training.skipped else "")
 
 
+def data_facts(training: TrainingScore) -> str:
+    """What is known of the data: sizes, classes, which split."""
+    return ", ".join(f"{name} {value}" for name, value in training.data_facts.items())
+
+
 def budget(training: TrainingScore) -> str:
     """The wall time, and the phases that it went to."""
     spent = [

@@ -184,14 +184,15 @@ class WorkloadConformance(SpecConformance):
         np.testing.assert_allclose(combine(each[::-1]), together, rtol=1e-5, atol=1e-7)
 
     def test_quality_does_not_depend_on_how_it_is_added_up(self, workload: Workload) -> None:
-        """One batch, two batches, two ranks, and with samples that only fill up: the same."""
+        """One batch, two, two ranks, a rank without any, samples that only fill up: the same."""
         inputs = self._batch(workload, None)
         predictions = self._predicted(workload, inputs, _SEED)
         half = self.batch // 3  # unequal parts: a mean of means is found out
         parts = [slice(0, half), slice(half, self.batch)]
         whole = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
         assert math.isfinite(whole)
-        for ranks in ([parts], [[part] for part in parts], [[part] for part in reversed(parts)]):
+        split = [[part] for part in parts]
+        for ranks in ([parts], split, split[::-1], [parts, []]):
             quality = self._quality(workload, predictions, inputs, ranks)
             assert quality == pytest.approx(whole, rel=1e-6), ranks
         first = self._quality(workload, predictions, inputs, [parts[:1]])

@@ -25,6 +25,8 @@ class JobContext:
     """The job's log; only rank 0 has it."""
     clock: Clock
     stop: StopRequest
+    finished_step: int | None = None
+    """The last step, where an earlier attempt came to it."""
 
     @property
     def checkpoints(self) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +17,7 @@ from vflops.record.training import Fallback, JobStarted, Resumed, Tested
 from vflops.train import memory
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
-from vflops.train.evaluation import Evaluation
+from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit import keep_exhibit
 from vflops.train.loop import Loop
 from vflops.train.objective import Objective
@@ -124,6 +126,11 @@ class Engine:
         """Train from the newest checkpoint, or from the start."""
         self._restore()
         loop = self.loop()
+        if self.state.step != self.context.finished_step:
+            self._run(loop)
+        self._conclude(loop)
+
+    def _run(self, loop: Loop) -> None:
         try:
             stopped = loop.run()
         except RuntimeError as error:
@@ -132,7 +139,6 @@ class Engine:
             raise self._out_of_memory(error) from error
         if stopped:
             raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
-        self._conclude(loop)
 
     def _conclude(self, loop: Loop) -> None:
         """What is asked of the trained model after the clock has stopped."""
@@ -140,12 +146,21 @@ class Engine:
             outcome = self.state.evaluate(self._evaluation("test"))
             tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)
             self.context.tell("tested", tested)
-        if loop.outcome is not None and self.plan.leads:
-            arrays = self.workload.exhibit(loop.outcome.summaries)
-            if arrays is not None:
-                self.context.tell("exhibit", keep_exhibit(self.context.attempt, arrays))
+        found = loop.outcome or self.state.evaluate(self._evaluation("validation"))
+        if self.plan.leads:
+            self._exhibit(found)
         if self.context.record.kernels:
             self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
+
+    def _exhibit(self, found: Outcome) -> None:
+        """Leave what the report can show; where that fails, the training is worth as much."""
+        try:
+            arrays = self.workload.exhibit(found.summaries)
+            if arrays is not None:
+                self.context.tell("exhibit", keep_exhibit(self.context.attempt, arrays))
+        except Exception:
+            print("nothing will be shown of this model:", file=sys.stderr)
+            traceback.print_exc()
 
     def loop(self) -> Loop:
         """The loop over the job's data, from where the state is."""
@@ -160,7 +175,7 @@ class Engine:
             device=self.device,
             dtype=self.precision.input_dtype,
             prepare=self.prepare,
-            compiles=self.device.type != "cpu",
+            compiles=self.device.type != "cpu" or self.compiled,
         )
 
     def _evaluation(self, split: Split) -> Evaluation:

@@ -19,7 +19,7 @@ from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import imported
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.training import JobRecord
+from vflops.record.training import Finished, JobRecord
 from vflops.train.clock import Clock
 from vflops.train.context import JobContext
 from vflops.train.signals import StopRequest
@@ -46,6 +46,7 @@ def main(run: str, job: str, attempt: str) -> int:
             events=events,
             clock=clock,
             stop=stop,
+            finished_step=_finished_step(folder, int(job)),
         )
         try:
             imported(workload(record.workload).runner)(context)
@@ -71,6 +72,12 @@ def main(run: str, job: str, attempt: str) -> int:
                 with suppress(VflopsError):
                     events.write("failed", message=message)
             return 3
+
+
+def _finished_step(folder: RunFolder, job: int) -> int | None:
+    """The last step of an earlier attempt that came to its end, but not to that of the job."""
+    finished = folder.history().events("finished", job=job)
+    return finished[-1].payload(Finished).step if finished else None
 
 
 def _note(place: Path, rank: int, message: str, cure: str | None, exit_code: int) -> None:

@@ -11,6 +11,7 @@ from vflops.config.section import Section
 
 Size = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 """Height and width in pixels of the image."""
+Sizes = Annotated[tuple[Size, ...], Field(min_length=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -30,7 +31,7 @@ class DetectorDesign(Section):
     """Bottlenecks of each stage of the ResNet: its depth."""
     width: int = Field(default=64, ge=1, le=4096)
     stem: Literal["imagenet", "small"] = "imagenet"
-    stages: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 3, 4)
+    stages: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """The stages that the pyramid is built on, counted from 1."""
     pooled: bool = True
     """Whether a level of half the size is put on top of it, for proposals alone."""
@@ -39,9 +40,9 @@ class DetectorDesign(Section):
     hidden: int = Field(default=1024, ge=1, le=1 << 20)
     """Width of the two layers that look at a region."""
 
-    anchors: tuple[tuple[Size, ...], ...] = anchor_sizes((32, 64, 128, 256, 512))
+    anchors: tuple[Sizes, ...] = anchor_sizes((32, 64, 128, 256, 512))
     """Heights and widths of the boxes that proposals start from, for each level."""
-    anchor_samples: int = Field(default=256, ge=1)
+    anchor_samples: int = Field(default=256, ge=2)
     """Anchors of an image that the loss of the proposals looks at, at most half of them hits."""
     candidates: int = Field(default=2000, ge=1)
     """Best anchors of a level that may become proposals, in training; half in evaluation."""
@@ -50,7 +51,7 @@ class DetectorDesign(Section):
     proposal_overlap: Share = 0.7
     """Of two proposals that overlap more, the better one stays."""
 
-    regions: int = Field(default=512, ge=1)
+    regions: int = Field(default=512, ge=4)
     """Proposals of an image that the second stage trains on, at most a quarter of them hits."""
     region_size: int = Field(default=7, ge=1, le=64)
     """Features of a region are put into so many rows and columns."""
@@ -69,12 +70,17 @@ class DetectorDesign(Section):
             raise ValueError(
                 f"stages {list(self.stages)} are not rising numbers from 1 to {len(self.blocks)}"
             )
+        if self.stages[-1] < len(self.blocks):
+            raise ValueError(
+                f"blocks {list(self.blocks)} have stages that the pyramid does not see: name the "
+                f"last, {len(self.blocks)}, in stages {list(self.stages)}, or leave it out"
+            )
         levels = len(self.stages) + self.pooled
         if len(self.anchors) != levels or len({len(level) for level in self.anchors}) != 1:
             counts = [len(level) for level in self.anchors]
             raise ValueError(
-                f"anchors for {len(self.anchors)} levels ({counts} each): there are {levels} "
-                "levels, and each has as many as the others"
+                f"anchors for {len(self.anchors)} levels ({counts} each): expected {levels}, the "
+                "pyramid's, and for each as many as for the others"
             )
         return self
 

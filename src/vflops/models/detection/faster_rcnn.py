@@ -26,8 +26,9 @@ class FasterRCNN(nn.Module):
     ) -> None:
         super().__init__()
         self._stages = [stage - 1 for stage in design.stages]
-        blocks = design.blocks[: design.stages[-1]]
-        self.body = ResNetBody(blocks, channels=channels, width=design.width, stem=design.stem)
+        self.body = ResNetBody(
+            design.blocks, channels=channels, width=design.width, stem=design.stem
+        )
         self.body.initialise()
         wide = [self.body.channels_out[stage] for stage in self._stages]
         self.pyramid = Pyramid(wide, design.channels, pooled=design.pooled)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflops.data.climate.names import CLASSES
+from vflops.data.climate.names import CLASSES, MOST_BOXES
 from vflops.metrics.detection import DetectionQuality, Matches, average_precision, match_frames
 from vflops.workloads.workload import Inputs, Meter, Summary
 
@@ -19,9 +19,16 @@ from vflops.workloads.workload import Inputs, Meter, Summary
 class DetectionMeter(Meter):
     """Keeps what was found and what was there; matching them waits until the end."""
 
-    def __init__(self, shown: Sequence[int]) -> None:
+    def __init__(self, shown: Sequence[int], most: int) -> None:
         self._shown = np.asarray(shown, dtype=np.int64)
-        self._batches: list[tuple[Tensor, ...]] = []
+        nothing = (  # a rank may have no frame at all
+            torch.empty(0, most, 6),
+            torch.empty(0, MOST_BOXES, 4),
+            torch.empty(0, MOST_BOXES, dtype=torch.int64),
+            torch.empty(0, dtype=torch.int64),
+            torch.empty(0, dtype=torch.bool),
+        )
+        self._batches: list[tuple[Tensor, ...]] = [nothing]
 
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
         """Add a batch of detections; the truth and the frames' numbers are among the inputs."""

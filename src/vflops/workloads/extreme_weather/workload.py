@@ -119,7 +119,7 @@ class ExtremeWeather(Workload):
 
     def meter(self, device: torch.device) -> Meter:
         """Mean average precision."""
-        return DetectionMeter(self._shown)
+        return DetectionMeter(self._shown, self._settings.network.detections)
 
     def quality(self, summaries: Sequence[Summary]) -> float:
         """mAP at IoU 0.5 over all frames and classes."""
