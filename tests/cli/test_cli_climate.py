@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +14,34 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from trained_runs import HandmadeRun, course, job
+from vflops.check.practice import check as practice
 from vflops.cli import application
+from vflops.cli.progress import Progress
+from vflops.config.profiles import profile, tiny
+from vflops.config.settings import load, workload_settings
+from vflops.config.training import WorkloadSettings
 from vflops.data.climate.check import ClimateReport
 from vflops.data.climate.frames import PackedFrames
 from vflops.data.kind import Kind, kind_of
 from vflops.errors import FolderError, UsageError
+from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
+from vflops.score.score import score
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def accepted(stderr: str) -> dict[str, WorkloadSettings]:
+    """The settings of the `vflops run` that is named as the next step, taken as it takes them."""
+    (line,) = re.findall(r"^next: vflops run (.*?)(?:   \(.*\))?$", stderr, re.MULTILINE)
+    workload, *words = shlex.split(line)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    given = {name: value for name, value in pairs if name != "--set"}
+    assignments = [value for name, value in pairs if name == "--set"]
+    assignments += [f"data={given['--data']}"] if "--data" in given else []
+    chosen = given.get("--profile", "tiny")
+    return workload_settings(load(profile(chosen, [workload]), None, assignments))
 
 
 def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None:
@@ -44,12 +67,13 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
     assert "train       1979: 8 frames with" in packed.stdout
     assert "the reference split" in packed.stdout
     assert "about 4.7 MB in all" in packed.stderr
-    assert "next: vflops run extreme-weather --data years-packed-half" in packed.stderr
+    assert accepted(packed.stderr)["extreme-weather"].data == "years-packed-half"
     frames = PackedFrames.open(tmp_path / "years-packed-half")
     assert frames.index.synthetic and frames.index.recipe is not None
 
     verified = vflops("data", "verify", "years-packed-half")
     assert verified.returncode == 0 and "every hash as packed" in verified.stdout
+    assert accepted(verified.stderr)["extreme-weather"].target == 0.35
     with (tmp_path / "years-packed-half/test-00000.bin").open("r+b") as file:
         file.write(b"\x01\x02\x03\x04")
     damaged = vflops("data", "verify", "years-packed-half")
@@ -99,6 +123,7 @@ def test_a_bad_frame_is_shown_and_can_be_left_out(tmp_path: Path, vflops: Vflops
         ("pack images --test-years 1980", "--test-years: an option for years of climate fields"),
         ("check images --box-order xyxyc", "--box-order: an option for years of climate fields"),
         ("pack years --train-years 79", "years '79': '79' is none"),
+        ("pack years --validation-years=", "years '': '' is none"),
         ("verify years", "years is no folder of packed data: it has no index.json"),
         ("check none", "none does not exist; expected a folder of data"),
     ],
@@ -123,6 +148,11 @@ def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
     assert "climo_1979.h5" in str(caught.value.cure) and "train/<class>" in str(caught.value.cure)
     (tmp_path / "train").mkdir()
     assert kind_of(tmp_path) == Kind("images", packed=False)
+    (tmp_path / "features.h5").write_bytes(b"")  # somebody's, beside the images
+    assert kind_of(tmp_path) == Kind("images", packed=False)
+    (tmp_path / "train").rmdir()
+    assert kind_of(tmp_path) == Kind("years", packed=False)
+    (tmp_path / "train").mkdir()
     (tmp_path / "climo_1979.h5").write_bytes(b"")
     assert kind_of(tmp_path) == Kind("years", packed=False)
     index = tmp_path / "index.json"
@@ -133,3 +163,49 @@ def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
     index.write_text('{"schema": "vflops.run/1"}')
     with pytest.raises(FolderError, match=r"its schema is 'vflops.run/1'"):
         kind_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("data=my data", "target=0.9"),
+        ("target=0.9", "train.batch=32", "train.nesterov=false"),
+        ("train.schedule=step", "train.milestones=[1]", "synthetic.train=128"),
+    ],
+)
+def test_after_a_missed_target_the_same_run_is_named_but_longer(
+    handmade_run: HandmadeRun, capsys: pytest.CaptureFixture[str], given: tuple[str, ...]
+) -> None:
+    handmade_run.plan(job(1))
+    handmade_run.attempt(1, 0.0, *course(0.4, 0.5))
+    handmade_run.end()
+    name = "image-classification"
+    ran = load(profile("tiny", [name]), None, [*given, "seed=5"])
+    record = handmade_run.folder.record.model_copy(update={"settings": ran})
+    folder = RunFolder(handmade_run.folder.path, record)
+    contents = Contents(folder)
+    score(contents).write(folder.score_file)
+    findings = practice(contents).model_copy(update={"findings": ()})
+    Progress(quiet=True).summary(folder, findings)
+    said = capsys.readouterr().err
+    assert f"next: vflops run {name} --profile tiny" in said and "--set seed=5" in said
+    before = workload_settings(ran)[name]
+    after = accepted(said)[name]
+    longer = before.train.model_copy(update={"epochs": 4})
+    assert after == before.model_copy(update={"train": longer})
+
+
+def test_where_no_longer_run_can_be_named_none_is(
+    handmade_run: HandmadeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handmade_run.plan(job(1))
+    handmade_run.attempt(1, 0.0, *course(0.4))
+    handmade_run.end()
+    strange = tiny().model_copy(update={"workloads": {"image-classification": {"gone": 1}}})
+    record = handmade_run.folder.record.model_copy(update={"settings": strange})
+    folder = RunFolder(handmade_run.folder.path, record)
+    contents = Contents(folder)
+    score(contents).write(folder.score_file)
+    findings = practice(contents).model_copy(update={"findings": ()})
+    Progress(quiet=True).summary(folder, findings)
+    assert "next: vflops score" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -403,3 +404,53 @@ def test_readers_import_neither_torch_nor_h5py() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_channel_with_one_value_is_refused(tmp_path: Path) -> None:
+    flat = fields(1)
+    flat[2] = OFFSET[2]
+    with writer(tmp_path / "p") as out:
+        for _ in range(3):
+            out.add("train", flat, np.zeros((0, 5)))
+        with pytest.raises(UsageError, match=r"one value in all training frames of .*p: PSL"):
+            out.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["std", "scale"])
+def test_an_index_without_spread_is_refused(tmp_path: Path, key: str) -> None:
+    write(tmp_path / "p")
+    index = json.loads((tmp_path / "p/index.json").read_text())
+    index[key][2] = 0.0
+    (tmp_path / "p/index.json").write_text(json.dumps(index))
+    with pytest.raises(FolderError, match=f"{key} of PSL is not above 0"):
+        PackedFrames.open(tmp_path / "p")
+
+
+def test_fill_values_are_refused(tmp_path: Path) -> None:
+    filled = fields(1)
+    filled[4, 3, 3] = 9.96921e36
+    with (
+        writer(tmp_path / "p") as out,
+        pytest.raises(ValueError, match=r"frame 0 of train: fill values .* in T200"),
+    ):
+        out.add("train", filled, np.zeros((0, 5)))
+
+
+def test_a_table_with_any_byte_damaged_is_named(tmp_path: Path) -> None:
+    table = write(tmp_path / "p").path / "train.npz"
+    whole = table.read_bytes()
+    places = [*range(0, 80), *range(len(whole) - 300, len(whole))]
+    for damaged in (whole[: len(whole) // 2], *(spoilt(whole, place) for place in places)):
+        table.write_bytes(damaged.ljust(len(whole), b"\0"))
+        packed = PackedFrames.open(tmp_path / "p")
+        with suppress(FolderError):  # a byte that nothing depends on harms nothing
+            packed.split("train")
+    table.write_bytes(spoilt(whole, len(whole) - 22))
+    with pytest.raises(FolderError, match=r"train.npz is not a table of boxes"):
+        PackedFrames.open(tmp_path / "p").split("train")
+
+
+def spoilt(data: bytes, place: int) -> bytes:
+    """With another byte at ``place``."""
+    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]

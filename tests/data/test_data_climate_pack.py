@@ -20,11 +20,13 @@ from data_images import contents
 from vflops.data.climate import pack as packing
 from vflops.data.climate import statistics as kept
 from vflops.data.climate.check import ClimateReport, check
+from vflops.data.climate.frames import PackedFrames
 from vflops.data.climate.pack import pack
 from vflops.data.climate.split import split_years
 from vflops.data.climate.statistics import STATISTICS, Statistics, statistics
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import MARK
+from vflops.data.workspace import free_bytes
 from vflops.errors import Interrupted, UsageError
 from vflops.record import atomic
 
@@ -397,3 +399,133 @@ def test_units_do_not_follow_from_a_bad_frame(tmp_path: Path) -> None:
     spoilt = packing.units(ClimateYears.open(source), (1979, 1980), "half")
     assert np.isfinite(spoilt.offset).all() and (spoilt.scale > 0).all()
     assert not np.array_equal(good.offset, spoilt.offset)
+
+
+def test_years_of_another_folder_are_not_taken_for_the_same(tmp_path: Path) -> None:
+    first, second = year_folder(tmp_path / "a"), year_folder(tmp_path / "b")
+    set_value(second / "climo_1980.h5", "images", {(1, 2, 3, 4): 7.0})
+    for path in (*first.iterdir(), *second.iterdir()):
+        os.utime(path, ns=(1, 1))
+    pack(first, tmp_path / "packed", workers=1)
+    with pytest.raises(UsageError, match="other years or settings"):
+        pack(second, tmp_path / "packed", workers=1)
+    set_value(first / "climo_1982.h5", "boxes", {(0, 0, 4): 3 - boxes(5, 1982)[0, 0, 4]})
+    os.utime(first / "climo_1982.h5", ns=(1, 1))
+    with pytest.raises(UsageError, match="source has changed"):
+        pack(first, tmp_path / "packed", workers=1)
+
+
+def test_statistics_of_a_read_only_folder_are_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
+    source = year_folder(tmp_path / "years")
+    statistics(ClimateYears.open(source), (1979,), workers=1)
+    plain = Statistics.write
+
+    def read_only(self: Statistics, path: Path) -> None:
+        if path.parent == source:
+            raise UsageError("read-only")
+        plain(self, path)
+
+    monkeypatch.setattr(Statistics, "write", read_only)
+    folder = ClimateYears.open(source)
+    found = statistics(folder, (1979, 1980), workers=1)
+    assert found.path.parent == tmp_path / "cache"
+    exact = np.concatenate([frames(5, 1979), frames(5, 1980)]).astype(np.float64)
+    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+    assert list(kept.fresh(folder)) == [1979, 1980]
+
+
+def test_a_destination_that_is_a_link_is_followed(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    (tmp_path / "disk" / "empty").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "empty")
+    (tmp_path / "new").symlink_to(tmp_path / "disk" / "new")
+    for name in ("link", "new"):
+        packed = pack(source, tmp_path / name, workers=1)
+        assert (tmp_path / name).is_symlink() and packed.verify()
+        assert pack(source, tmp_path / name, workers=1).fingerprint == packed.fingerprint
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["empty", "new"]
+
+
+def test_here_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = year_folder(tmp_path / "years")
+    (tmp_path / "packed").mkdir()
+    monkeypatch.chdir(tmp_path / "packed")
+    with pytest.raises(UsageError, match="packed is the folder that you are in") as caught:
+        pack(source, Path(), workers=1)  # who is in a folder that is replaced is nowhere
+    assert "name a folder inside it" in str(caught.value.cure)
+    with pytest.raises(UsageError, match="no folder of packed frames"):
+        PackedFrames.open(Path())
+
+
+def test_a_destination_that_is_a_mount_point_is_refused_at_once(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    source = year_folder(tmp_path / "years")
+    for layout in ("half", "raw"):  # of which the disk has no room for the second
+        with pytest.raises(UsageError, match="small is a mount point") as caught:
+            pack(source, small_disk, layout=layout, workers=1)
+        assert f"name a folder inside it: {small_disk}/" in str(caught.value.cure)
+    assert not (tmp_path / "small.partial").exists()
+    assert free_bytes(small_disk) > 1 << 20 >= free_bytes(small_disk / "packed")
+    (tmp_path / "link").symlink_to(small_disk / "packed")
+    assert free_bytes(tmp_path / "link") == free_bytes(small_disk / "packed")
+
+
+def test_bad_frames_of_a_sample_do_not_decide_the_units(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", number=12)
+    for year in (1979, 1980):
+        every: dict[tuple[int, ...], float] = {(frame, 3, 0, 0): np.nan for frame in (0, 3, 6, 9)}
+        set_value(source / f"climo_{year}.h5", "images", every)
+    index = pack(source, tmp_path / "packed", workers=1, policy="skip").index
+    assert index.splits["train"].frames == 16
+    assert np.allclose(np.array(index.scale) / index.std, 1, atol=0.2)
+
+
+def test_a_channel_that_is_flat_in_the_sample_alone(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", number=12)
+    for year in (1979, 1980):
+        with h5py.File(source / f"climo_{year}.h5", "r+") as file:
+            for frame in (0, 3, 6, 9):
+                file["images"][frame, 0] = 0.0  # no rain
+    index = pack(source, tmp_path / "packed", workers=1).index
+    assert 0.1 < index.scale[0] / index.std[0] < 10
+
+
+@pytest.mark.parametrize("value", [9.96921e36, 1e20, -1e30])
+@pytest.mark.usefixtures("small_shards")
+def test_fill_values_are_no_weather(tmp_path: Path, value: float) -> None:
+    source = year_folder(tmp_path / "years")
+    set_value(source / "climo_1980.h5", "images", {(3, 4, 2, 1): value})
+    says = "fill values (1e20 or more) in T200"
+    (bad,) = check(source, workers=1).bad_frames
+    assert (bad.file, bad.frame, bad.reason) == ("climo_1980.h5", 3, says)
+    for layout in ("half", "raw"):
+        with pytest.raises(UsageError) as caught:
+            pack(source, tmp_path / layout, layout=layout, workers=1)
+        assert f"climo_1980.h5: frame 3: {says}" in caught.value.message
+        index = pack(source, tmp_path / layout, layout=layout, workers=1, policy="skip").index
+        assert [one.frame for one in index.splits["train"].left_out] == [3]
+        assert index.std[4] < 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_doubles_beyond_single_precision_are_infinite_by_name(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    images = frames(5, 1980).astype(np.float64)
+    images[2, 3, 4, 5] = 1e300
+    write_year(source / "climo_1980.h5", images, boxes(5, 1980))
+    (bad,) = check(source, workers=1).bad_frames
+    assert (bad.frame, bad.reason) == (2, "NaN or infinite values in QREFHT")
+    with pytest.raises(UsageError, match=r"frame 2: NaN or infinite values in QREFHT"):
+        pack(source, tmp_path / "packed", workers=1)
+
+
+def test_no_split_is_shown_while_a_year_is_refused(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980, 1981, 1982, 1983))
+    (source / "climo_1983.h5").write_bytes(b"")
+    report = check(source, workers=1)
+    assert report.reference_split is None
+    assert any("no split is shown" in note for note in report.notes)

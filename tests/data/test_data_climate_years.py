@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflops.data.climate.boxes import ORDERS, cut, mended, padded, recognise, reordered, words
+from vflops.data.climate.pack import pack
 from vflops.data.climate.reading import FrameSource
 from vflops.data.climate.split import parse_years, split_years
 from vflops.data.climate.years import ClimateYears, survey
@@ -390,3 +391,87 @@ def test_nothing_is_written_where_years_are_opened(tmp_path: Path) -> None:
     set_value(tmp_path / "a/climo_1979.h5", "images", {(0, 0, 0, 0): 1.0})
     ClimateYears.open(tmp_path / "b")
     assert {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
+
+
+@pytest.mark.parametrize("key", ["images", "boxes"])
+def test_an_array_without_any_size(tmp_path: Path, key: str) -> None:
+    with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
+        del file[key]
+        file[key] = h5py.Empty("f4")
+    message, cure = refused(tmp_path)
+    assert f"climo_1979.h5: {key} are without any size, expected (" in message and cure
+
+
+@pytest.mark.parametrize("first", ["small", "large"])
+def test_another_resolution_is_named_before_its_boxes(tmp_path: Path, first: str) -> None:
+    large = boxes(12) * 2
+    large[..., 4] = boxes(12)[..., 4]
+    large[large[..., 4] < 0] = -1
+    years = (1979, 1980) if first == "small" else (1980, 1979)
+    write_year(tmp_path / f"climo_{years[0]}.h5", frames(12), boxes(12))
+    write_year(tmp_path / f"climo_{years[1]}.h5", frames(12, height=20, width=30), large)
+    if first == "small":
+        message, cure = refused(tmp_path)
+        assert "climo_1980.h5 has frames of 20x30, climo_1979.h5 of 24x40" in message
+        assert "one resolution" in cure
+    else:  # nothing to compare it with: its boxes are what is wrong
+        assert "boxes" in refused(tmp_path)[0]
+
+
+def test_a_writer_that_was_killed_is_not_taken_for_one_that_lives(tmp_path: Path) -> None:
+    path = tmp_path / "climo_1979.h5"
+    code = (
+        "import h5py, os, sys; f = h5py.File(sys.argv[1], 'w', libver='latest')\n"
+        "f['images'] = 1; f.flush(); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    message, cure = refused(tmp_path)
+    assert f"{path} is marked as open for writing" in message and "killed" in message
+    assert f"h5clear -s {path}" in cure and "get the file again" in cure
+
+
+def test_names_that_are_no_files(tmp_path: Path) -> None:
+    year_folder(tmp_path)
+    (tmp_path / "climo_1983.h5").symlink_to(tmp_path / "gone.h5")
+    message, cure = refused(tmp_path)
+    assert f"climo_1983.h5 is a link to {tmp_path / 'gone.h5'}, which is not there" in message
+    assert "remove the link" in cure
+    (tmp_path / "climo_1983.h5").unlink()
+    (tmp_path / "climo_1983.h5").mkdir()
+    message, cure = refused(tmp_path)
+    assert "climo_1983.h5 is a folder, expected an HDF5 file" in message and "move" in cure
+
+
+def with_filter(path: Path, number: int) -> None:
+    """Images that say to be compressed with a filter that is not here."""
+    with h5py.File(path, "r+") as file:
+        shape = file["images"].shape
+        del file["images"]
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((1, *shape[1:]))
+        made.set_filter(number, h5py.h5z.FLAG_OPTIONAL, (3,))
+        space = h5py.h5s.create_simple(shape)
+        array = h5py.h5d.create(file.id, b"images", h5py.h5t.IEEE_F32LE, space, made)
+        for frame in range(shape[0]):
+            array.write_direct_chunk((frame, 0, 0, 0), b"compressed" * 9)
+
+
+def test_a_filter_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    year_folder(tmp_path / "years")
+    with_filter(tmp_path / "years/climo_1980.h5", 32015)
+    message, cure = refused(tmp_path / "years")
+    assert "climo_1980.h5: images are compressed with HDF5 filter 32015" in message
+    assert "not installed here" in message
+    assert "h5repack -f GZIP=1" in cure and "hdf5plugin" in cure
+    with pytest.raises(UsageError, match="filter 32015"):  # never a year that is just left out
+        pack(tmp_path / "years", tmp_path / "packed", policy="skip", workers=1)
+
+
+def test_an_own_split_is_explained_in_the_words_of_the_command() -> None:
+    form = "--set years.{split}={years}"
+    for years, test in (((1979, 1980), None), ((1979, 1980, 1981), (1981,))):
+        with pytest.raises(UsageError) as caught:
+            split_years(Path("d"), years, test=test, form=form)
+        cure = str(caught.value.cure)
+        assert cure.endswith("--set years.train=1979 --set years.validation=1980")
+        assert split_years(Path("d"), years, train=(1979,), validation=(1980,), test=test)

@@ -337,3 +337,17 @@ def test_no_torch_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_destination_that_is_a_link_is_followed_and_a_mount_point_refused(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    source = image_folder(tmp_path / "images")
+    (tmp_path / "disk" / "empty").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "empty")
+    assert pack(source, tmp_path / "link", short_side=8, workers=1).verify()
+    assert (tmp_path / "link").is_symlink()
+    with pytest.raises(UsageError, match="small is a mount point") as caught:
+        pack(source, small_disk, short_side=8, workers=1)
+    assert "name a folder inside it" in str(caught.value.cure)
+    assert not (tmp_path / "small.partial").exists()

@@ -186,3 +186,13 @@ def test_a_stopped_packing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Interrupted):
         cached(RECIPE, 4, 1, 1, stop)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_is_followed_and_a_mount_point_refused(tmp_path: Path, small_disk: Path) -> None:
+    (tmp_path / "disk" / "empty").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "empty")
+    recipe = WeatherRecipe(32, 48)
+    (year,) = write_years(recipe, tmp_path / "link", {1979: 1})
+    assert (tmp_path / "link" / year.name).is_file() and (tmp_path / "link").is_symlink()
+    with pytest.raises(UsageError, match="small is a mount point"):
+        write_years(recipe, small_disk, {1979: 1})

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -15,7 +19,8 @@ from vflops.data.climate import synthetic
 from vflops.data.climate.frames import PackedFrames
 from vflops.data.climate.pack import pack
 from vflops.data.climate.split import split_years
-from vflops.data.climate.weather import WeatherRecipe
+from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
+from vflops.data.climate.writer import FrameWriter
 from vflops.data.climate.years import ClimateYears
 from vflops.data.room import Room
 from vflops.errors import UsageError
@@ -34,7 +39,10 @@ def faultless(boxes: Tensor, labels: Tensor) -> Tensor:
     surest = torch.linspace(0.9, 0.5, labels.shape[1]).expand(labels.shape)
     there = labels >= 0
     rows = torch.cat([boxes, surest[..., None], labels[..., None].float()], -1)
-    return torch.where(there[..., None], rows, torch.tensor([0.0, 0, 0, 0, 0, -1]))
+    nothing = torch.tensor([0.0, 0, 0, 0, 0, -1])
+    rows = torch.where(there[..., None], rows, nothing)
+    rest = settings().network.detections - labels.shape[1]
+    return torch.cat([rows, nothing.expand(len(rows), rest, 6)], 1)  # as many as the model gives
 
 
 class TestConformance(WorkloadConformance):
@@ -181,3 +189,133 @@ def test_the_reference_is_the_published_one() -> None:
     body = sum(p.numel() for n, p in model.named_parameters() if n.startswith("body"))
     # ResNet-50's 25 557 032 less its classifier, and 13 channels more at the stem.
     assert body == 25_557_032 - (2048 * 1000 + 1000) + 13 * 64 * 49
+
+
+def test_a_folder_with_equal_names_sizes_and_times_is_another(years: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(years, first)
+    shutil.copytree(years, second)
+    for path in second.glob("*.h5"):
+        with h5py.File(path, "r+") as file:
+            rows = file["boxes"][...]
+            rows[..., 4] = np.where(rows[..., 4] >= 0, (rows[..., 4] + 1) % 4, -1)
+            file["boxes"][...] = rows
+    for path in (*first.glob("*.h5"), *second.glob("*.h5")):
+        os.utime(path, ns=(10**9, 10**9))
+    one, other = (prepared(f"data={folder}", "target=0.1") for folder in (first, second))
+    assert one.path != other.path and one.fingerprint != other.fingerprint
+    labels = PackedFrames.open(Path(other.path)).split("validation").labels[0]
+    with h5py.File(second / "climo_1992.h5") as file:
+        assert labels.tolist() == file["boxes"][0, :, 4].tolist()
+    for path in first.glob("*.h5"):  # fields alone differ, in another place
+        with h5py.File(path, "r+") as file:
+            file["images"][...] = 2 * file["images"][...]
+        os.utime(path, ns=(10**9, 10**9))
+    third = first.rename(tmp_path / "third")
+    assert prepared(f"data={third}", "target=0.1").fingerprint != one.fingerprint
+
+
+@pytest.mark.parametrize("wish", ["years.validation=[1990]", "years.test=1991", "box_order=xyxyc"])
+def test_wishes_that_synthetic_frames_cannot_meet_are_refused(wish: str) -> None:
+    with pytest.raises(UsageError, match=r"frames are synthetic: give --data DIR"):
+        settings(wish)
+
+
+def test_a_split_of_packed_years_cannot_be_changed(years: Path, tmp_path: Path) -> None:
+    pack(years, tmp_path / "packed")
+    data = f"data={tmp_path / 'packed'}", "target=0.1"
+    for wish in ("years.validation=[1990]", "years.validation=[1992]"):  # no test year: another
+        with pytest.raises(UsageError, match=r"packed with a split of its own: train 1990 1991; "):
+            prepared(*data, wish)
+    with pytest.raises(UsageError, match="its boxes are read") as caught:
+        prepared(*data, "box_order=xyxyc")
+    assert "--box-order xyxyc" in str(caught.value.cure)
+    same = prepared(*data, "years.validation=[1992]", "years.test=[1993]")
+    assert same == prepared(*data)
+
+
+def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
+    recipe = WeatherRecipe(64, 96, 2)
+    with FrameWriter(
+        tmp_path / "packed",
+        origin="o",
+        layout="half",
+        synthetic=True,
+        recipe=None,
+        height=64,
+        width=96,
+        offset=OFFSET,
+        scale=SCALE,
+        years={"train": (1990,)},
+    ) as writer:
+        for number in range(4):
+            frame = draw(recipe, 1990, number)
+            writer.add("train", frame.fields, frame.boxes)
+        writer.finish()
+    with pytest.raises(UsageError, match="has no frames for validation") as caught:
+        prepared(f"data={tmp_path / 'packed'}", "target=0.1")
+    assert "--validation-years" in str(caught.value.cure)
+
+
+def said(error: UsageError) -> list[str]:
+    """The settings that a cure names."""
+    return re.findall(r"--set ([^\s;]+)", str(error.cure))
+
+
+def test_the_cure_of_a_split_is_accepted(years: Path, tmp_path: Path) -> None:
+    two = tmp_path / "two"
+    two.mkdir()
+    for year in (1990, 1991):
+        shutil.copy(years / f"climo_{year}.h5", two)
+    data = f"data={two}", "target=0.1"
+    for wish in ((), ("years.train=1990",), ("years.test=1991",)):
+        with pytest.raises(UsageError) as caught:
+            prepared(*data, *wish)
+        assert said(caught.value) == ["years.train=1990", "years.validation=1991"]
+    facts = prepared(*data, *said(caught.value))
+    assert facts.facts["train years"] == "1990" and facts.facts["validation years"] == "1991"
+
+
+@pytest.mark.parametrize(
+    ("text", "years"),
+    [
+        ("1990", (1990,)),
+        ("[1990, 1992]", (1990, 1992)),
+        ("1990,1992", (1990, 1992)),
+        ("1990-1992", (1990, 1991, 1992)),
+        ("1985,1990-1991", (1985, 1990, 1991)),
+        ('"1985, 1990-1991"', (1985, 1990, 1991)),
+    ],
+)
+def test_years_as_people_write_them(text: str, years: tuple[int, ...]) -> None:
+    found = settings("data=d", "target=0.1", f"years.validation={text}").years
+    assert found.validation == years and found.named
+
+
+@pytest.mark.parametrize("text", ["x", "1992-1990", "1990.5", ""])
+def test_years_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        settings("data=d", "target=0.1", f"years.validation={text}")
+
+
+def test_the_cure_of_a_box_order_is_accepted(years: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "years"
+    shutil.copytree(years, folder)
+    for path in folder.glob("*.h5"):
+        with h5py.File(path, "r+") as file:
+            file["boxes"][...] = -1
+            file["boxes"][:, :8] = [2, 3, 18, 29, 1]  # fits either order
+    data = f"data={folder}", "target=0.1"
+    with pytest.raises(UsageError, match="cannot be told from their values") as caught:
+        prepared(*data)
+    assert "--box-order" not in str(caught.value.cure)
+    assert said(caught.value) == ["box_order=yxyxc"]
+    assert prepared(*data, *said(caught.value)).train == 12
+    other = PackedFrames.open(Path(prepared(*data, "box_order=xyxyc").path)).split("train")
+    assert other.boxes[0, 0].tolist() == [2, 3, 18, 29]
+
+
+def test_synthetic_frames_follow_the_reference_split() -> None:
+    facts = prepared("synthetic.train=4", "synthetic.validation=2", "synthetic.test=1")
+    assert facts.facts["split"] == "reference"
+    assert facts.facts["test years"] == "1981"

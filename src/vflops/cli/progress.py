@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
 from vflops.cli.console import console, next_step, say, shown
-from vflops.errors import CheckFailed
+from vflops.errors import CheckFailed, VflopsError
 from vflops.roofline.analysis import roofs
 from vflops.suite import Watch
 from vflops.units import percent, quantity
@@ -142,8 +145,8 @@ class Progress:
         print(f"report  {shown(folder.report_file)}")
         machine = roofs(self._done)
         missed = _missed(folder)
-        if missed is not None:
-            longer = f"vflops run {missed.workload} --set train.epochs={2 * ceil(missed.epochs)}"
+        longer = None if missed is None else _longer(folder, missed)
+        if longer is not None:
             next_step(longer, "the target was not reached: train longer")
         elif machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "what bounds a model here")
@@ -160,6 +163,42 @@ def _missed(folder: RunFolder) -> TrainingScore | None:
     trainings = Score.read(folder.score_file).trainings
     ended = (each for each in trainings if each.complete)
     return next((each for each in ended if each.quality.time_to_quality_s is None), None)
+
+
+def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
+    """The command that trains as before, for twice the epochs; None where none can be given."""
+    from vflops.config.profiles import profile
+    from vflops.config.settings import load
+
+    ran = folder.record.settings
+    name = missed.workload
+    try:
+        before = profile(ran.profile, [name])
+        given = ran.workloads.get(name, {})
+        data = given.get("data")
+        changes = _changes(before.workloads[name], {**given, "data": None})
+        if ran.seed != before.seed:
+            changes["seed"] = str(ran.seed)
+        changes["train.epochs"] = str(2 * ceil(missed.epochs))
+        settings = [f"{key}={value}" for key, value in changes.items()]
+        load(before, None, [*settings, *([f"data={data}"] if data else [])])
+    except VflopsError:  # of another version, or settings that no other number of epochs allows
+        return None
+    place = ["--data", data] if data else []
+    said = [word for setting in settings for word in ("--set", setting)]
+    return shlex.join(["vflops", "run", name, "--profile", ran.profile, *place, *said])
+
+
+def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """What ``given`` says otherwise than ``before``, as ``--set`` is told it."""
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            found |= _changes(old, value, f"{path}{key}.")
+        elif value != old and value is not None:
+            found[f"{path}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return found
 
 
 def _results(folder: RunFolder) -> None:

@@ -33,7 +33,9 @@ def kind_of(folder: Path) -> Kind:
     if (folder / INDEX).is_file():
         return Kind(_packed(folder), packed=True)
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if any(name.lower().endswith((".h5", ".hdf5")) for name in names):
+    hdf5 = [name for name in names if name.lower().endswith((".h5", ".hdf5"))]
+    # Images may have a file of somebody's features beside them: a year is named as one.
+    if any(name.lower().startswith("climo") for name in hdf5) or (hdf5 and "train" not in names):
         return Kind("years", packed=False)
     if "train" in names:
         return Kind("images", packed=False)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +34,11 @@ MARK = "synthetic.json"
 REPAIR = "copy the folder again, or pack it again: vflops data pack DIR"
 
 _BLOCK_BYTES = 1 << 22
+_NO_TABLE = (
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What numpy raises for a file of arrays that is damaged: it depends on the byte."""
 _SPARE_FILES = 256
 """Open files that the rest of a program needs beside the shards."""
 
@@ -181,7 +188,8 @@ def refuse_unpacked(path: Path, kind: str) -> None:
         return
     what = "it has no index.json" if path.is_dir() else "there is no such folder"
     cure = "make one: vflops data pack DIR"
-    if path.with_name(path.name + ".partial").is_dir():
+    real = path.resolve()
+    if real.with_name(f"{real.name}.partial").is_dir():
         cure = "its packing did not end: give the same vflops data pack again"
     raise UsageError(f"{path} is no folder of {kind}: {what}", cure=cure)
 
@@ -210,7 +218,7 @@ def read_table(
     try:
         with np.load(path, allow_pickle=False) as file:
             table = {name: np.asarray(file[name]) for name in columns}
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except _NO_TABLE as error:
         raise FolderError(f"{path} is not a table of {of}: {error}", cure=REPAIR) from error
     for name, column in table.items():
         kind, shape = columns[name]

@@ -34,13 +34,14 @@ class Workspace:
     """``DEST.partial``: where a packed folder is made, held by one process."""
 
     def __init__(self, destination: Path, packing: Packing) -> None:
-        self.destination = destination
+        self.destination = real_place(destination)
         self.packing = packing
-        self.path = destination.with_name(destination.name + ".partial")
+        self.path = partial_of(self.destination)
 
     @contextmanager
     def held(self) -> Iterator[Self]:
         """Make or go on with the folder; another packing's, or one in use, is refused."""
+        refuse_fixed(self.destination)
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             self._check_ours()
         atomic.make_folder(self.path / _PARTS)
@@ -119,6 +120,42 @@ class Workspace:
         shutil.rmtree(self.destination / _PARTS, ignore_errors=True)
 
 
+def real_place(destination: Path) -> Path:
+    """Where ``destination`` leads to, if it is a link: a folder cannot be renamed over a link."""
+    unnamed = destination.name in ("", "..")
+    return destination.resolve() if unnamed or destination.is_symlink() else destination
+
+
+def partial_of(destination: Path) -> Path:
+    """Where a folder is made until it is whole: beside its place, on the same disk."""
+    return destination.parent / f"{destination.name}.partial"
+
+
+def refuse_fixed(destination: Path) -> None:
+    """An error where no folder can take the place of ``destination`` by a rename."""
+    if not destination.is_dir():
+        return
+    what = "a mount point" if _is_mount(destination) else None
+    if destination.resolve() == Path.cwd():
+        what = "the folder that you are in"
+    if what is not None:
+        raise UsageError(
+            f"{destination} is {what}, which no other folder can take the place of",
+            cure=f"name a folder inside it: {destination / 'packed'}",
+        )
+
+
+def _is_mount(folder: Path) -> bool:
+    if os.path.ismount(folder):
+        return True
+    try:  # a folder of the same disk that is mounted here too: its numbers do not show it
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    octal = str(folder.resolve()).replace("\\", r"\134").replace(" ", r"\040")
+    return any(line.split(" ", 5)[4:5] == [octal] for line in table.splitlines())
+
+
 def occupied(destination: Path) -> bool:
     """Whether ``destination`` exists and is not an empty folder."""
     if not destination.is_dir():
@@ -135,8 +172,8 @@ def refuse_occupied(destination: Path) -> None:
 
 
 def free_bytes(place: Path) -> int:
-    """The room on the disk where ``place`` is or will be."""
-    parent = next(path for path in (place, *place.resolve().parents) if path.exists())
+    """The room on the disk where ``place`` will be made: that of the folder that it is in."""
+    parent = next(path for path in place.resolve().parents if path.exists())
     try:
         found = os.statvfs(parent)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -102,16 +103,19 @@ def pack(
 def _split(folder: ClimateYears, own: dict[str, str | None]) -> YearSplit:
     from vflops.data.climate.split import parse_years, split_years
 
-    years = {name: parse_years(text) if text else None for name, text in own.items()}
-    return split_years(folder.path, folder.numbers, **years)
+    train, validation, test = (
+        None if own[name] is None else parse_years(str(own[name]))
+        for name in ("train", "validation", "test")
+    )
+    return split_years(folder.path, folder.numbers, train=train, validation=validation, test=test)
 
 
 def training(packed: Path) -> tuple[str, str]:
     """The next step after packing, and why."""
     from vflops.cli.console import shown
 
-    command = f"vflops run extreme-weather --data {shown(packed)}"
-    return command, "train a detector on them"
+    command = f"vflops run extreme-weather --data {quote(shown(packed))} --set target=0.35"
+    return command, "train a detector on them, to the mAP of the rules"
 
 
 def _show_packed(packed: PackedFrames) -> None:
@@ -157,7 +161,8 @@ def _show_report(report: ClimateReport) -> None:
         frames = f"{year.frames:,}", f"{year.readable:,}"
         rows.append((year.file, *frames, *counts, split_of.get(number, "—")))
     print(columns(rows, right=(1, 2, 3, 4, 5, 6)))
-    print(f"frames of {report.height}x{report.width}; boxes by class; the reference split")
+    rule = "; the reference split" if split_of else ""
+    print(f"frames of {report.height}x{report.width}; boxes by class{rule}")
     means = [(name, f"{one.mean:.4g}", f"{one.std:.4g}") for name, one in report.channels.items()]
     print(columns([("", "mean", "std"), *means], right=(1, 2)))
     for note in report.notes:

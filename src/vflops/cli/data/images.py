@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -92,7 +93,7 @@ def training(packed: Path) -> tuple[str, str]:
     """The next step after packing, and why."""
     from vflops.cli.console import shown
 
-    command = f"vflops run image-classification --data {shown(packed)} --set target=0.8"
+    command = f"vflops run image-classification --data {quote(shown(packed))} --set target=0.8"
     return command, "train on them, to the accuracy that you want"
 
 

@@ -67,7 +67,7 @@ class ClimateReport(Document):
     width: int
     years: dict[int, YearReport]
     reference_split: dict[str, tuple[int, ...]] | None
-    """None where there are fewer than three years."""
+    """None where there are fewer than three years, or a file was refused: it may be one of them."""
     channels: dict[str, ChannelReport]
     refused: tuple[str, ...]
     """Files that cannot be used, with the reason and the cure."""
@@ -109,11 +109,11 @@ def check(
         source=str(path),
         ok=not problems,
         problems=tuple(problems),
-        notes=tuple(_notes(folder)),
+        notes=tuple(_notes(folder, whole=not faults)),
         height=folder.height,
         width=folder.width,
         years={year.year: _of_year(year, found[year.year]) for year in folder.years},
-        reference_split=_reference(folder),
+        reference_split=None if faults else _reference(folder),
         channels={
             name: ChannelReport(mean=float(total.mean[i]), std=float(total.std[i]))
             for i, name in enumerate(CHANNELS)
@@ -189,11 +189,13 @@ def _problems(
     return problems
 
 
-def _notes(folder: ClimateYears) -> list[str]:
+def _notes(folder: ClimateYears, whole: bool) -> list[str]:
     notes = [note for year in folder.years for note in year.notes]
     if folder.others:
         notes.append(f"HDF5 files of other names are left out: {', '.join(folder.others[:3])}")
-    if _reference(folder) is None:
+    if not whole:
+        notes.append("no split is shown: which years are the last is open while some are refused")
+    elif _reference(folder) is None:
         notes.append("the reference split needs 3 years: the last tests, the one before validates")
     return notes
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.index import DTYPES, FramesIndex, Split
-from vflops.data.climate.names import CLASSES, MOST_BOXES
+from vflops.data.climate.names import CHANNELS, CLASSES, MOST_BOXES
 from vflops.data.climate.writer import FrameWriter
 from vflops.data.open_shards import OpenShards
 from vflops.data.packed import INDEX, REPAIR, PackedFolder, read_table
@@ -47,6 +47,14 @@ class PackedFrames(PackedFolder[FramesIndex]):
 
     def check_index(self) -> None:
         """Refuse an index that contradicts itself."""
+        for what, values in (("std", self.index.std), ("scale", self.index.scale)):
+            flat = [CHANNELS[place] for place, value in enumerate(values) if not value > 0]
+            if flat:
+                raise FolderError(
+                    f"{self.path / INDEX}: {what} of {', '.join(flat)} is not above 0: values "
+                    "cannot be normalised",
+                    cure="pack it again from files that have these channels",
+                )
         for name, split in self.index.splits.items():
             for shard in split.shards:
                 if shard.bytes != shard.frames * self.index.stride_bytes:

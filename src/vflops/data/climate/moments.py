@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 PerChannel = NDArray[np.float64]
 
+FILL = 1e20
+"""From here on a value stands for none: 1e20 in CMIP's files, 9.96921e36 in netCDF's."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -34,6 +37,17 @@ class Moments:
     def finite(self) -> NDArray[np.bool_]:
         """Whether all values of a group are: one NaN or infinity makes its moments so too."""
         return np.isfinite(self.mean) & np.isfinite(self.squares)
+
+    @property
+    def filled(self) -> NDArray[np.bool_]:
+        """Whether a group has fill values in it: one of them outweighs all that weather has."""
+        with np.errstate(all="ignore"):
+            return np.asarray(self.squares + self.count * self.mean**2 >= FILL**2)
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Whether all values of a group are numbers that were measured."""
+        return self.finite & ~self.filled
 
     def pooled(self, axis: int) -> Moments:
         """The groups along ``axis`` as one (Chan, Golub and LeVeque's formula, equal counts)."""

@@ -24,16 +24,17 @@ from vflops.data.climate.scan import workers_for
 from vflops.data.climate.shards import Policy, ShardTask, make_shard, plan
 from vflops.data.climate.split import YearSplit, split_years
 from vflops.data.climate.storing import Storing, storing
-from vflops.data.climate.writer import make_index, write_split
+from vflops.data.climate.writer import make_index, refuse_constant, write_split
 from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.packed import Packing, digest, drawn_from
 from vflops.data.workers import OnProgress, all_of, silent
-from vflops.data.workspace import Workspace, free_bytes, occupied
+from vflops.data.workspace import Workspace, free_bytes, occupied, refuse_fixed
 from vflops.errors import UsageError, VflopsError
 from vflops.units import quantity
 
 _SAMPLE_FRAMES = 8
-"""Frames of training that give the units of the half layout: near mean and spread will do."""
+"""Frames of training that give the units of the half layout: near mean and spread will do. More
+are read while some cannot be used, or while a channel has one value in all of them."""
 
 
 def pack(
@@ -57,6 +58,7 @@ def pack(
     if occupied(place):
         workspace.refuse_another("years", lambda: _identity(folder, chosen, settings))
         return _without_gaps(PackedFrames.open(place), policy)
+    refuse_fixed(workspace.destination)
     _refuse_want_of_room(folder, chosen, layout, workspace)
     with workspace.held():
         how = units(folder, chosen.train, layout)
@@ -79,26 +81,36 @@ def units(folder: ClimateYears, train: Sequence[int], layout: Layout) -> Storing
     zeros, ones = np.zeros(len(CHANNELS)), np.ones(len(CHANNELS))
     if layout == "raw":
         return storing(height, width, layout, zeros, ones)
-    found: list[Moments] = []
+    enough = min(_SAMPLE_FRAMES, sum(folder.year(year).frames for year in train))
+    seen, summary = 0, None
     for year, frame in _sample(folder, train):
         with suppress(Unreadable):  # the packing itself will say so
             moments = of_frame(year.source.frame(frame))
-            if moments.finite.all():
-                found.append(moments)
-    if not found:
+            if moments.usable.all():
+                seen, summary = seen + 1, summary.joined(moments) if summary else moments
+        if summary is not None and seen >= enough and (summary.std > 0).all():
+            break
+    if summary is None:
         return storing(height, width, layout, zeros, ones)
-    summary = statistics.joined(found)
-    spread = np.where(summary.std > 0, summary.std, 1.0)
-    return storing(height, width, layout, summary.mean, spread)
+    refuse_constant(str(folder.path), summary)  # all frames were read to find no other value
+    return storing(height, width, layout, summary.mean, summary.std)
 
 
 def _sample(folder: ClimateYears, train: Sequence[int]) -> Iterator[tuple[Year, int]]:
+    """All training frames: a few far apart first, then ever closer ones between them."""
     years = [folder.year(number) for number in train]
     ends = np.cumsum([year.frames for year in years])
-    number = min(_SAMPLE_FRAMES, int(ends[-1]))
-    for place in (np.arange(number) * int(ends[-1]) // number).tolist():
-        which = int(np.searchsorted(ends, place, side="right"))
-        yield years[which], place - (int(ends[which]) - years[which].frames)
+    total = int(ends[-1])
+    taken: set[int] = set()
+    number = _SAMPLE_FRAMES
+    while len(taken) < total:
+        number = min(number, total)
+        for place in (np.arange(number) * total // number).tolist():
+            if place not in taken:
+                taken.add(place)
+                which = int(np.searchsorted(ends, place, side="right"))
+                yield years[which], place - (int(ends[which]) - years[which].frames)
+        number *= 2
 
 
 def _finish(
@@ -120,7 +132,7 @@ def _finish(
                 cure=f"see why: vflops data check {folder.path}",
             )
     summary = statistics.joined(train)
-    _refuse_constant(folder, summary)
+    refuse_constant(str(folder.path), summary)
     recipe = drawn_from(folder.path)
     index = make_index(
         how,
@@ -136,15 +148,6 @@ def _finish(
     with suppress(VflopsError):  # a gift to who reads the years next: not what was asked for
         statistics.keep(folder, {year: moments[year] for year in sorted(whole)})
     workspace.finish(index, _identity(folder, split, settings))
-
-
-def _refuse_constant(folder: ClimateYears, summary: Moments) -> None:
-    flat = [name for name, std in zip(CHANNELS, summary.std, strict=True) if not std > 0]
-    if flat:
-        raise UsageError(
-            f"one value in all training frames of {folder.path}: {', '.join(flat)}",
-            cure="such a channel was lost in this copy and cannot be normalised: get it again",
-        )
 
 
 def _by_year(made: Sequence[tuple[ShardTask, Part]], how: Storing) -> dict[int, Moments]:
@@ -202,7 +205,7 @@ def _refuse_want_of_room(
 ) -> None:
     done = sum(path.stat().st_size for path in workspace.path.glob("*.bin"))
     needed = room_needed(folder, split, layout) - done
-    free = free_bytes(workspace.destination)
+    free = free_bytes(workspace.path)
     if needed > free:
         less = "take half the room with --layout half, or " if layout == "raw" else ""
         raise UsageError(
@@ -213,8 +216,17 @@ def _refuse_want_of_room(
 
 
 def _identity(folder: ClimateYears, split: YearSplit, settings: dict[str, Any]) -> str:
+    return digest([source_identity(folder, split), settings])
+
+
+def source_identity(folder: ClimateYears, split: YearSplit) -> list[Any]:
+    """By which the source of a packing is taken for the same: where it is, and each file.
+
+    Names, sizes and times alone are not enough: files without compression all have one size, and
+    copies of other experiments often one time.
+    """
     years = [folder.year(year).identity() for of in split.by_name.values() for year in of]
-    return digest([years, settings])
+    return [str(folder.path.resolve()), *years]
 
 
 def _without_gaps(frames: PackedFrames, policy: Policy) -> PackedFrames:

@@ -70,13 +70,13 @@ class FrameSource:
                         fields = images[first:last, :, top:bottom, :]
                     except OSError as error:
                         raise Unreadable(self.path, first, last, error) from error
-                    yield Piece(first, top, np.asarray(fields, np.float32))
+                    yield Piece(first, top, _single(fields))
 
     def frame(self, number: int) -> NDArray[np.float32]:
         """One frame, (16, height, width)."""
         with opened(self.path) as file:
             try:
-                return np.asarray(file["images"][number], np.float32)
+                return _single(file["images"][number])
             except OSError as error:
                 raise Unreadable(self.path, number, number + 1, error) from error
 
@@ -90,6 +90,12 @@ class Piece:
     row: int
     """The first."""
     fields: NDArray[np.float32]
+
+
+def _single(fields: NDArray[Any]) -> NDArray[np.float32]:
+    """In float32; what is beyond it becomes infinite, and is named as that."""
+    with np.errstate(over="ignore"):
+        return np.asarray(fields, np.float32)
 
 
 class Unreadable(UsageError):
@@ -117,6 +123,24 @@ def opened(path: Path) -> Iterator[Any]:
         yield file
 
 
+def refuse_unknown_filters(array: Any, key: str, path: Path) -> None:
+    """An error where values went through a filter that HDF5 does not have here."""
+    import h5py
+
+    made = array.id.get_create_plist()
+    for place in range(made.get_nfilters()):
+        number, _, _, name = made.get_filter(place)
+        if not h5py.h5z.filter_avail(number):
+            called = f" ({name.decode(errors='replace')})" if name else ""
+            raise UsageError(
+                f"{path}: {key} are compressed with HDF5 filter {number}{called}, which is not "
+                "installed here",
+                cure="store it anew where that filter is: h5repack -f GZIP=1 OLD.h5 NEW.h5; or "
+                "name the folder of its plugin in HDF5_PLUGIN_PATH (pip install hdf5plugin "
+                "brings the usual ones, in hdf5plugin.PLUGIN_PATH)",
+            )
+
+
 def plain(error: BaseException) -> str:
     """HDF5's own words, without the call that they came from."""
     text = str(error)
@@ -126,10 +150,26 @@ def plain(error: BaseException) -> str:
 
 def _cannot_open(path: Path, error: OSError) -> VflopsError:
     text = plain(error)
-    if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK) or "already open for write" in text:
+    if path.is_dir():
+        return UsageError(
+            f"{path} is a folder, expected an HDF5 file", cure="move it out of the folder"
+        )
+    if path.is_symlink() and not path.exists():
+        return UsageError(
+            f"{path} is a link to {path.readlink()}, which is not there",
+            cure="bring back the file that it names, or remove the link",
+        )
+    if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
         return UsageError(
             f"{path} is being written by another program: it holds a lock",
             cure="wait until that ends, or copy the file and read the copy",
+        )
+    if "already open for write" in text:
+        return UsageError(
+            f"{path} is marked as open for writing, and nobody holds a lock on it: its writer was "
+            "killed, or writes without locks",
+            cure=f"where nobody writes it, clear the mark: h5clear -s {path}; or get the file "
+            "again",
         )
     if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
         return UsageError(

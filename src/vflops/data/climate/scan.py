@@ -63,11 +63,24 @@ class Gatherer:
         with np.errstate(invalid="ignore"):
             moments = rows.pooled(2)
         bad = dict(self._bad)
-        for place in np.flatnonzero(~moments.finite.all(axis=1)).tolist():
-            names = [CHANNELS[i] for i in np.flatnonzero(~moments.finite[place])]
-            bad.setdefault(self._start + place, f"NaN or infinite values in {', '.join(names)}")
+        for place in np.flatnonzero(~moments.usable.all(axis=1)).tolist():
+            of = Moments(moments.count, moments.mean[place], moments.squares[place])
+            bad.setdefault(self._start + place, unusable(of))
         frames = range(self._start, self._start + len(moments.mean))
         return FrameMoments(tuple(frames), moments, dict(sorted(bad.items())))
+
+
+def unusable(frame: Moments) -> str:
+    """What is wrong with the values of a frame, with its channels by name."""
+    reasons = []
+    for what, found in (
+        ("NaN or infinite values", ~frame.finite),
+        ("fill values (1e20 or more)", frame.finite & frame.filled),
+    ):
+        if found.any():
+            names = [CHANNELS[channel] for channel in np.flatnonzero(found)]
+            reasons.append(f"{what} in {', '.join(names)}")
+    return "; ".join(reasons)
 
 
 Task = tuple[FrameSource, int, int]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 
+OPTIONS = "--{split}-years {years}"
+"""How `vflops data pack` is told the years of a split."""
 _RANGE = re.compile(r"(\d{4})(?:-(\d{4}))?")
 
 
@@ -39,10 +41,12 @@ def split_years(
     train: Sequence[int] | None = None,
     validation: Sequence[int] | None = None,
     test: Sequence[int] | None = None,
+    form: str = OPTIONS,
 ) -> YearSplit:
     """The user's own split, or the reference: the last year tests, the one before validates.
 
     Of an own split ``validation`` must be given; ``train`` is all that is left, ``test`` none.
+    Cures say years in the ``form`` of the caller's command.
     """
     have = ", ".join(str(year) for year in years)
     if train is None and validation is None and test is None:
@@ -50,7 +54,7 @@ def split_years(
             raise UsageError(
                 f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
                 " the last tests, the one before validates, the rest train",
-                cure=_own_cure(years),
+                cure=_own_cure(years, form),
             )
         ordered = tuple(sorted(years))
         return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
@@ -63,8 +67,7 @@ def split_years(
         if not named[name]:
             raise UsageError(
                 f"the split of {source} has no year for {name}",
-                cure=f"the folder has {have}: give each of --train-years and --validation-years "
-                "at least one",
+                cure=f"the folder has {have}: {_own_cure(years, form, named['test'])}",
             )
     return YearSplit(
         named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
@@ -94,11 +97,16 @@ def _count(number: int) -> str:
     return f"{number} year{'s' * (number != 1)}"
 
 
-def _own_cure(years: Sequence[int]) -> str:
+def _own_cure(years: Sequence[int], form: str, test: Sequence[int] = ()) -> str:
     if len(years) < 2:
         return "add years: one year cannot both train and validate"
-    first, last = min(years), max(years)
-    return f"add years, or say your own: --train-years {first} --validation-years {last}"
+    left = [year for year in years if year not in test]
+    left = left if len(left) > 1 else list(years)
+    said = [
+        form.format(split="train", years=min(left)),
+        form.format(split="validation", years=max(left)),
+    ]
+    return f"add years, or say your own: {' '.join(said)}"
 
 
 def parse_years(text: str) -> tuple[int, ...]:

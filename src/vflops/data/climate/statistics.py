@@ -98,26 +98,27 @@ def statistics(
                 cure=f"get the file again; all that is wrong: vflops data check {folder.path}",
             )
         fresh_ones = {year.year: found[year.year].good() for year in missing}
-        place = keep(folder, {n: one for n, one in fresh_ones.items() if one is not None})
-        known = fresh(folder)
+        whole = {number: one for number, one in fresh_ones.items() if one is not None}
+        place = keep(folder, whole)
+        known |= {number: _of_year(folder.year(number), one) for number, one in whole.items()}
     summary = joined([moments_of(known[number]) for number in years])
     return Summary(summary.mean, summary.std, place)
 
 
 def fresh(folder: ClimateYears) -> dict[int, YearStatistics]:
-    """What is kept of the years of ``folder`` and still true."""
+    """What is kept of the years of ``folder``, beside them and in the cache, and still true."""
+    found: dict[int, YearStatistics] = {}
     for path in _places(folder.path):
         try:
             kept = Statistics.read(path)
         except VflopsError:
             continue  # not there, or damaged
         if kept.checksum == _checksum(kept.years):
-            return {
-                year.year: one
-                for year in folder.years
-                if (one := kept.years.get(year.year)) is not None and _same(one, year)
-            }
-    return {}
+            for year in folder.years:
+                one = kept.years.get(year.year)
+                if one is not None and _same(one, year):
+                    found.setdefault(year.year, one)
+    return dict(sorted(found.items()))
 
 
 def keep(folder: ClimateYears, found: Mapping[int, Moments]) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.index import DTYPES, Layout, Shard, aligned, frame_bytes
+from vflops.data.climate.moments import FILL
 from vflops.data.climate.names import CHANNELS
 from vflops.data.new_file import NewFile
 from vflops.data.packed import hash_file
@@ -79,7 +80,9 @@ def storing(
 
 def refuse_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
     """An error where values of finite ``fields`` do not fit into half precision."""
-    if stored.dtype != np.float16 or np.isfinite(stored).all() or not np.isfinite(fields).all():
+    if stored.dtype != np.float16 or np.isfinite(stored).all():
+        return
+    if not (np.abs(fields) < FILL).all():  # NaN, infinite or filled: named with its frame
         return
     fits = np.isfinite(stored).reshape(-1, len(CHANNELS)).all(axis=0)
     raise UsageError(

@@ -21,7 +21,13 @@ from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, dra
 from vflops.data.climate.writer import FrameWriter
 from vflops.data.packed import MARK, digest
 from vflops.data.workers import OnProgress, Reporter, silent, spread, usable_cpus
-from vflops.data.workspace import occupied, refuse_occupied
+from vflops.data.workspace import (
+    occupied,
+    partial_of,
+    real_place,
+    refuse_fixed,
+    refuse_occupied,
+)
 from vflops.errors import Interrupted, UsageError
 from vflops.record import atomic
 
@@ -61,7 +67,9 @@ def write_years(
     workers: int | None = None,
 ) -> list[Path]:
     """``climo_YYYY.h5`` in a new ``folder`` for each year of ``frames``, laid out as published."""
+    folder = real_place(folder)
     refuse_occupied(folder)
+    refuse_fixed(folder)
     _check(frames, compression)
     lengths = dict(sorted(frames.items()))
     partial = _begin(folder, recipe, lengths)
@@ -94,7 +102,8 @@ def cached(
     """The folder of these frames, packed by halves, in the cache; made if it is not there."""
     years = years_of(train, validation, test)
     about = {**recipe.facts(), "frames": {split: sum(of.values()) for split, of in years.items()}}
-    name = f"weather-{digest(about)[:16]}"
+    # The split is in the name: a cache may still hold frames that were not marked with it.
+    name = f"weather-{digest([about, 'reference split'])[:16]}"
 
     def make(folder: Path) -> None:
         with FrameWriter(
@@ -108,6 +117,7 @@ def cached(
             synthetic=True,
             recipe=about,
             years={split: tuple(of) for split, of in years.items()},
+            reference_split=True,
         ) as writer:
             for split, frame in _drawn(recipe, years, on_progress):
                 writer.add(split, frame.fields, frame.boxes)
@@ -254,7 +264,7 @@ def _check(frames: Mapping[int, int], compression: str | None) -> None:
 def _begin(folder: Path, recipe: WeatherRecipe, lengths: Mapping[int, int]) -> Path:
     """``folder.partial`` with its mark, new or of the same frames."""
     about = {**recipe.facts(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
-    partial = folder.with_name(folder.name + ".partial")
+    partial = partial_of(folder)
     text = atomic.json_text(about)
     mark = partial / MARK
     if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):

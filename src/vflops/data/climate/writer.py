@@ -17,6 +17,7 @@ from vflops.data.climate.boxes import fault, padded
 from vflops.data.climate.index import SPLITS, FramesIndex, Layout, LeftOut, Shard, Split, Table
 from vflops.data.climate.moments import Moments, of_frame
 from vflops.data.climate.names import CHANNELS, MOST_BOXES
+from vflops.data.climate.scan import unusable
 from vflops.data.climate.storing import FrameFile, Storing, refuse_overflow, storing
 from vflops.data.packed import Packing, digest, shard_name, table_name
 from vflops.data.workspace import Workspace, refuse_occupied
@@ -139,6 +140,7 @@ class FrameWriter:
             raise UsageError(
                 f"{self._workspace.destination}: no frame to train on", cure="add some to train"
             )
+        refuse_constant(str(self._workspace.destination), self._moments)
         for growing in self._splits.values():
             self._close(growing)
         splits = {
@@ -193,10 +195,19 @@ class FrameWriter:
             if wrong:
                 raise ValueError(f"{where}: {wrong}")
         moments = of_frame(fields)
-        if not moments.finite.all():
-            channel = CHANNELS[int(np.argmin(moments.finite))]
-            raise ValueError(f"{where}: {channel} has values that are NaN or infinite")
+        if not moments.usable.all():
+            raise ValueError(f"{where}: {unusable(moments)}")
         return moments
+
+
+def refuse_constant(where: str, train: Moments) -> None:
+    """An error where a channel has one value in all training frames: it has no spread."""
+    flat = [name for name, std in zip(CHANNELS, train.std, strict=True) if not std > 0]
+    if flat:
+        raise UsageError(
+            f"one value in all training frames of {where}: {', '.join(flat)}",
+            cure="such a channel was lost in this copy and cannot be normalised: get it again",
+        )
 
 
 def make_index(

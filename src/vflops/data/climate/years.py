@@ -6,6 +6,7 @@ wrong with files, shapes or boxes is known before hours of reading.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from vflops.data.climate import boxes
 from vflops.data.climate.boxes import PUBLISHED, Order
 from vflops.data.climate.names import CHANNELS, MOST_BOXES
-from vflops.data.climate.reading import FrameSource, opened
+from vflops.data.climate.reading import FrameSource, opened, refuse_unknown_filters
 from vflops.errors import UsageError, VflopsError
 
 _NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
@@ -62,8 +63,9 @@ class Year:
         return np.asarray(rows[boxes.present(rows)])
 
     def identity(self) -> list[Any]:
-        """By which a file is taken for the same without reading it."""
-        return [self.name, self.bytes, self.time_ns, self.order]
+        """By which a file is taken for the same without reading its fields."""
+        held = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
+        return [self.name, self.bytes, self.time_ns, self.order, held]
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,8 @@ def survey(
     faults: list[VflopsError] = []
     for number, file in sorted(found.items()):
         try:
-            year = open_year(file, number, box_order)
-            _refuse_another_size(year, years)
-            years.append(year)
+            like = years[0].source if years else None
+            years.append(open_year(file, number, box_order, like))
         except VflopsError as error:
             faults.append(error)
     try:
@@ -156,11 +157,14 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
     return found, others
 
 
-def open_year(path: Path, year: int, box_order: Order | None = None) -> Year:
-    """The file of a year, validated but for its fields."""
+def open_year(
+    path: Path, year: int, box_order: Order | None = None, like: FrameSource | None = None
+) -> Year:
+    """The file of a year, validated but for its fields; frames have the size of ``like``'s."""
     with opened(path) as file:
         images, rows = _dataset(file, "images", path), _dataset(file, "boxes", path)
         source = _source(images, path)
+        _refuse_another_size(source, like)  # first: boxes of another size fit no order
         raw = _rows(rows, source)
         kind = images.dtype
     here = boxes.present(raw)
@@ -191,6 +195,7 @@ def _dataset(file: Any, key: str, path: Path) -> Any:
 
     found = file.get(key)
     if isinstance(found, h5py.Dataset):
+        refuse_unknown_filters(found, key, path)
         return found
     keys = ", ".join(sorted(file)) or "nothing"
     raise UsageError(
@@ -201,7 +206,7 @@ def _dataset(file: Any, key: str, path: Path) -> Any:
 
 def _source(images: Any, path: Path) -> FrameSource:
     number = len(CHANNELS)
-    shape = tuple(images.shape)
+    shape = _shape(images)
     if len(shape) != 4 or shape[1] != number or not all(shape):
         raise UsageError(
             f"{path}: images are {_sizes(shape)}, expected (frames, {number}, height, width), "
@@ -218,7 +223,7 @@ def _source(images: Any, path: Path) -> FrameSource:
 
 
 def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
-    shape = tuple(rows.shape)
+    shape = _shape(rows)
     if len(shape) != 3 or shape[0] != source.frames or shape[2] != 5:
         raise UsageError(
             f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MOST_BOXES}, "
@@ -237,7 +242,14 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
         ) from error
 
 
+def _shape(array: Any) -> tuple[int, ...]:
+    """Its sizes; none for an array that was never given any."""
+    return () if array.shape is None else tuple(array.shape)
+
+
 def _sizes(shape: Sequence[int]) -> str:
+    if not shape:
+        return "without any size"
     return "(" + ", ".join(str(size) for size in shape) + ")"
 
 
@@ -251,16 +263,14 @@ def _refuse_too_many(here: NDArray[np.bool_], path: Path) -> None:
         )
 
 
-def _refuse_another_size(year: Year, before: Sequence[Year]) -> None:
-    if before:
-        first = before[0].source
-        if (year.source.height, year.source.width) != (first.height, first.width):
-            raise UsageError(
-                f"{year.path} has frames of {year.source.height}x{year.source.width}, "
-                f"{first.path.name} of {first.height}x{first.width}",
-                cure="years of one folder have one resolution: move the others to a folder of "
-                "their own",
-            )
+def _refuse_another_size(source: FrameSource, like: FrameSource | None) -> None:
+    if like is not None and (source.height, source.width) != (like.height, like.width):
+        raise UsageError(
+            f"{source.path} has frames of {source.height}x{source.width}, "
+            f"{like.path.name} of {like.height}x{like.width}",
+            cure="years of one folder have one resolution: move the others to a folder of "
+            "their own",
+        )
 
 
 def _settled(years: Sequence[Year]) -> list[Year]:

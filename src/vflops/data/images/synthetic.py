@@ -23,7 +23,7 @@ from vflops.data.images.shards import PackedImages
 from vflops.data.images.writer import ShardFile, finish
 from vflops.data.packed import MARK, Packing, digest, shard_name
 from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
-from vflops.data.workspace import Workspace, occupied
+from vflops.data.workspace import Workspace, occupied, partial_of, real_place, refuse_fixed
 from vflops.errors import UsageError
 from vflops.record import atomic
 
@@ -61,6 +61,7 @@ def write_folder(
     workers: int | None = None,
 ) -> Path:
     """``folder`` with ``train/<class>/<index>.png`` and ``val/…``; PNG keeps pixels as drawn."""
+    folder = real_place(folder)
     splits = _splits(recipe, train, val, folder)
     if format not in get_args(Format):
         raise UsageError(
@@ -241,7 +242,8 @@ def _pieces(images: int, step: int) -> list[tuple[int, int]]:
 
 def _begin(folder: Path, about: dict[str, Any]) -> Path:
     """``folder.partial``, new or of the same recipe."""
-    partial = folder.with_name(folder.name + ".partial")
+    refuse_fixed(folder)
+    partial = partial_of(folder)
     text = atomic.json_text(about)
     mark = partial / MARK
     if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +15,8 @@ from torch import Tensor
 from vflops.data.cache import cache_folder
 from vflops.data.climate import synthetic
 from vflops.data.climate.frames import PackedFrames
-from vflops.data.climate.index import aligned, frame_bytes
-from vflops.data.climate.pack import pack, room_needed
+from vflops.data.climate.index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.pack import pack, room_needed, source_identity
 from vflops.data.climate.split import YearSplit, split_years
 from vflops.data.climate.weather import WeatherRecipe
 from vflops.data.climate.years import ClimateYears
@@ -41,8 +43,12 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         frames = PackedFrames.open(_synthetic(settings, progress))
     elif (Path(settings.data) / INDEX).is_file():
         frames = PackedFrames.open(Path(settings.data))
+        _refuse_another_split(frames, settings)
     else:
-        frames = _packed(ClimateYears.open(Path(settings.data)), settings, progress)
+        with _said_as_settings(settings.data):
+            folder = ClimateYears.open(Path(settings.data), settings.box_order)
+            frames = _packed(folder, settings, progress)
+    _refuse_missing(frames)
     refuse_damaged(frames)
     index = frames.index
     facts = DataFacts(
@@ -99,36 +105,81 @@ def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress)
             f"{folder.path} would take {quantity(needed, 'B')} when packed",
             cure=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
         )
-    used = [folder.year(year).identity() for years in split.by_name.values() for year in years]
-    name = digest([used, split.all, settings.faulty])
-    try:
-        return pack(
-            folder,
-            cache_folder() / f"years-{name[:16]}",
-            split=split,
-            policy=settings.faulty,
-            on_progress=partial(progress, "packing frames"),
-        )
-    except UsageError as error:  # the option of `data pack` is a setting here
-        cure = str(error.cure).replace("--policy skip", "--set faulty=skip")
-        raise UsageError(error.message, cure=cure) from error
+    name = digest([source_identity(folder, split), split.all, settings.faulty])
+    return pack(
+        folder,
+        cache_folder() / f"years-{name[:16]}",
+        split=split,
+        policy=settings.faulty,
+        on_progress=partial(progress, "packing frames"),
+    )
 
 
 def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
     own = settings.years
+    return split_years(
+        folder.path,
+        folder.numbers,
+        train=own.train or None,
+        validation=own.validation or None,
+        test=own.test or None,
+        form="--set years.{split}={years}",
+    )
+
+
+@contextmanager
+def _said_as_settings(source: str) -> Iterator[None]:
+    """Options of `vflops data pack` that a cure names, as a run is told the same."""
     try:
-        return split_years(
-            folder.path,
-            folder.numbers,
-            train=own.train or None,
-            validation=own.validation or None,
-            test=own.test or None,
-        )
+        yield
     except UsageError as error:
-        cure = str(error.cure)
-        for name in ("train", "validation", "test"):
-            cure = cure.replace(f"--{name}-years ", f"--set years.{name}=")
-        raise UsageError(error.message, cure=cure) from error
+        cure = error.cure or ""
+        for option, setting in (
+            ("--policy skip", "--set faulty=skip"),
+            ("--box-order ", "--set box_order="),
+            ("--layout raw", f"vflops data pack {source} --layout raw"),
+        ):
+            cure = cure.replace(option, setting)
+        raise UsageError(error.message, cure=cure or None) from error
+
+
+def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> None:
+    """Packed years have their split and their boxes: another wish would change nothing."""
+    if settings.box_order is not None:
+        raise UsageError(
+            f"box_order is {settings.box_order}, and {frames.path} is packed: its boxes are read",
+            cure="leave it out, or pack the years again: vflops data pack DIR DEST --box-order "
+            f"{settings.box_order}",
+        )
+    own, index = settings.years, frames.index
+    have = {name: tuple(sorted(index.years.get(name, ()))) for name in SPLITS}
+    wanted = {name: tuple(sorted(years)) for name, years in own}
+    if not wanted["train"]:
+        named = {*wanted["validation"], *wanted["test"]}
+        every = sorted(year for years in have.values() for year in years)
+        wanted["train"] = tuple(year for year in every if year not in named)
+    if own.named and wanted != have:
+        said = "; ".join(f"{name} {_span(years)}" for name, years in have.items() if years)
+        options = " ".join(f"--{name}-years {_listed(years)}" for name, years in own if years)
+        raise UsageError(
+            f"years are set, and {frames.path} is packed with a split of its own: {said}",
+            cure=f"leave them out, or pack another: vflops data pack DIR DEST {options}",
+        )
+
+
+def _refuse_missing(frames: PackedFrames) -> None:
+    for name in ("train", "validation"):
+        if name not in frames.index.splits or not frames.index.splits[name].frames:
+            raise UsageError(
+                f"{frames.path} has no frames for {name}: it cannot be "
+                + ("trained on" if name == "train" else "judged by its target"),
+                cure="pack it with years for each: vflops data pack DIR DEST --train-years "
+                "1979-1988 --validation-years 1989",
+            )
+
+
+def _listed(years: tuple[int, ...]) -> str:
+    return ",".join(map(str, years))
 
 
 def _span(years: tuple[int, ...]) -> str:

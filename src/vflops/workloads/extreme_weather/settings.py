@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from vflops.config.section import Section
 from vflops.config.training import TrainSettings, WorkloadSettings
+from vflops.data.climate.boxes import Order
+from vflops.data.climate.split import parse_years
 from vflops.models.detection.design import DetectorDesign
 
 
@@ -26,12 +28,29 @@ class SyntheticSettings(Section):
     """The mAP that a network of the profile learns in its epochs."""
 
 
+def _as_years(given: Any) -> Any:
+    """``1990``, ``"1979-1983"`` and lists of both as years."""
+    if isinstance(given, str):
+        return parse_years(given)
+    if isinstance(given, list | tuple):
+        return tuple(year for part in given for year in _as_years(part))
+    return (given,)
+
+
+_Years = Annotated[tuple[int, ...], BeforeValidator(_as_years)]
+
+
 class YearSettings(Section):
     """Which years of the user's train, validate and test; all empty: the reference split."""
 
-    train: tuple[int, ...] = ()
-    validation: tuple[int, ...] = ()
-    test: tuple[int, ...] = ()
+    train: _Years = ()
+    validation: _Years = ()
+    test: _Years = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether the user has a split of their own."""
+        return bool(self.train or self.validation or self.test)
 
 
 class WeatherSettings(WorkloadSettings):
@@ -41,6 +60,8 @@ class WeatherSettings(WorkloadSettings):
     """mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
     years: YearSettings = YearSettings()
     """Of a folder of HDF5 years; packed ones have their split already."""
+    box_order: Order | None = None
+    """Columns of the boxes in HDF5 years, c for class; None: told from their values."""
     faulty: Literal["fail", "skip"] = "fail"
     """What happens with frames of the user's that hold NaN, and boxes that are not in theirs."""
     network: DetectorDesign = DetectorDesign()
@@ -51,6 +72,12 @@ class WeatherSettings(WorkloadSettings):
         if self.data is not None and self.target is None:
             raise ValueError(
                 "the target quality of your own years is yours to give: --set target=0.35"
+            )
+        if self.data is None and (self.years.named or self.box_order is not None):
+            name = "years" if self.years.named else "box_order"
+            raise ValueError(
+                f"{name} is for years of your own, and without --data frames are synthetic: give "
+                "--data DIR, or leave it out"
             )
         return self
 
