@@ -118,7 +118,7 @@ def laptop() -> WeatherSettings:
         network=_small_network(),
         synthetic=SyntheticSettings(),
         train=TrainSettings(
-            epochs=7, batch=4, optimizer="adam", learning_rate=4e-3, warmup_epochs=0.5
+            epochs=8, batch=4, optimizer="adam", learning_rate=3e-3, warmup_epochs=1
         ),
     )
 
