@@ -30,7 +30,7 @@ def gpu() -> Settings:
 
 
 def reference() -> Settings:
-    """Ten minutes: ceilings with all the time that a search can use."""
+    """The papers' full rules, days on one accelerator; ten minutes for the ceilings."""
     return Settings(
         profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600)
     )
