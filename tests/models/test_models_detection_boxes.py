@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from vflops.flops.capture import InputSpec, capture
-from vflops.models.detection.anchors import anchors, aspect_sizes
+from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import area, clip, decode, encode, iou
+from vflops.models.detection.design import aspect_sizes
 
 WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.models.detection.anchors import anchors, aspect_sizes
+from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import decode, encode, iou
+from vflops.models.detection.design import aspect_sizes
 from vflops.models.detection.matching import lots, match, take
 from vflops.models.detection.nms import suppress, suppress_plainly
 from vflops.models.detection.roi_align import (

@@ -14,6 +14,7 @@ import json
 import resource
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -77,12 +78,12 @@ class SplitFiles(Protocol):
         """The samples."""
 
 
-class PackedDocument(Document):
+class PackedDocument(Document, ABC):
     """An ``index.json`` of any kind: its splits name all files."""
 
+    @abstractmethod
     def files(self) -> list[StoredFile]:
         """Every file that the index names."""
-        raise NotImplementedError
 
 
 def files_of(splits: Iterable[SplitFiles]) -> list[StoredFile]:
@@ -128,7 +129,7 @@ def drawn_from(folder: Path) -> dict[str, Any] | None:
 IndexType = TypeVar("IndexType", bound=PackedDocument)
 
 
-class PackedFolder(Generic[IndexType]):
+class PackedFolder(ABC, Generic[IndexType]):
     """A folder of packed samples; a subclass says of what kind, and how they are read."""
 
     kind: ClassVar[str]
@@ -150,9 +151,9 @@ class PackedFolder(Generic[IndexType]):
             check_size(path, file)
         return folder
 
+    @abstractmethod
     def check_index(self) -> None:
         """Refuse an index that contradicts itself."""
-        raise NotImplementedError
 
     @cached_property
     def fingerprint(self) -> str:

@@ -91,8 +91,6 @@ class ResNetBody(nn.Module):
         self.stages = nn.Sequential(*stages)
         self.channels_out = tuple(width * 2**index * EXPANSION for index in range(len(blocks)))
         """Of each stage."""
-        self.strides = tuple((4 if stem == "imagenet" else 2) * 2**i for i in range(len(blocks)))
-        """Pixels of the image for one of each stage's."""
 
     def stage_outputs(self, x: Tensor) -> list[Tensor]:
         """What each stage makes of the images."""

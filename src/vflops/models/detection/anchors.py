@@ -6,19 +6,12 @@ whole pixels, and the cell in row i and column j moves them by (j · stride, i �
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-Size = tuple[float, float]
-"""Height and width of an anchor in pixels of the image."""
-
-
-def aspect_sizes(size: float, ratios: Sequence[float]) -> tuple[Size, ...]:
-    """Sizes of equal area ``size``², one for each ratio of height to width."""
-    return tuple((size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios)
+from vflops.models.detection.design import Size
 
 
 def anchors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -15,11 +16,16 @@ Sizes = Annotated[tuple[Size, ...], Field(min_length=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
+def aspect_sizes(size: float, ratios: Sequence[float]) -> tuple[Size, ...]:
+    """Heights and widths of equal area ``size``², one for each ratio of height to width."""
+    return tuple((size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios)
+
+
 def anchor_sizes(
     sizes: Sequence[float], ratios: Sequence[float] = (0.5, 1.0, 2.0)
 ) -> tuple[tuple[Size, ...], ...]:
-    """For each level the anchors of one area: one for each ratio of height to width."""
-    return tuple(tuple((size * r**0.5, size / r**0.5) for r in ratios) for size in sizes)
+    """For each level the anchors of one area."""
+    return tuple(aspect_sizes(size, ratios) for size in sizes)
 
 
 class DetectorDesign(Section):

@@ -11,7 +11,7 @@ from torch.nn import functional
 from vflops.models.detection import boxes as box
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.design import DetectorDesign
-from vflops.models.detection.matching import lots, match, sample
+from vflops.models.detection.matching import BACKGROUND, lots, match, sample
 from vflops.models.detection.nms import suppress
 from vflops.models.detection.truth import Truth
 
@@ -105,7 +105,7 @@ class Proposer(nn.Module):
             matched = match(overlaps, truth.present, low=_MISS, high=_HIT, rescue=True)
             hits, misses = sample(
                 matched >= 0,
-                matched == -1,
+                matched == BACKGROUND,
                 lots(lot, len(self.anchors), _SALT),
                 number=self._design.anchor_samples,
                 fraction=_HITS,

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from vflops.models.detection import boxes as box
 from vflops.models.detection.design import DetectorDesign
-from vflops.models.detection.matching import lots, match, take
+from vflops.models.detection.matching import BACKGROUND, lots, match, take
 from vflops.models.detection.nms import suppress
 from vflops.models.detection.roi_align import level_of, roi_align
 from vflops.models.detection.truth import Truth
@@ -84,7 +84,7 @@ class Regions(nn.Module):
             matched = match(overlaps, truth.present, low=_HIT, high=_HIT, rescue=False)
             index, hit, used = take(
                 (matched >= 0) & there,
-                (matched == -1) & there,
+                (matched == BACKGROUND) & there,
                 lots(lot, regions.shape[1], _SALT),
                 self._design.regions,
                 _HITS,
