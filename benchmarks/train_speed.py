@@ -1,10 +1,11 @@
 """Samples a second of the training engine: from packed data, from one batch, and a plain loop.
 
-    python benchmarks/train_speed.py [--profile laptop] [--rounds 5] [--steps 20] [--set KEY=VALUE]
+    python benchmarks/train_speed.py [WORKLOAD] [--profile laptop] [--rounds 5] [--steps 20]
+                                     [--set KEY=VALUE]
 
 All in one process, in turns, so that a busy machine slows all of them: the engine's step on one
-batch that stays on the device, the engine with its loader on packed images, and a loop as a person
-writes it with the same model, batch, precision and optimizer, its images in memory.
+batch that stays on the device, the engine with its loader on packed data, and, for images, a loop
+as a person writes it with the same model, batch, precision and optimizer, its images in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from vflops.workloads.workload import Inputs
 
 def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
     settings = load(
-        profile(arguments.profile, ["image-classification"]),
+        profile(arguments.profile, [arguments.workload]),
         None,
         [*arguments.set, "train.epochs=100000"],
     )
@@ -120,6 +121,7 @@ def in_memory(made: Engine) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("workload", nargs="?", default="image-classification")
     parser.add_argument("--profile", default="laptop")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
@@ -140,7 +142,7 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
         "engine, packed data": lambda: made.state.take([next(incoming)], 0.01),
         "engine, one batch": lambda: made.state.take(kept, 0.01),
     }
-    if not arguments.no_plain:
+    if arguments.workload == "image-classification" and not arguments.no_plain:
         ways["plain loop"] = plain_loop(made)
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(arguments.rounds + 1):  # the first round warms up

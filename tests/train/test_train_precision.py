@@ -75,7 +75,7 @@ def test_types_of_weights_activations_and_gradients(
     assert model.convolution.weight.grad.dtype is weights
     assert model.norm.weight.dtype is model.norm.running_var.dtype is torch.float32  # type: ignore[union-attr]
     assert set(model.seen.values()) == {activations}
-    assert precision.input_dtype is weights
+    assert precision.input_dtype is activations
 
 
 def test_pure_fp16_keeps_batch_norm_and_buffers_to_the_last_digit() -> None:

@@ -21,7 +21,7 @@ from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit import keep_exhibit
 from vflops.train.loop import Loop
 from vflops.train.objective import Objective
-from vflops.train.optimizers import build, parameter_groups
+from vflops.train.optimizers import build, can_be_recorded, parameter_groups
 from vflops.train.parallel import ParallelPlan, parallel_plan
 from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
@@ -65,14 +65,12 @@ class Engine:
 
     def __post_init__(self) -> None:
         torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"  # shapes never change
         fast = self._fast_model()
         model = fast or self.plan.normalise(self.workload.model(), self.settings)
         model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         model = self.precision.prepare(model)
         self.compiled = fast is None and _compiles(self.settings, self.device)
-        scaler = self.precision.scaler()
-        # A scaler that looks for overflows is launched step by step: not yet seen in a recording.
-        self.recorded = fast is not None and not scaler.is_enabled()
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
         predict = objective.evaluate
@@ -89,7 +87,8 @@ class Engine:
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
         )
-        plain = Step(module, optimizer, scaler, self.plan)
+        plain = Step(module, optimizer, self.precision.scaler(), self.plan)
+        self.recorded = self._records(plain)
         step = RecordedStep(plain, self.device) if self.recorded else plain
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
@@ -100,9 +99,23 @@ class Engine:
         mixed = operands is not None and self.precision.weights == torch.float32
         if self.device.type == "cpu" or not (plain and mixed):
             return None
-        torch.backends.cudnn.benchmark = True
         assert operands is not None
         return self.workload.fast_model(operands, self.device)
+
+    def _records(self, step: Step) -> bool:
+        """Whether the step is recorded once and replayed.
+
+        Several ranks and a scaler that looks for overflows are launched step by step: neither has
+        been seen in a recording yet.
+        """
+        return (
+            self.device.type == "cuda"
+            and self.plan.ranks == 1
+            and self.settings.compile != "off"
+            and self.workload.can_be_recorded
+            and not step.scaler.is_enabled()
+            and can_be_recorded(step.optimizer)
+        )
 
     def started(self, threads: int) -> JobStarted:
         """What runs, as it is written down."""

@@ -104,6 +104,12 @@ def set_learning_rate(optimizer: Optimizer, value: float) -> None:
             group["lr"] = value
 
 
+def can_be_recorded(optimizer: Optimizer) -> bool:
+    """Whether a recorded step would see a new learning rate: its kernels read it themselves."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    return all(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates)
+
+
 def _as_groups(parameters: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
     given = list(parameters)
     groups = [g for g in given if isinstance(g, dict)]
@@ -146,7 +152,9 @@ def _sgd(groups: list[Group], options: _Options) -> Optimizer:
 
 def _adam(groups: list[Group], options: _Options) -> Optimizer:
     rate, way = _way(Adam, groups, options)
-    if not way["fused"]:
+    if way["fused"]:
+        way["capturable"] = True
+    else:
         way["foreach"] = False  # which would refuse a learning rate that is a tensor
     epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
     return Adam(groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **way)
@@ -229,6 +237,10 @@ def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
     return True
 
 
+_KERNELS = ("fused", "foreach", "capturable")
+"""What a group says of its kernels."""
+
+
 def _load_like_built(optimizer: Optimizer) -> None:
     """Have a state, perhaps of another device, fill the rate's tensor and leave our kernels."""
     homes = [group["lr"] for group in optimizer.param_groups]
@@ -236,7 +248,7 @@ def _load_like_built(optimizer: Optimizer) -> None:
     def keep_kernels(built: Optimizer, state: Group) -> Group:
         groups = [dict(saved) for saved in state["param_groups"]]
         for saved, own in zip(groups, built.param_groups, strict=False):  # torch counts them
-            saved.update({key: own[key] for key in ("fused", "foreach") if key in own})
+            saved.update({key: own[key] for key in _KERNELS if key in own})
         return state | {"param_groups": groups}
 
     def fill(loaded: Optimizer) -> None:

@@ -86,7 +86,7 @@ class Precision:
     @property
     def input_dtype(self) -> torch.dtype:
         """What samples are to be when they enter the model."""
-        return self.weights
+        return self.operands or self.weights
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """``model`` with parameters of the right type, changed in place.

@@ -58,6 +58,12 @@ class Workload(WorkloadCode):
     model_inputs: ClassVar[int] = 1
     """How many of a batch's inputs the model takes; the loss sees all of them."""
 
+    can_be_recorded: ClassVar[bool] = False
+    """Whether model and loss are the same kernels at every step, with no look at their values.
+
+    Then one rank on a CUDA device records a whole step once and replays it.
+    """
+
     @property
     def draws(self) -> int:
         """Random numbers in [0, 1) that ``inputs`` gets for each training sample."""
@@ -92,7 +98,7 @@ class Workload(WorkloadCode):
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
         """The same model, arranged for training in ``dtype`` on ``device``; None: there is none.
 
-        Its whole step is recorded once and replayed, so it is not compiled.
+        It is not compiled, only recorded.
         """
         return None
 
@@ -104,7 +110,8 @@ class Workload(WorkloadCode):
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
         """A batch made ready on the device; ``draws`` is None in evaluation.
 
-        In the order of ``input_specs``, with static shapes and without a host sync.
+        In the order of ``input_specs``, with static shapes and without a host sync; ``dtype`` is
+        that of the model's own inputs.
         """
 
     @abstractmethod

@@ -38,6 +38,7 @@ class ExtremeWeather(Workload):
     """Faster R-CNN on climate fields; the reference is ResNet-50 on 16 × 768 × 1152."""
 
     model_inputs = 4
+    can_be_recorded = True
 
     def __init__(self, settings: WeatherSettings, data: DataFacts) -> None:
         self._settings = settings

@@ -29,6 +29,8 @@ _MOST_SHIFT = 10
 class ImageClassification(Workload):
     """ResNet on images; the reference is ResNet-50 v1.5 on ImageNet."""
 
+    can_be_recorded = True
+
     def __init__(self, settings: ImageSettings, data: DataFacts) -> None:
         self._settings = settings
         self._data = data
