@@ -28,6 +28,7 @@ from vflops.errors import Interrupted, RunFailed, UsageError
 from vflops.launch.job import run_job
 from vflops.record.folder import RunFolder
 from vflops.record.training import (
+    Checkpointed,
     Fallback,
     Finished,
     JobRecord,
@@ -221,3 +222,10 @@ def test_a_job_without_a_log_says_that_nothing_was_trained(tmp_path: Path) -> No
     assert training.speed is None
     assert training.quality.achieved is None
     assert training.mfu.reason == "nothing was trained"
+
+
+def test_checkpoints_that_would_take_too_much_of_the_time_are_left_out(tmp_path: Path) -> None:
+    folder = planned(tmp_path, "train.epochs=3", "train.checkpoint_share=1e-9")
+    log = run_ranks(folder)
+    assert [e.payload(Checkpointed).step for e in log.events if e.kind == "checkpoint"] == [8, 24]
+    assert sum(e.kind == "evaluation" for e in log.events) == 3

@@ -23,6 +23,7 @@ SMALL = (
     "synthetic.validation=60",
     "train.epochs=2",
     "train.batch=32",
+    "train.checkpoint_share=1",
 )
 """16 steps, no ceilings."""
 

@@ -62,6 +62,9 @@ class TrainSettings(Section):
     stop_at_target: bool = False
     checkpoint_s: float = Field(default=300.0, gt=0)
     """Most seconds between two checkpoints; there is one before each evaluation as well."""
+    checkpoint_share: float = Field(default=0.05, gt=0, le=1)
+    """The most of the time that those before evaluations may take; where they would take more,
+    some are left out. 1: none is."""
     readers: int = Field(default=4, ge=1, le=256)
     """Threads that read the next batches while an accelerator computes."""
 

@@ -57,6 +57,7 @@ class Loop:
         self._loss: float | None = None
         self._told_s = self._kept_s = time.monotonic()
         self._kept_step = self.state.step
+        self._keeping_s = 0.0
         self._compiling = 0
         self.outcome: Outcome | None = None
         """Of the newest evaluation."""
@@ -77,7 +78,8 @@ class Loop:
             while self.state.step < self._steps:
                 self._step(incoming)
                 if self.state.step in due:
-                    self._checkpoint()
+                    if self.plan.agree(self._checkpoint_pays()):
+                        self._checkpoint()
                     if self._evaluate_enough():
                         self._finish("target")
                         return None
@@ -175,6 +177,7 @@ class Loop:
             return
         with self._clock.phase("training"):
             self._hear(all=True)
+        started_s = time.monotonic()
         with self._clock.phase("checkpointing"):
             self.plan.settle(self.state.model)
             kept = self.state.save(self.plan)
@@ -182,6 +185,12 @@ class Loop:
                 self.context.tell("checkpoint", kept)
             self.plan.barrier()
         self._kept_s, self._kept_step = time.monotonic(), self.state.step
+        self._keeping_s = self._kept_s - started_s
+
+    def _checkpoint_pays(self) -> bool:
+        """Whether one that takes as long as the last stays within its share of the time."""
+        share = self.settings.checkpoint_share
+        return self._keeping_s * (1 - share) <= share * (time.monotonic() - self._kept_s)
 
     def _finish(self, reason: str) -> None:
         """Write down the end; nothing stopped it."""

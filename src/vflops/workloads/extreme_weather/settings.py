@@ -24,7 +24,7 @@ class SyntheticSettings(Section):
     test: int = Field(default=40, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Of the frames alone: repeated trainings see the same ones."""
-    target: float = Field(default=0.6, gt=0, lt=1)
+    target: float = Field(default=0.7, gt=0, lt=1)
     """The mAP that a network of the profile learns in its epochs."""
 
 
@@ -127,7 +127,7 @@ def gpu() -> WeatherSettings:
     """Minutes on one accelerator: the published network on frames of half the size."""
     return WeatherSettings(
         synthetic=SyntheticSettings(
-            height=384, width=576, train=800, validation=80, test=40, target=0.35
+            height=384, width=576, train=800, validation=80, test=40, target=0.7
         ),
         train=TrainSettings(
             epochs=12,
