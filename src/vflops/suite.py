@@ -7,7 +7,7 @@ stopped. Job 0 is the run itself; each training is a job of its own.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from vflops.score.score import score
 from vflops.training import Prepared
 
 if TYPE_CHECKING:
+    from vflops.bagging.controller import JobStanding
     from vflops.micro.plan import Item
 
 
@@ -49,6 +50,8 @@ class Watch:
     """Told which training starts, of how many, and the operations of one of its samples."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
     """Told kind and data of what a training writes down."""
+    jobs: Callable[[Sequence[JobStanding]], None] = lambda jobs: None
+    """Told where all base models of an ensemble stand, again and again."""
 
 
 def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
@@ -138,7 +141,11 @@ def _steps(
     _measure(folder, events, watch)
     if settings.workloads:
         jobs = training.plan(folder, events, prepared, watch.progress)
-        for record in jobs:
+        members = [record for record in jobs if record.bag is not None]
+        if members:
+            watch.step(f"training {len(members)} base models")
+            training.run_ensembles(folder, events, members, watch.jobs)
+        for record in (record for record in jobs if record.bag is None):
             if not folder.history().ended(record.job):
                 watch.job(record, len(jobs), training.ops_per_sample(folder, record))
             training.run(folder, events, record, watch.event)

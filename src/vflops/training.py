@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings, workload_settings
@@ -13,11 +14,20 @@ from vflops.errors import RunFailed
 from vflops.record import atomic
 from vflops.record.events import Counted, EventWriter
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.training import DataFacts, DeclaredWork, Goal, JobPlanned, JobRecord, JobTrained
+from vflops.record.training import (
+    BagRecord,
+    DataFacts,
+    DeclaredWork,
+    Goal,
+    JobPlanned,
+    JobRecord,
+    JobTrained,
+)
 from vflops.workloads.registry import workload
 from vflops.workloads.spec import ENGINE, WorkloadSpec
 
 if TYPE_CHECKING:
+    from vflops.bagging.controller import JobStanding
     from vflops.flops.graph import Graph
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -62,7 +72,7 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
         if spec.runner == ENGINE:
             from vflops.train.placement import check_placement
 
-            check_placement(section.train)
+            check_placement(section.train, settings.bagging)
         found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
     return found
 
@@ -85,12 +95,13 @@ def plan(
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
             keep_graph(folder, events, work)
-        for repeat in range(settings.repeat):
+        for repeat, model in product(range(settings.repeat), range(settings.bagging.models)):
             record = JobRecord(
                 job=1 + len(jobs),
                 workload=each.spec.name,
                 repeat=repeat,
-                seed=settings.seed + repeat,
+                seed=settings.seed + repeat * settings.bagging.models + model,
+                bag=_bag(settings, repeat, model),
                 ranks=each.settings.train.ranks,
                 goal=each.goal(settings.profile),
                 settings=each.settings.model_dump(mode="json"),
@@ -106,6 +117,52 @@ def plan(
     for record in jobs:  # all of them or none: what is planned is complete
         events.write("job-planned", job=record.job, sha256=record.digest())
     return jobs
+
+
+def _bag(settings: Settings, repeat: int, model: int) -> BagRecord | None:
+    bagging = settings.bagging
+    if bagging.models == 1:
+        return None
+    return BagRecord(
+        model=model,
+        models=bagging.models,
+        bootstrap=bagging.bootstrap,
+        seed=settings.seed + repeat,
+        out_of_bag=bagging.out_of_bag,
+    )
+
+
+def run_ensembles(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Train base models side by side, judge them together, and pin what they left."""
+    from vflops.bagging.controller import Controller
+    from vflops.bagging.ensemble import ensembles, judge
+    from vflops.launch.local_jobs import on_this_machine
+
+    settings = folder.record.settings.bagging
+    for group in ensembles(records):
+        launcher = on_this_machine(folder, group, waves=settings.waves)
+        controller = Controller(
+            folder, events, launcher, group, attempts=settings.attempts, show=show
+        )
+        standings = controller.run()
+        history = folder.history()
+        pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
+        for record in group:
+            if history.ended(record.job) and record.job not in pinned:
+                _pin(folder, events, record.job)
+        found = judge(folder, history, group)
+        if found is None:
+            reasons = {standing.reason for standing in standings}
+            raise RunFailed(
+                f"no model of {group[0].workload} came to its end: {'; '.join(map(str, reasons))}",
+                cure=f"what they said: {folder.job_file(group[0].job).parent / 'agent.log'}",
+            )
+        events.write("ensemble", **found.model_dump(mode="json"))
 
 
 def run(

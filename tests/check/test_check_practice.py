@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vflops.check.practice import PRACTICE, check
+from vflops.check.record import Finding, Findings, Verdict
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -111,6 +112,29 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, 
     findings = check(Contents(run_folder))
     assert [finding.rule for finding in findings.findings if finding.failed] == [rule]
     assert not findings.passed
+
+
+def test_a_ceiling_in_doubt_is_named_where_it_cannot_be_compared(run_folder: RunFolder) -> None:
+    edit_measurement(caveat="it varied by 40 %")(run_folder)
+    findings = {finding.rule: finding for finding in check(Contents(run_folder)).findings}
+    assert findings["plausible"].verdict == "not applicable"
+    assert findings["plausible"].evidence == "gemm peak fp32 is in doubt: it varied by 40 %"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "tally"),
+    [
+        (("pass", "pass"), "2 of 2 pass"),
+        (("pass", "fail", "not applicable"), "1 of 2 pass, 1 does not apply"),
+        (("cannot tell", *["not applicable"] * 2), "0 of 1 pass, 2 do not apply"),
+    ],
+)
+def test_what_does_not_apply_is_neither_passed_nor_failed(
+    verdicts: tuple[Verdict, ...], tally: str
+) -> None:
+    findings = tuple(Finding(rule="r", title="", verdict=v, evidence="") for v in verdicts)
+    found = Findings(run="x", rule_set="practice", rule_set_version=1, findings=findings)
+    assert found.tally == tally
 
 
 def edit_system(folder: RunFolder) -> None:

@@ -19,6 +19,7 @@ from vflops.cli.columns import columns
 from vflops.cli.progress import Progress
 from vflops.cli.training import TrainingView
 from vflops.record.folder import RunFolder
+from vflops.report.report import write_report
 from vflops.score.contents import Contents
 from vflops.score.score import score
 
@@ -60,7 +61,7 @@ def test_score_shows_trainings_first_and_fits_the_terminal(
     assert text.index("seed 2") < text.index("coefficients of variation") < text.index("ceilings")
     for figure in (
         "VFLOPS           3.47 MVFLOPS",
-        "penalty          1.802 = (0.9 / 0.8)^5",
+        "quality factor   1.802 = (0.9 / 0.8)^5, a reward for",
         "time to quality  59 s, epoch 3",
         "2, 500 samples trained on again",
     ):
@@ -85,10 +86,29 @@ def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: Handmad
     handmade_run.attempt(1, 0.0, *course(0.5)[:-1])
     result = vflops("score", handmade_run.folder.path)
     assert result.returncode == 0, result.stderr
-    assert "did not end: epoch 1.00" in result.stdout
+    assert "has not ended: epoch 1.00" in result.stdout
+    assert "0.09537 = (0.5 / 0.8)^5, a penalty for quality below the target" in result.stdout
     assert "time to quality  not reached" in result.stdout
     assert "power not measured (nothing was sampled)" in result.stdout
     assert "MFU              — (no ceiling was measured in fp32)" in result.stdout
+
+
+def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
+    vflops: Vflops, run_folder: RunFolder
+) -> None:
+    log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # before its end
+    with run_folder.in_use():
+        for command in ("score", "check"):
+            said = vflops(command, run_folder.path).stderr
+            assert "is in progress" in said and "resume" not in said
+        write_report(Contents(run_folder))
+    assert not run_folder.score_file.exists() and not run_folder.findings_file.exists()
+    page = run_folder.report_file.read_text()
+    assert "This run is in progress" in page and "vflops resume" not in page
+    after = vflops("score", run_folder.path)
+    assert "it stopped after 'load'" in after.stderr and "resume" in after.stderr
+    assert run_folder.score_file.exists()
 
 
 def test_columns_that_do_not_fit_go_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +133,8 @@ def test_a_run_ends_with_the_result_of_each_training(
     words = " ".join(" ".join(lines[1:5]).split())
     assert words.startswith(
         "image-classification, seed 1 0.9 top-1 accuracy (target 0.8) "
-        "1.92 MFLOPS × 1.8 = 3.47 MVFLOPS reached after 59 s"
+        "1.92 MFLOPS × 1.8 (a reward for quality above the target) = 3.47 MVFLOPS "
+        "reached after 59 s"
     )
     assert any(line.startswith("2 of 2 seeds reached the target; coeff") for line in lines)
     assert any(line.startswith("run     ") for line in lines)

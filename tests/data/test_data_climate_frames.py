@@ -356,8 +356,15 @@ def test_verify_finds_a_changed_bit(tmp_path: Path) -> None:
 
 def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
     write(tmp_path / "p")
-    with pytest.raises(FolderError, match=r"its schema is 'vflops.packed-frames/1'"):
+    wrong = "p holds packed climate frames, image-classification needs packed images"
+    with pytest.raises(UsageError, match=wrong) as caught:
         PackedImages.open(tmp_path / "p")
+    assert f"vflops run extreme-weather --data {tmp_path / 'p'}" in str(caught.value.cure)
+    index = tmp_path / "i" / "index.json"
+    index.parent.mkdir()
+    index.write_text('{"schema": "vflops.packed-images/1"}')
+    with pytest.raises(UsageError, match="i holds packed images, extreme-weather needs packed cl"):
+        PackedFrames.open(index.parent)
     with pytest.raises(UsageError, match="is no folder of packed frames: there is no such"):
         PackedFrames.open(tmp_path / "q")
     with pytest.raises(UsageError, match="has no split 'val'") as caught:

@@ -39,12 +39,6 @@ def test_resuming_anywhere_repeats_and_loses_nothing(
     assert np.array_equal(whole[start:], Sampler(size, seed).at(start, count))
 
 
-@given(size=sizes, epochs=st.integers(1, 9), batch=st.integers(1, 64))
-def test_the_steps_cover_the_epochs_and_no_step_more(size: int, epochs: int, batch: int) -> None:
-    steps = Sampler(size, 0).steps(epochs, batch)
-    assert steps * batch >= epochs * size > (steps - 1) * batch
-
-
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     first = Sampler(1000, 1)
     assert not np.array_equal(first.epoch(0), first.epoch(1))

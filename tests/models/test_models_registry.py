@@ -54,6 +54,7 @@ def test_a_small_resnet_computes_and_trains() -> None:
     ("name", "message", "cure"),
     [
         ("resnet5", "unknown model 'resnet5'", "resnet50"),
+        ("extreme-weather", "is a workload, expected a model", "vflops run extreme-weather"),
         ("nowhere.at.all:Model", "no module named 'nowhere'", "install it"),
         ("torch.nn:Linnear", "unknown name 'Linnear' in torch.nn", "Linear"),
         ("torch:", "names no model", "package.module:callable"),

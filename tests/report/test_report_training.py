@@ -120,6 +120,12 @@ class TestCharts:
         reached = {row["seed"]: row["epoch"] for row in rows if "reached" in row}
         assert reached == {"seed 1": 3, "seed 2": 2}
 
+    def test_quality_is_drawn_from_zero(self, handmade_run: HandmadeRun) -> None:
+        chart = block_of(one_seed(handmade_run, 0.7, 0.75)).quality
+        assert chart is not None
+        low, high = chart["layer"][0]["encoding"]["y"]["scale"]["domain"]
+        assert low == 0 and high > 0.8  # the target
+
     def test_the_budget_has_every_phase_and_adds_up_to_the_wall_time(
         self, handmade_run: HandmadeRun
     ) -> None:
@@ -179,18 +185,29 @@ class TestPage:
             "6.94 kVFLOPS/W",
             "synthetic data: not comparable with real data",
             "seed 1 took 2 attempts: 500 samples were trained on again",
-            "1.802 = (0.9 / 0.8)^5",
+            "1.802 = (0.9 / 0.8)^5, a reward for quality above the target, as the paper defines it",
             "coefficient of variation",
             "28.28 %",
             "samples evaluated",
         ):
             assert text in page, text
+        assert "penalty" not in page.split("</head>")[-1]  # both seeds are above the target
+        assert "target was not reached" not in page
+
+    def test_the_header_has_a_date_to_read_and_the_checks_are_counted(
+        self, trained_folder: RunFolder
+    ) -> None:
+        page = page_of(trained_folder)
+        date = trained_folder.record.created_utc[:16].replace("T", " ")
+        assert f"<span>{date} UTC</span>" in page
+        assert re.search(r"Checks: \d+ of 13 pass, 1 does not apply\.", page)
 
     def test_a_target_that_was_missed_and_power_without_a_sensor_are_said(
         self, handmade_run: HandmadeRun
     ) -> None:
         page = page_of(one_seed(handmade_run, 0.4, power=False))
-        assert "not reached" in page
+        missed = "image-classification, 0.4 top-1 accuracy (target 0.8)"
+        assert f"<b>The target was not reached:</b> {missed}." in page
         assert "power not measured" in page
         assert "no powercap &lt;here&gt;" in page
         assert "no powercap <here>" not in page
@@ -203,7 +220,7 @@ class TestPage:
 
     def test_a_training_that_just_began_has_a_page(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job())
-        assert "did not end: epoch 0.00" in page_of(handmade_run.folder)
+        assert "has not ended: epoch 0.00" in page_of(handmade_run.folder)
         handmade_run.attempt(1, 0.0, *course(0.9)[:1])
         assert "The model was not evaluated" in page_of(handmade_run.folder)
 

@@ -21,6 +21,7 @@ from trained_runs import (
 )
 from vflops.record.folder import RunFolder
 from vflops.record.training import Goal
+from vflops.score import words
 from vflops.score.contents import Contents
 from vflops.score.record import Score, TrainingScore
 from vflops.score.score import score
@@ -83,6 +84,7 @@ def test_vflops_are_flops_times_the_penalty_of_the_last_evaluation(
     found = one_job(handmade_run, course(0.4, 0.85, 0.72))
     assert found.quality.achieved == 0.72  # the last, not the best
     assert found.quality.penalty == pytest.approx((0.72 / 0.8) ** 5)
+    assert words.factor(found.quality).endswith("^5, a penalty for quality below the target")
     assert found.speed is not None
     assert found.speed.vflops == pytest.approx(found.speed.flops * 0.9**5)
     assert found.quality.epochs_to_quality == 2  # it was reached on the way
@@ -287,3 +289,9 @@ def test_the_same_folder_gives_the_same_bytes(trained_folder: RunFolder, tmp_pat
     fresh(trained_folder).write(trained_folder.score_file)
     assert trained_folder.score_file.read_text() == first
     assert Score.read(trained_folder.score_file) == fresh(trained_folder)
+
+
+@pytest.mark.parametrize(("number", "text"), [(1, "1 box"), (0, "0 boxes"), (1200, "1,200 boxes")])
+def test_one_is_not_many(number: int, text: str) -> None:
+    assert words.count(number, "box", "boxes") == text
+    assert words.count(number, "seed") == text.replace("boxes", "seeds").replace("box", "seed")

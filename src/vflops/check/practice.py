@@ -10,9 +10,10 @@ from vflops.check.training import powered, processed, timed, trained
 from vflops.errors import FolderError
 from vflops.record.events import Described, Loaded, Planned
 from vflops.record.folder import file_hash
-from vflops.roofline.analysis import roofs
+from vflops.roofline.analysis import Roofs, roofs
 from vflops.score.contents import Contents
 from vflops.score.score import score
+from vflops.score.words import count
 from vflops.system.record import SystemRecord
 from vflops.units import percent, quantity
 
@@ -36,7 +37,7 @@ class Rule:
 
 
 def _complete(contents: Contents) -> Outcome:
-    state = contents.history.state
+    state = contents.state
     return ("pass", "the log ends with its end") if state.complete else ("fail", str(state.reason))
 
 
@@ -49,7 +50,7 @@ def _chain(contents: Contents) -> Outcome:
         if of_job and of_job[-1].torn:  # one of an attempt that another followed was made good
             return "fail", f"{of_job[-1].torn}: cut off while it was written"
     lines = sum(len(log.events) for log in logs)
-    return "pass", f"{lines} lines, each chained to the one before"
+    return "pass", f"{count(lines, 'line')}, each chained to the one before"
 
 
 def _system(contents: Contents) -> Outcome:
@@ -87,7 +88,7 @@ def _correct(contents: Contents) -> Outcome:
             return "fail", f"{name} was not compared with a reference"
         if not item.error <= item.tolerance:  # also when it is not a number
             return "fail", f"{name}: error {item.error}, at most {item.tolerance} is right"
-    return "pass", f"{len(checked)} ceilings agree with a higher-precision reference"
+    return "pass", f"{count(len(checked), 'ceiling')}, each as a more precise reference has it"
 
 
 def _sampled(contents: Contents) -> Outcome:
@@ -98,7 +99,8 @@ def _sampled(contents: Contents) -> Outcome:
     if few:
         named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
         return "fail", f"fewer than {LEAST_SAMPLES} samples: {named}"
-    return "pass", f"{len(measured)} ceilings, each the median of {LEAST_SAMPLES} samples or more"
+    ceilings = count(len(measured), "ceiling")
+    return "pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more"
 
 
 def _quiet(contents: Contents) -> Outcome:
@@ -128,8 +130,18 @@ def _plausible(contents: Contents) -> Outcome:
             figures = f"{quantity(product, 'FLOPS')} against {quantity(convolution, 'FLOPS')}"
             return "fail", f"{precision} matrix product far below convolution: {figures}"
     if not pairs:
-        return "not applicable", "no precision has both a product and a convolution"
-    return "pass", f"matrix product and convolution agree in {pairs} precisions"
+        return "not applicable", _not_compared(contents, machine)
+    return "pass", f"matrix product and convolution agree in {count(pairs, 'precision')}"
+
+
+def _not_compared(contents: Contents, trusted: Roofs) -> str:
+    """Why no product was set beside a convolution: they are doubtful, or not both there."""
+    both = roofs(contents.measurements).precisions()
+    for item in contents.measurements:
+        left_out = (item.benchmark, item.precision) not in trusted.compute
+        if item.caveat and left_out and item.precision in both:
+            return f"{item.benchmark} {item.case} {item.precision} is in doubt: {item.caveat}"
+    return "no precision has both a product and a convolution"
 
 
 def _recounted(contents: Contents) -> Outcome:
@@ -145,7 +157,7 @@ def _recounted(contents: Contents) -> Outcome:
             return "fail", f"the graph of {counted.model} is missing"
         if counted.sha256 != file_hash(path):
             return "fail", f"{path}: not the graph that was counted"
-    return "pass", f"{len(contents.graphs)} graphs are those that were counted"
+    return "pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count"
 
 
 def _score(contents: Contents) -> Outcome:

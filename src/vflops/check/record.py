@@ -37,4 +37,22 @@ class Findings(Document):
     @property
     def passed(self) -> bool:
         """Whether every rule that applies is met."""
-        return not any(finding.failed for finding in self.findings)
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The rules that are not met."""
+        return [finding for finding in self.findings if finding.failed]
+
+    @property
+    def applying(self) -> int:
+        """How many rules apply to the run."""
+        return sum(finding.verdict != "not applicable" for finding in self.findings)
+
+    @property
+    def tally(self) -> str:
+        """``12 of 13 pass, 1 does not apply``: only what applies can pass or fail."""
+        apart = len(self.findings) - self.applying
+        passed = self.applying - len(self.failures)
+        rest = f", {apart} {'does' if apart == 1 else 'do'} not apply" if apart else ""
+        return f"{passed} of {self.applying} pass{rest}"

@@ -8,6 +8,7 @@ from vflops.record.folder import file_hash
 from vflops.record.training import JobPlanned, JobTrained, PowerImported
 from vflops.score.contents import Contents
 from vflops.score.trained import STANDINGS, Trained
+from vflops.score.words import count
 from vflops.units import integer, seconds
 
 Outcome = tuple[Verdict, str]
@@ -57,7 +58,7 @@ def powered(contents: Contents) -> Outcome:
     for name in sorted({*logged, *here}):
         if logged.get(name) != here.get(name):
             return "fail", f"{contents.folder.path / name}: not the log that was imported"
-    return "pass", f"{len(logged)} power logs, each as it was imported"
+    return "pass", f"{count(len(logged), 'power log')}, each as it was imported"
 
 
 def processed(contents: Contents) -> Outcome:
@@ -72,7 +73,7 @@ def processed(contents: Contents) -> Outcome:
         total += job.samples_trained
     if not total:
         return _NONE
-    return "pass", f"{integer(total)} samples trained on, every evaluation on the whole set"
+    return "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
 
 
 def timed(contents: Contents) -> Outcome:
@@ -93,7 +94,7 @@ def timed(contents: Contents) -> Outcome:
                 return "fail", f"{notes[-1].source}: the time does not add up: {figures}"
     if not spans:
         return _NONE
-    return "pass", f"the phases of {spans} attempts add up to the clock"
+    return "pass", f"the phases of {count(spans, 'attempt')} add up to the clock"
 
 
 def _samples(job: Trained) -> str | None:
@@ -104,7 +105,7 @@ def _samples(job: Trained) -> str | None:
     wanted = epochs * job.record.data.train
     if not wanted <= done.samples < wanted + train.get("batch", 1):
         size = integer(job.record.data.train)
-        return f"{integer(done.samples)} samples are not {epochs} epochs of {size}"
+        return f"{count(done.samples, 'sample')} are not {count(epochs, 'epoch')} of {size}"
     return None
 
 

@@ -111,13 +111,14 @@ def open_run(run: Path | None) -> RunFolder:
 
 
 def read_run(run: Path | None) -> Contents:
-    """What the named or newest run holds; one that did not end is named as incomplete."""
+    """What the named or newest run holds; one that has not ended is said to be so."""
     from vflops.score.contents import Contents
 
     contents = Contents(open_run(run))
-    state = contents.history.state
-    if not state.complete:
-        name = shown(contents.folder.path)
+    state, name = contents.state, shown(contents.folder.path)
+    if contents.in_progress:
+        say(f"run {name} is in progress: this is how far it has come")
+    elif not state.complete:
         say(f"incomplete run {name}: {state.reason}")
         say(f"       go on with it: {own_name()} resume {name}")
     return contents

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from vflops.bagging.controller import JobStanding
     from vflops.check.record import Findings
     from vflops.cli.bar import Bar
+    from vflops.cli.jobs import JobsView
     from vflops.cli.training import TrainingView
     from vflops.micro.plan import Item, Key
     from vflops.record.folder import RunFolder
@@ -42,6 +44,7 @@ class Progress:
         self._done: list[Measurement] = []
         self._bar: Bar | None = None
         self._training: TrainingView | None = None
+        self._ensemble: JobsView | None = None
         self.watch = Watch(
             step=self._step,
             progress=self._progress,
@@ -50,6 +53,7 @@ class Progress:
             ceiling=self._ceiling,
             job=self._job,
             event=self._event,
+            jobs=self._jobs,
         )
 
     def __enter__(self) -> Self:
@@ -88,6 +92,15 @@ class Progress:
 
             self._training = TrainingView(self._console, record, planned, ops_per_sample)
 
+    def _jobs(self, jobs: Sequence[JobStanding]) -> None:
+        if self._quiet:
+            return
+        if self._ensemble is None:
+            from vflops.cli.jobs import JobsView
+
+            self._ensemble = JobsView(self._console)
+        self._ensemble.show(jobs)
+
     def _event(self, kind: str, data: dict[str, Any]) -> None:
         if self._training is not None:
             self._training.event(kind, data)
@@ -123,6 +136,9 @@ class Progress:
         if self._training is not None:
             self._training.close()
             self._training = None
+        if self._ensemble is not None:
+            self._ensemble.close()
+            self._ensemble = None
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -132,16 +148,11 @@ class Progress:
         """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
         _results(folder)
         name = shown(folder.path)
-        passed = sum(not finding.failed for finding in findings.findings)
         print(f"\nrun     {name}")
-        print(f"checks  {passed} of {len(findings.findings)} pass")
-        for finding in findings.findings:
-            if finding.failed:
-                say(
-                    f"        not met: {finding.title} ({finding.evidence})",
-                    indent=8,
-                    file=sys.stdout,
-                )
+        print(f"checks  {findings.tally}")
+        for finding in findings.failures:
+            why = f"        not met: {finding.title} ({finding.evidence})"
+            say(why, indent=8, file=sys.stdout)
         print(f"report  {shown(folder.report_file)}")
         machine = roofs(self._done)
         missed = _missed(folder)
@@ -157,17 +168,17 @@ class Progress:
 
 
 def _missed(folder: RunFolder) -> TrainingScore | None:
-    """A training that ended without reaching its target."""
+    """A training by itself that ended without reaching its target."""
     from vflops.score.record import Score
 
     trainings = Score.read(folder.score_file).trainings
-    ended = (each for each in trainings if each.complete)
+    ended = (each for each in trainings if each.complete and each.model is None)
     return next((each for each in ended if each.quality.time_to_quality_s is None), None)
 
 
 def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
-    """The command that trains as before, for twice the epochs; None where none can be given."""
-    from vflops.config.profiles import profile
+    """The command of the same run for twice the epochs; None where none can be given."""
+    from vflops.config.profiles import for_one, profile
     from vflops.config.settings import load
 
     ran = folder.record.settings
@@ -176,17 +187,25 @@ def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
         before = profile(ran.profile, [name])
         given = ran.workloads.get(name, {})
         data = given.get("data")
+        place = [f"data={data}"] if data else []
         changes = _changes(before.workloads[name], {**given, "data": None})
-        if ran.seed != before.seed:
-            changes["seed"] = str(ran.seed)
+        # What is counted and measured follows from the workload, unless it was asked for.
+        implied = for_one(load(before, None, [*_assigned(changes), *place])).model_dump(mode="json")
+        usual = before.model_dump(mode="json", exclude={"workloads"})
+        for section, value in ran.model_dump(mode="json", include=set(usual)).items():
+            if value != implied[section]:
+                changes |= _changes(usual, {section: value})
         changes["train.epochs"] = str(2 * ceil(missed.epochs))
-        settings = [f"{key}={value}" for key, value in changes.items()]
-        load(before, None, [*settings, *([f"data={data}"] if data else [])])
+        load(before, None, [*_assigned(changes), *place])
     except VflopsError:  # of another version, or settings that no other number of epochs allows
         return None
-    place = ["--data", data] if data else []
-    said = [word for setting in settings for word in ("--set", setting)]
-    return shlex.join(["vflops", "run", name, "--profile", ran.profile, *place, *said])
+    said = [word for setting in _assigned(changes) for word in ("--set", setting)]
+    where = ["--data", data] if data else []
+    return shlex.join(["vflops", "run", name, "--profile", ran.profile, *where, *said])
+
+
+def _assigned(changes: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in changes.items()]
 
 
 def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
@@ -205,10 +224,12 @@ def _results(folder: RunFolder) -> None:
     """What the trainings came to, a line each."""
     from vflops.cli.columns import columns
     from vflops.score.record import Score
-    from vflops.score.show import repeat_line, result_rows
+    from vflops.score.show import ensemble_line, repeat_line, result_rows
 
     score = Score.read(folder.score_file)
     if score.trainings:
         print("\n" + columns(result_rows(score), right=(2,)))
     for repeat in score.repeats:
         say(repeat_line(repeat), file=sys.stdout)
+    for ensemble in score.ensembles:
+        say(ensemble_line(ensemble), file=sys.stdout)

@@ -27,6 +27,12 @@ def run(
     ranks: Annotated[
         int | None, typer.Option(help="Ranks that train one model, an accelerator each.")
     ] = None,
+    models: Annotated[
+        int | None, typer.Option(help="Base models of an ensemble, trained side by side.")
+    ] = None,
+    waves: Annotated[
+        bool, typer.Option("--waves", help="Let models that find no place wait for others.")
+    ] = False,
     repeat: Annotated[
         int | None, typer.Option(help="Trainings, each with the next seed: how far do they agree?")
     ] = None,
@@ -43,8 +49,10 @@ def run(
     from vflops import suite
     from vflops.cli.progress import Progress
 
-    flags = {"data": data, "train.ranks": ranks, "repeat": repeat}
+    flags = {"data": data, "train.ranks": ranks, "repeat": repeat, "bagging.models": models}
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    if waves:
+        assignments.append("bagging.waves=true")
     if kernels:
         assignments.append("telemetry.kernels=true")
     settings = options.settings(

@@ -14,6 +14,7 @@ from vflops.errors import UsageError
 
 if TYPE_CHECKING:
     from vflops.record.schema import Document
+    from vflops.score.contents import Contents
     from vflops.score.record import Score
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -25,10 +26,15 @@ def register(app: typer.Typer) -> None:
     app.command()(check)
 
 
-def keep(document: Document, path: Path) -> None:
-    """Write ``document`` where one may; a read-only run can still be read and judged."""
+def keep(document: Document, path: Path, contents: Contents) -> None:
+    """Write ``document`` where one may; a read-only run can still be read and judged.
+
+    What follows from a run in progress is out of date at once, so it is not kept.
+    """
     from vflops.cli.console import say
 
+    if contents.in_progress:
+        return
     try:
         document.write(path)
     except UsageError as error:
@@ -42,7 +48,7 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
     contents = console.read_run(run)
     result = compute(contents)
-    keep(result, contents.folder.score_file)
+    keep(result, contents.folder.score_file, contents)
     if json:
         typer.echo(result.to_json(), nl=False)
         return
@@ -59,14 +65,18 @@ def score(run: options.Run = None, json: Json = False) -> None:
     if result.models:
         print(heading("\nmodels, operations of one sample"))
         print(columns([show.MODELS, *show.model_rows(result)], right=(2, 3)))
-    name = console.shown(contents.folder.path)
-    console.next_step(f"vflops check {name}", "does it meet the rules?")
+    if not contents.in_progress:
+        name = console.shown(contents.folder.path)
+        console.next_step(f"vflops check {name}", "does it meet the rules?")
 
 
 def _trainings(result: Score) -> Iterator[str]:
     """The trainings and how far repeats agree, each under its title, an empty line after each."""
     from vflops.score import show
 
+    for ensemble in result.ensembles:
+        yield heading(f"{ensemble.workload}, {ensemble.planned} models together")
+        yield columns(show.ensemble_rows(ensemble)) + "\n"
     for training in result.trainings:
         yield heading(show.training_title(training))
         yield columns(show.training_rows(training)) + "\n"
@@ -84,17 +94,19 @@ def check(run: options.Run = None, json: Json = False) -> None:
     contents = console.read_run(run)
     folder = contents.folder
     findings = judge(contents)
-    keep(findings, folder.findings_file)
+    keep(findings, folder.findings_file, contents)
     name = console.shown(folder.path)
     if json:
         typer.echo(findings.to_json(), nl=False)
     else:
-        print(heading(f"rule set {findings.rule_set}/{findings.rule_set_version}"))
+        rules = f"{findings.rule_set}/{findings.rule_set_version}"
+        print(heading(f"rule set {rules}: {findings.tally}"))
         print(columns([(f.verdict, f.title, f.evidence) for f in findings.findings]))
-    failed = [finding.rule for finding in findings.findings if finding.failed]
+    failed = [finding.rule for finding in findings.failures]
     if failed:
+        are = "is" if len(failed) == 1 else "are"
         raise CheckFailed(
-            f"{len(failed)} of {len(findings.findings)} rules are not met: {', '.join(failed)}",
+            f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}",
             cure=f"its evidence: {console.shown(folder.findings_file)}",
         )
     if not json:

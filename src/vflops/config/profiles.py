@@ -13,7 +13,7 @@ _ONE_BUDGET_S = 12.0
 
 
 def tiny() -> Settings:
-    """Seconds, on anything: for tests and a first look."""
+    """Half a minute a workload on two cores: for tests and a first look."""
     return Settings(profile="tiny", micro=MicroSettings(budget_s=5))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
+from vflops.config.bagging import BaggingSettings
 from vflops.config.names import BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
 from vflops.config.training import WorkloadSettings
@@ -73,6 +74,7 @@ class Settings(Section):
     count: CountSettings = CountSettings()
     micro: MicroSettings = MicroSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    bagging: BaggingSettings = BaggingSettings()
     workloads: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """The settings of each workload of the run, under its name."""
 

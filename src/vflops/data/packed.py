@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import shlex
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -40,6 +41,11 @@ _NO_TABLE = (
     *(zipfile.BadZipFile, zlib.error),
 )
 """What numpy raises for a file of arrays that is damaged: it depends on the byte."""
+_PACKED_FOR = {
+    "vflops.packed-images": ("packed images", "image-classification"),
+    "vflops.packed-frames": ("packed climate frames", "extreme-weather"),
+}
+"""By the schema of an index: what is packed, and the workload that trains on it."""
 _SPARE_FILES = 256
 """Open files that the rest of a program needs beside the shards."""
 
@@ -144,7 +150,9 @@ class PackedFolder(ABC, Generic[IndexType]):
     def open(cls, path: Path) -> Self:
         """What is packed in ``path``; files and sizes are checked, contents are not."""
         refuse_unpacked(path, cls.kind)
-        index: Any = cls.index_type.read(path / INDEX)
+        data = read_json(path / INDEX)
+        _refuse_another_kind(path, str(data.get("schema")), cls.index_type.schema_name)
+        index: Any = cls.index_type.parse(data, path / INDEX)
         folder = cls(path, index)
         folder.check_index()
         for file in folder.index.files():
@@ -193,6 +201,18 @@ def refuse_unpacked(path: Path, kind: str) -> None:
     if real.with_name(f"{real.name}.partial").is_dir():
         cure = "its packing did not end: give the same vflops data pack again"
     raise UsageError(f"{path} is no folder of {kind}: {what}", cure=cure)
+
+
+def _refuse_another_kind(path: Path, tag: str, wanted: str) -> None:
+    """An error where ``path``, whose index is a ``tag``, is packed for another workload."""
+    held = tag.rpartition("/")[0]
+    if held in _PACKED_FOR and wanted in _PACKED_FOR and held != wanted:
+        (what, other), (needed, workload) = _PACKED_FOR[held], _PACKED_FOR[wanted]
+        raise UsageError(
+            f"{path} holds {what}, {workload} needs {needed}",
+            cure=f"give a folder of these, or train on what it holds: vflops run {other} "
+            f"--data {shlex.quote(str(path))} --set target=QUALITY",
+        )
 
 
 def check_size(folder: Path, file: StoredFile) -> None:

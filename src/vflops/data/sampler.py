@@ -26,10 +26,6 @@ class Sampler:
     size: int
     seed: int
 
-    def steps(self, epochs: int, batch: int) -> int:
-        """Steps until every epoch is through; the last one may reach into the next epoch."""
-        return -(-epochs * self.size // batch)
-
     def epoch(self, epoch: int) -> Indices:
         """The order of one epoch."""
         return _permutation(self.seed, epoch, self.size)
@@ -67,7 +63,7 @@ def uniforms(seed: int, start: int, count: int, draws: int) -> NDArray[np.float3
     places = np.arange(start, start + count, dtype=np.uint64)[:, None]
     with np.errstate(over="ignore"):
         words = places * np.uint64(draws) + np.arange(draws, dtype=np.uint64)[None, :]
-        words = _mixed(words + np.uint64(mix(seed)))
+        words = mixed(words + np.uint64(mix(seed)))
     return ((words >> np.uint64(40)).astype(np.float32)) * np.float32(2.0**-24)
 
 
@@ -75,11 +71,11 @@ def mix(*numbers: int) -> int:
     """One well-mixed 64-bit number of several: the seed of a stream that they name."""
     word = 0
     for number in numbers:
-        word = int(_mixed(np.asarray([(word ^ (number & _WORD)) & _WORD], dtype=np.uint64))[0])
+        word = int(mixed(np.asarray([(word ^ (number & _WORD)) & _WORD], dtype=np.uint64))[0])
     return word
 
 
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Splitmix64: neighbouring words come out unrelated."""
     with np.errstate(over="ignore"):
         words = words + np.uint64(_GOLDEN)

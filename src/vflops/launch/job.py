@@ -14,7 +14,6 @@ from typing import Any
 
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.launch.local import LocalRanks
-from vflops.record import atomic
 from vflops.record.events import EventLine
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
@@ -30,9 +29,8 @@ Listener = Callable[[str, dict[str, Any]], None]
 
 def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
     """Run a new attempt at the job to its end; its number. An error says why it did not end."""
-    attempt = folder.next_attempt(record.job)
+    attempt = folder.claim_attempt(record.job)
     place = folder.attempt_folder(record.job, attempt)
-    atomic.make_folder(place)
     # -P: a user's queue.py in the folder of the command must not stand in for Python's.
     command = [sys.executable, "-P", "-m", "vflops.train.rank"]
     command += [str(folder.path), str(record.job), str(attempt)]

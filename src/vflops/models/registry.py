@@ -72,6 +72,13 @@ def model(name: str) -> ModelSpec:
     if ":" in name:
         return ModelSpec(name, "your own", name, None, None, origin="you")
     if name not in models():
+        from vflops.workloads.registry import workloads
+
+        if name in workloads():
+            raise UsageError(
+                f"{name} is a workload, expected a model: {', '.join(models())}",
+                cure=f"a run counts what it trains, and its score shows that: vflops run {name}",
+            )
         error = unknown_name("model", name, models())
         cure = f"{error.cure} Or your own as package.module:callable"
         raise UsageError(error.message, cure=cure)

@@ -193,6 +193,24 @@ class RunFolder:
         made = _numbered(self.path / "jobs" / str(job))
         return int(made[-1].name) + 1 if made else 0
 
+    def claim_attempt(self, job: int) -> int:
+        """A new attempt at a job with a folder that nobody else has, whoever asks at once."""
+        while True:
+            attempt = self.next_attempt(job)
+            place = self.attempt_folder(job, attempt)
+            atomic.make_folder(place.parent)
+            try:
+                place.mkdir()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise atomic.cannot_write(place, error) from error
+            return attempt
+
+    def job_lock(self, job: int) -> Path:
+        """Held by the process that runs a job, as long as it lives."""
+        return self.path / "jobs" / str(job) / ".lock"
+
     def start_attempt(self, job: int) -> EventWriter:
         """The log of a new attempt at ``job``."""
         return self.log(job, self.next_attempt(job))
@@ -216,6 +234,10 @@ class RunFolder:
         return History(
             {int(job.name): self._read_logs(job) for job in _numbered(self.path / "jobs")}
         )
+
+    def job_history(self, job: int) -> tuple[Log, ...]:
+        """The logs of one job, by attempt."""
+        return self._read_logs(self.path / "jobs" / str(job))
 
     def logged_attempts(self, job: int) -> list[Path]:
         """The folders of the attempts at a job that have a log, in the order of its history."""

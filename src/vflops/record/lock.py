@@ -36,3 +36,15 @@ def held(lock: Path, folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the file."""
+    try:
+        with lock.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EACCES)
+    return False

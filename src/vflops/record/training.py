@@ -52,6 +52,20 @@ class DeclaredWork(Data):
     source: str
 
 
+class BagRecord(Data):
+    """Which base model of an ensemble a job trains, and how its samples are drawn."""
+
+    model: int
+    """From 0."""
+    models: int
+    """Of the ensemble."""
+    bootstrap: str
+    seed: int
+    """The same for all models of the ensemble: with the model's number it gives the sample."""
+    out_of_bag: int = 0
+    """The most samples outside of its own that the model is judged by."""
+
+
 class JobRecord(Document):
     """``job.json``: all that the ranks of one job need to know."""
 
@@ -67,6 +81,8 @@ class JobRecord(Document):
     settings: dict[str, Any]
     """The workload's own, as its type validates them."""
     data: DataFacts
+    bag: BagRecord | None = None
+    """None for a training by itself, on all samples."""
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None
@@ -80,6 +96,32 @@ class JobPlanned(Data):
     job: int
     sha256: str
     """Of its ``job.json``."""
+
+
+class JobBegun(Data):
+    """The controller had an attempt at a job started."""
+
+    job: int
+    launcher: str
+    where: str
+    attempt: int
+    """Of this controller, from 1."""
+
+
+class JobLost(Data):
+    """An attempt at a job died before the job came to its end."""
+
+    job: int
+    reason: str
+    where: str
+
+
+class JobGivenUp(Data):
+    """A job that died too often; its ensemble goes without it."""
+
+    job: int
+    attempts: int
+    reason: str
 
 
 class JobTrained(Data):
@@ -170,6 +212,51 @@ class Tested(Data):
 
     quality: float
     evaluated: int
+
+
+class OutOfBag(Data):
+    """The quality of a base model on samples that it has not learned from."""
+
+    quality: float
+    evaluated: int
+    available: int
+    """Samples outside of its bag; they may be more than were evaluated."""
+
+
+class KeptFile(Data):
+    """A file that an attempt left, beside its log."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
+    sha256: str
+    size_bytes: int = Field(ge=0)
+
+
+class Predicted(Data):
+    """A base model's predictions for the validation set are written, a file a rank."""
+
+    samples: int
+    files: tuple[KeptFile, ...]
+
+
+class EnsembleSize(Data):
+    """The quality of the first ``models`` base models together."""
+
+    models: int
+    quality: float
+
+
+class Ensembled(Data):
+    """The predictions of base models were put together."""
+
+    workload: str
+    repeat: int
+    planned: int
+    jobs: tuple[int, ...]
+    """Those whose predictions are in it; fewer than planned make a partial ensemble."""
+    evaluated: int
+    sizes: tuple[EnsembleSize, ...]
+    """The last one is all of them."""
+    took_s: float
 
 
 class Checkpointed(Data):

@@ -66,7 +66,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("operations of one sample", f"{integer(work.ops_total)} in training, {source}"),
         ("", f"{integer(work.ops_forward)} in evaluation (forward only)"),
         (
-            "penalty",
+            words.FACTOR,
             f"({'achieved / target' if quality.better == 'higher' else 'target / achieved'})^n "
             f"with n = {quality.exponent}, target {quality.target:g} {quality.name}",
         ),
@@ -101,7 +101,7 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("FLOPS of evaluation", _speed("flops_evaluation", "FLOPS")),
     ("FLOPS over the wall time", _speed("flops_whole", "FLOPS")),
     ("quality", lambda each: words.achieved(each.quality)),
-    ("penalty", lambda each: words.penalty(each.quality)),
+    (words.FACTOR, lambda each: words.factor(each.quality)),
     ("time to quality", lambda each: words.time_to_quality(each.quality)),
     ("speed", lambda each: words.rate(each.speed.samples_per_s if each.speed else None)),
     ("MFU", lambda each: words.mfu(each.mfu)),
@@ -114,12 +114,16 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("samples evaluated", lambda each: integer(each.samples_evaluated)),
     ("operations of training", _speed("ops_training", "FLOP")),
     ("operations of evaluation", _speed("ops_evaluation", "FLOP")),
-    ("attempts", lambda each: str(each.attempts) + ("" if each.complete else ", did not end")),
+    ("attempts", lambda each: str(each.attempts) + ("" if each.complete else ", not ended")),
 )
 
 
 def _exponent(training: TrainingScore) -> str:
-    return f"n = {training.quality.exponent}, {words.rules(training.work)}"
+    quality = training.quality
+    rules = f"n = {quality.exponent}, {words.rules(training.work)}"
+    if quality.penalty is None:
+        return rules
+    return f"FLOPS × {quality.penalty:.3g}, {words.verdict(quality)}; {rules}"
 
 
 def _watts(training: TrainingScore) -> str:

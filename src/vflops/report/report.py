@@ -10,8 +10,9 @@ from vflops.flops.rules import rule_set
 from vflops.record import atomic
 from vflops.record.measurement import Measurement
 from vflops.report import charts, micro_charts
+from vflops.report.ensemble import ensemble_blocks
 from vflops.report.page import chart_library, render
-from vflops.report.training import blocks, placed
+from vflops.report.training import blocks, missed, placed
 from vflops.roofline.analysis import Bound, Roofs, roofs
 from vflops.roofline.words import sentences
 from vflops.score.contents import Contents
@@ -36,9 +37,13 @@ def write_report(contents: Contents) -> None:
         title=folder.record.id,
         headline=_headline(system, scored),
         run=folder.record,
+        began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
+        in_progress=contents.in_progress,
+        missed=missed(scored),
         score=scored,
         tiles=_tiles(found),
         absent=[item for item in scored.ceilings if item.value is None],
+        ensembles=ensemble_blocks(scored),
         trainings=blocks(contents, scored),
         roofline=charts.roofline(machine, bounds, achieved) if bounds else None,
         bounded=", ".join(bound.model for bound in bounds),
@@ -71,7 +76,7 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
         return f"{len(models)} × {models[0]}"
     processor = system.fact("hardware", "cpu model").value or "unknown processor"
     cores = system.fact("hardware", "usable cpus").value
-    return f"{processor}, {cores} cores"
+    return f"{processor}, {cores} core{'' if cores == 1 else 's'}"
 
 
 def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:

@@ -72,6 +72,19 @@ def blocks(contents: Contents, scored: Score) -> list[Block]:
     return found
 
 
+def missed(scored: Score) -> list[str]:
+    """Each training or ensemble that ended without reaching its target, with what it reached."""
+    lines = []
+    for each in scored.trainings:
+        alone = each.complete and each.model is None
+        if alone and each.quality.time_to_quality_s is None:
+            lines.append(f"{show.name(scored, each)}, {words.achieved(each.quality)}")
+    for ensemble in scored.ensembles:
+        if ensemble.penalty < 1:
+            lines.append(f"{ensemble.workload}, {show.ensemble_line(ensemble)}")
+    return lines
+
+
 def placed(contents: Contents, scored: Score, machine: Roofs) -> list[Placed]:
     """Each trained model whose graph was counted, in the precision that it was trained in."""
     found: dict[str, Placed] = {}
@@ -176,6 +189,8 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         if not each.complete:
             notes.append(f"seed {each.seed} {words.how_far(each)}")
         elif each.samples_redone:
-            again = f"{each.samples_redone:,} samples were trained on again"
-            notes.append(f"seed {each.seed} took {each.attempts} attempts: {again}")
+            again = words.count(each.samples_redone, "sample was", "samples were")
+            notes.append(
+                f"seed {each.seed} took {each.attempts} attempts: {again} trained on again"
+            )
     return notes

@@ -72,7 +72,8 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
     if not rows:
         return None
     title = goal.quality + (", lower is better" if goal.better == "lower" else "")
-    y = alt.Y("quality:Q").scale(zero=False, padding=10).title(title).axis(minExtent=_AXIS_EXTENT)
+    scale = _from_zero([goal.target, *(value for course in courses for _, value in course.quality)])
+    y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
     lines = _line(rows, few=True).encode(
         x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "quality:Q"]
     )

@@ -7,7 +7,8 @@ from functools import cached_property
 from vflops.errors import FolderError
 from vflops.flops.graph import Graph
 from vflops.record.events import Counted
-from vflops.record.folder import History, RunFolder
+from vflops.record.folder import History, RunFolder, State
+from vflops.record.lock import is_held
 from vflops.record.measurement import Measurement
 from vflops.record.training import JobPlanned, JobRecord
 from vflops.score.trained import Trained
@@ -23,6 +24,16 @@ class Contents:
     def history(self) -> History:
         """All logs."""
         return self.folder.history()
+
+    @cached_property
+    def in_progress(self) -> bool:
+        """Whether a living process is still at the run."""
+        return not self.history.state.complete and is_held(self.folder.path / ".lock")
+
+    @property
+    def state(self) -> State:
+        """Whether the run ended; if not, that it is in progress or where it stopped."""
+        return State(False, "it is in progress") if self.in_progress else self.history.state
 
     @cached_property
     def measurements(self) -> list[Measurement]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from vflops.record.measurement import Unit
 from vflops.record.schema import Data, Document
-from vflops.record.training import KernelTime
+from vflops.record.training import EnsembleSize, KernelTime
 
 
 class CeilingScore(Data):
@@ -137,6 +137,8 @@ class TrainingScore(Data):
     workload: str
     repeat: int
     seed: int
+    model: int | None = None
+    """Which base model of an ensemble, from 0; None: a training by itself."""
     complete: bool
     attempts: int
     device: str | None
@@ -188,6 +190,45 @@ class RepeatScore(Data):
     """None unless every complete training reached the target."""
 
 
+class EnsembleScore(Data):
+    """Base models together: HPC AI500 V3.0's figure of a system."""
+
+    workload: str
+    repeat: int
+    planned: int
+    jobs: tuple[int, ...]
+    """Those that are in it."""
+    partial: bool
+    """Whether a planned model is missing."""
+    bootstrap: str
+    quality_name: str
+    target: float
+    exponent: int
+    achieved: float
+    """By all of them together."""
+    penalty: float
+    """(achieved / target)ⁿ: what FLOPS are multiplied with."""
+    sizes: tuple[EnsembleSize, ...]
+    """How the quality grows with the number of models."""
+    mean_quality: float
+    """Of the models alone."""
+    out_of_bag: float | None
+    """The mean quality of the models on samples that each has not learned from."""
+    waves: bool
+    """Whether models waited for others: then nothing is said of weak scaling."""
+    started_apart_s: float
+    """Between the first steps of the first and the last model."""
+    window_s: float
+    """From the first step of the first model to the last step of the last."""
+    ops_training: int
+    flops: float | None
+    """Operations of all models over the window."""
+    flops_epoch: float | None
+    """As published (equations 4 and 6): the operations of one epoch of all models over the time of
+    an epoch, that of the slowest model."""
+    vflops: float | None
+
+
 class Score(Document):
     """All figures of a run."""
 
@@ -201,3 +242,4 @@ class Score(Document):
     models: tuple[ModelScore, ...]
     trainings: tuple[TrainingScore, ...] = ()
     repeats: tuple[RepeatScore, ...] = ()
+    ensembles: tuple[EnsembleScore, ...] = ()

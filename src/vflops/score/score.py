@@ -8,13 +8,14 @@ from vflops.flops.rules import BUILT_IN, rule_set
 from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.score.contents import Contents
+from vflops.score.ensemble import ensemble_scores
 from vflops.score.record import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.score.training import SCORING_RULES, repeat_scores, training_scores
 
 
 def score(contents: Contents) -> Score:
     """Every figure of the run, recomputed from its folder alone."""
-    record, state = contents.folder.record, contents.history.state
+    record, state = contents.folder.record, contents.state
     machine = roofs(contents.measurements)
     trainings = training_scores(contents)
     return Score(
@@ -26,6 +27,7 @@ def score(contents: Contents) -> Score:
         models=tuple(_model(graph, machine) for graph in contents.graphs),
         trainings=trainings,
         repeats=repeat_scores(trainings),
+        ensembles=ensemble_scores(contents, trainings),
     )
 
 

@@ -3,16 +3,61 @@
 from __future__ import annotations
 
 from vflops.score import words
-from vflops.score.record import ModelScore, RepeatScore, RuleCount, Score, TrainingScore
-from vflops.units import percent, quantity
+from vflops.score.record import (
+    EnsembleScore,
+    ModelScore,
+    RepeatScore,
+    RuleCount,
+    Score,
+    TrainingScore,
+)
+from vflops.units import percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "at most here")
 REPEATS = ("figure", "mean", "variation", "of")
 
 
+def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
+    """An ensemble's figures, a name and a text each, the ones that are quoted first."""
+    alone = f"alone {words.number(ensemble.mean_quality)} in the mean"
+    if ensemble.out_of_bag is not None:
+        alone += f", {words.number(ensemble.out_of_bag)} on samples outside of their bags"
+    grown = ", ".join(f"{each.models}: {words.number(each.quality)}" for each in ensemble.sizes)
+    rows = [
+        ("VFLOPS", quantity(ensemble.vflops, "VFLOPS")),
+        ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
+        ("FLOPS of an epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
+        (
+            "quality",
+            f"{words.number(ensemble.achieved)} {ensemble.quality_name} "
+            f"(target {words.number(ensemble.target)}); {alone}",
+        ),
+        ("by models", grown),
+        ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
+    ]
+    if ensemble.waves:
+        rows.append(("waves", "models waited for others: nothing is said of weak scaling"))
+    if ensemble.partial:
+        lost = ensemble.planned - len(ensemble.jobs)
+        rows.append(("partial", f"{words.count(lost, 'model')} of {ensemble.planned} missing"))
+    return rows
+
+
+def ensemble_line(ensemble: EnsembleScore) -> str:
+    """What an ensemble came to, in one line."""
+    of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
+    return (
+        f"{of} models together: {words.number(ensemble.achieved)} {ensemble.quality_name} "
+        f"(alone {words.number(ensemble.mean_quality)}), {quantity(ensemble.flops, 'FLOPS')} × "
+        f"{ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
+    )
+
+
 def training_title(training: TrainingScore) -> str:
     """Which training it is."""
+    if training.model is not None:
+        return f"{training.workload}, model {training.model + 1}"
     return f"{training.workload}, seed {training.seed}"
 
 
@@ -31,7 +76,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         rows.append(("FLOPS", f"— ({words.rules(training.work)})"))
     rows += [
         ("quality", words.achieved(quality)),
-        ("penalty", words.penalty(quality)),
+        (words.FACTOR, words.factor(quality)),
         ("time to quality", words.time_to_quality(quality)),
         ("speed", words.rate(speed.samples_per_s if speed else None)),
         ("MFU", words.mfu(training.mfu)),
@@ -41,19 +86,22 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *([("", words.data_facts(training))] if training.data_facts else []),
     ]
     if training.attempts > 1:
-        again = f"{training.attempts}, {training.samples_redone:,} samples trained on again"
-        rows.append(("attempts", again))
+        again = words.count(training.samples_redone, "sample")
+        rows.append(("attempts", f"{training.attempts}, {again} trained on again"))
     return rows
 
 
 def result_rows(score: Score) -> list[tuple[str, ...]]:
     """What each training came to, a row each; of repeats the seed is named."""
-    rows: list[tuple[str, ...]] = []
-    for training in score.trainings:
-        again = any(repeat.workload == training.workload for repeat in score.repeats)
-        name = training_title(training) if again else training.workload
-        rows.append((name, *words.result(training)))
-    return rows
+    return [(name(score, each), *words.result(each)) for each in score.trainings]
+
+
+def name(score: Score, training: TrainingScore) -> str:
+    """What a training is called in its run: the workload, of repeats with the seed."""
+    again = training.model is not None or any(
+        repeat.workload == training.workload for repeat in score.repeats
+    )
+    return training_title(training) if again else training.workload
 
 
 def repeat_line(repeat: RepeatScore) -> str:
@@ -63,7 +111,7 @@ def repeat_line(repeat: RepeatScore) -> str:
         ("FLOPS", repeat.flops),
         ("epochs to quality", repeat.epochs_to_quality),
     )
-    known = [f"{name} {percent(each.variation)}" for name, each in figures if each]
+    known = [f"{what} {percent(each.variation)}" for what, each in figures if each]
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
     return f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
 

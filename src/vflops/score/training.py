@@ -44,8 +44,9 @@ def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
 def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
     """How far repeated trainings of one workload agree; nothing for one that ran once."""
     found = []
-    for name in dict.fromkeys(score.workload for score in scores):
-        runs = [score for score in scores if score.workload == name]
+    alone = [score for score in scores if score.model is None]
+    for name in dict.fromkeys(score.workload for score in alone):
+        runs = [score for score in alone if score.workload == name]
         ended = [score for score in runs if score.complete]
         if len(runs) > 1:
             found.append(_repeats(name, len(runs), ended))
@@ -64,6 +65,7 @@ def _score(contents: Contents, trained: Trained, machine: Roofs) -> TrainingScor
         workload=record.workload,
         repeat=record.repeat,
         seed=record.seed,
+        model=record.bag.model if record.bag else None,
         complete=contents.history.ended(record.job),
         attempts=len(trained.attempts),
         device=started.device_name if started else None,

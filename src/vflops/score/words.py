@@ -15,6 +15,8 @@ from vflops.units import percent, quantity, seconds
 
 NOT_REACHED = "not reached"
 NOT_MEASURED = "power not measured"
+FACTOR = "quality factor"
+"""What FLOPS are multiplied with: a penalty below the target, a reward above it."""
 
 
 def result(training: TrainingScore) -> tuple[str, str, str]:
@@ -25,8 +27,8 @@ def result(training: TrainingScore) -> tuple[str, str, str]:
 
 
 def how_far(training: TrainingScore) -> str:
-    """Where a training stands that did not end."""
-    return f"did not end: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
+    """Where a training stands that has not ended."""
+    return f"has not ended: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
 
 
 def speed(training: TrainingScore) -> str:
@@ -34,7 +36,8 @@ def speed(training: TrainingScore) -> str:
     found, factor = training.speed, training.quality.penalty
     if found is None or factor is None:
         return ""
-    return f"{quantity(found.flops, 'FLOPS')} × {factor:.3g} = {vflops(training)}"
+    why = f" ({verdict(training.quality)})" if factor > 1 else ""
+    return f"{quantity(found.flops, 'FLOPS')} × {factor:.3g}{why} = {vflops(training)}"
 
 
 def vflops(training: TrainingScore) -> str:
@@ -72,14 +75,30 @@ def time_to_quality(quality: QualityScore) -> str:
     return f"{seconds(quality.time_to_quality_s)}, epoch {quality.epochs_to_quality:g}"
 
 
-def penalty(quality: QualityScore) -> str:
-    """The penalty with what it is made of, so that a reader can make it again."""
+def factor(quality: QualityScore) -> str:
+    """The factor with what it is made of, so that a reader can make it again, and what it is."""
     if quality.penalty is None or quality.achieved is None:
         return "no evaluation"
     above, below = number(quality.achieved), f"{quality.target:g}"
     if quality.better == "lower":
         above, below = below, above
-    return f"{quality.penalty:.4g} = ({above} / {below})^{quality.exponent}"
+    made = f"{quality.penalty:.4g} = ({above} / {below})^{quality.exponent}"
+    defined = ", as the paper defines it" if quality.penalty > 1 else ""
+    return f"{made}, {verdict(quality)}{defined}"
+
+
+def verdict(quality: QualityScore) -> str:
+    """What the factor is to a reader."""
+    if quality.penalty is None or quality.penalty == 1:
+        return "neither a reward nor a penalty"
+    if quality.penalty > 1:
+        return "a reward for quality above the target"
+    return "a penalty for quality below the target"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 seed``, ``2 seeds``; ``many`` where the plural has more than an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def rules(work: WorkScore | None) -> str:

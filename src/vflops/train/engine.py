@@ -20,6 +20,7 @@ from vflops.train.context import JobContext
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.exhibit import keep_exhibit
 from vflops.train.loop import Loop
+from vflops.train.member import conclude_member
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, can_be_recorded, parameter_groups
 from vflops.train.parallel import ParallelPlan, parallel_plan
@@ -29,7 +30,7 @@ from vflops.train.profiling import profile_steps
 from vflops.train.state import TrainState
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.registry import workload as find
-from vflops.workloads.workload import Split, Workload
+from vflops.workloads.workload import Indices, Split, Workload
 
 
 def run(context: JobContext) -> None:
@@ -156,10 +157,12 @@ class Engine:
     def _conclude(self, loop: Loop) -> None:
         """What is asked of the trained model after the clock has stopped."""
         if self.context.record.data.test:
-            outcome = self.state.evaluate(self._evaluation("test"))
+            outcome = self.state.evaluate(self.evaluation("test"))
             tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)
             self.context.tell("tested", tested)
-        found = loop.outcome or self.state.evaluate(self._evaluation("validation"))
+        found = loop.outcome or self.state.evaluate(self.evaluation("validation"))
+        if self.context.record.bag is not None:
+            conclude_member(self, self.context.record.bag)
         if self.plan.leads:
             self._exhibit(found)
         if self.context.record.kernels:
@@ -184,14 +187,15 @@ class Engine:
             workload=self.workload,
             plan=self.plan,
             state=self.state,
-            evaluation=self._evaluation("validation"),
+            evaluation=self.evaluation("validation"),
             device=self.device,
             dtype=self.precision.input_dtype,
             prepare=self.prepare,
             compiles=self.device.type != "cpu" or self.compiled,
         )
 
-    def _evaluation(self, split: Split) -> Evaluation:
+    def evaluation(self, split: Split, indices: Indices | None = None) -> Evaluation:
+        """The evaluation on a split of the data, or on some of its samples."""
         return Evaluation(
             self.workload,
             self.plan,
@@ -199,6 +203,7 @@ class Engine:
             lambda batch: self.prepare(batch, None, self.precision.input_dtype),
             self.settings.rank_batch,
             split,
+            indices,
         )
 
     def _restore(self) -> None:

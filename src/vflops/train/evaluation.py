@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflops.train.loader import Request, loader
 from vflops.train.parallel import ParallelPlan
-from vflops.workloads.workload import Inputs, Split, Summary, Workload
+from vflops.workloads.workload import Indices, Inputs, Split, Summary, Workload
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,27 @@ class Outcome:
     """What the ranks saw."""
 
 
+class Kept:
+    """Predictions of a rank with their places and what is true of them, in the host's memory."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Tensor, ...]] = []
+
+    @property
+    def samples(self) -> int:
+        """How many there are; a rank may have none."""
+        return sum(len(batch[0]) for batch in self._batches)
+
+    def add(self, places: Tensor, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
+        """Add a batch; what only fills it up is left out."""
+        columns = (places, predictions.float(), *inputs[1:])
+        self._batches.append(tuple(column[valid].cpu() for column in columns))
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Places, predictions, and each part of the truth."""
+        return tuple(torch.cat(column).numpy() for column in zip(*self._batches, strict=True))
+
+
 class Evaluation:
     """Evaluates in batches of one size; the last one is filled up and what fills it not counted."""
 
@@ -37,25 +60,30 @@ class Evaluation:
         prepare: Callable[[tuple[Tensor, ...]], Inputs],
         batch: int,
         split: Split = "validation",
+        indices: Indices | None = None,
     ) -> None:
         self._workload, self._plan, self._device, self._prepare = workload, plan, device, prepare
         self._samples = workload.samples(split)
-        self._batch = min(batch, len(self._samples))
+        self._indices = np.arange(len(self._samples)) if indices is None else indices
+        self._batch = min(batch, len(self._indices))
         self._places = torch.arange(self._batch, device=device)
 
-    def __call__(self, predict: Callable[..., Tensor]) -> Outcome:
-        """The quality of what ``predict`` says."""
+    def __call__(self, predict: Callable[..., Tensor], kept: Kept | None = None) -> Outcome:
+        """The quality of what ``predict`` says; what it says is added to ``kept``."""
         meter = self._workload.meter(self._device)
         batches = loader(self._samples, self._requests(), self._prepared, self._device)
         try:
             with torch.no_grad():
                 for start, inputs in zip(self._starts(), batches, strict=True):
-                    valid = self._places < len(self._samples) - start
-                    meter.update(predict(*inputs), inputs, valid)
+                    valid = self._places < len(self._indices) - start
+                    predictions = predict(*inputs)
+                    meter.update(predictions, inputs, valid)
+                    if kept is not None:
+                        kept.add(self._places + start, predictions, inputs, valid)
         finally:
             batches.close()
         summaries = self._plan.gather(meter.summary())
-        return Outcome(self._workload.quality(summaries), len(self._samples), summaries)
+        return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
 
     def first_batch(self, predict: Callable[..., Tensor]) -> None:
         """Predict one batch and forget it: what has to be compiled is, before time counts."""
@@ -74,9 +102,9 @@ class Evaluation:
 
     def _starts(self) -> range:
         step = self._batch * self._plan.ranks
-        return range(self._plan.rank * self._batch, len(self._samples), step)
+        return range(self._plan.rank * self._batch, len(self._indices), step)
 
     def _requests(self) -> Iterator[Request]:
         for start in self._starts():
             places = np.arange(start, start + self._batch, dtype=np.int64)
-            yield Request(np.minimum(places, len(self._samples) - 1), None)
+            yield Request(self._indices[np.minimum(places, len(self._indices) - 1)], None)

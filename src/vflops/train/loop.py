@@ -6,11 +6,11 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
+from vflops.bagging.sample import drawn
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
@@ -51,8 +51,11 @@ class Loop:
     def __post_init__(self) -> None:
         self._clock = self.context.clock
         self._samples = self.workload.samples("train")
-        self._sampler = Sampler(len(self._samples), mix(self.context.record.seed))
-        self._steps = self._sampler.steps(self.settings.epochs, self.settings.batch)
+        record = self.context.record
+        self._bag = drawn(record.bag, len(self._samples))
+        learned = len(self._samples) if self._bag is None else len(self._bag)
+        self._sampler = Sampler(learned, mix(record.seed))
+        self._steps = self._after(self.settings.epochs)
         self._losses = Losses(self.device)
         self._loss: float | None = None
         self._told_s = self._kept_s = time.monotonic()
@@ -228,6 +231,8 @@ class Loop:
         seed = mix(self.context.record.seed, 1)
         for step in range(first, self._steps):
             start, indices = self._sampler.share(step, train.batch, self.plan.rank, self.plan.ranks)
+            if self._bag is not None:
+                indices = self._bag[indices]
             for offset in range(0, len(indices), train.rank_batch):
                 part = indices[offset : offset + train.rank_batch]
                 numbers = uniforms(seed, start + offset, len(part), draws) if draws else None
@@ -239,9 +244,13 @@ class Loop:
     def _evaluations(self) -> set[int]:
         """The steps after which the model is evaluated: those that end an epoch that counts."""
         train = self.settings
-        after = partial(self._sampler.steps, batch=train.batch)
         every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
-        return {after(epoch) for epoch in (*every, train.epochs)}
+        return {self._after(epoch) for epoch in (*every, train.epochs)}
+
+    def _after(self, epochs: int) -> int:
+        """The steps of so many epochs; one is as many samples as the data has, whatever is drawn of
+        it: so all models of an ensemble do the same work."""
+        return -(-epochs * len(self._samples) // self.settings.batch)
 
     def _rate(self) -> float:
         train, per_epoch = self.settings, len(self._samples) / self.settings.batch

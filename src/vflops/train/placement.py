@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from vflops.bagging.plan import Node, plan
+from vflops.config.bagging import BaggingSettings
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
 from vflops.micro.device import pick
@@ -23,32 +25,40 @@ def rank_device(name: str, local_rank: int) -> torch.device:
     return place
 
 
-def check_placement(settings: TrainSettings) -> None:
+def check_placement(settings: TrainSettings, bagging: BaggingSettings) -> None:
     """Refuse more ranks than this machine has devices for, and precisions that they lack."""
     name, ranks = settings.device, settings.ranks
     place = pick(name, "train.device").place
-    if place.type == "cpu":
-        here, what = usable_cores(), "processor cores"
-    elif ":" in name:
-        here, what = 1, f"named device, {name}"
-    else:
-        here, what = torch.accelerator.device_count(), f"{place.type} devices"
-    if ranks > here:
+    count, devices = here(name)
+    what = f"{place.type} devices" if devices else "processor cores"
+    if devices and ":" in name:
+        what = f"named device, {name}"
+    if ranks > count:
         raise UsageError(
-            f"{ranks} ranks need a device each: there are {here} {what}",
-            cure=f"take --ranks {here}" + (" or fewer" if here > 1 else ""),
+            f"{ranks} ranks need a device each: there are {count} {what}",
+            cure=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
+    plan([Node("this machine", count)], bagging.models, ranks, waves=bagging.waves)
     Precision.named(settings.precision, place)
 
 
-def usable_cores() -> int:
+def here(name: str) -> tuple[int, bool]:
+    """How many ranks can compute on this machine, and whether on devices or on cores."""
+    if pick(name, "train.device").place.type == "cpu":
+        return len(usable_cores()), False
+    return 1 if ":" in name else torch.accelerator.device_count(), True
+
+
+def usable_cores() -> list[int]:
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def use_threads(device: torch.device, ranks: int) -> int:
     """Give this rank its share of the cores; how many threads that are."""
-    count = max(usable_cores() // ranks, 1)
+    count = max(len(usable_cores()) // ranks, 1)
     if device.type == "cpu":
         torch.set_num_threads(count)
     return count

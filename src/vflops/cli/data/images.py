@@ -27,11 +27,12 @@ def synth(
     from vflops.cli.console import next_step, shown
     from vflops.data.images.drawing import Recipe
     from vflops.data.images.synthetic import write_folder
+    from vflops.score.words import count
 
     recipe = Recipe(classes=classes, size=size, seed=seed)
     with Bar("images drawn") as bar:
         write_folder(recipe, folder, train, val, format, bar.show)
-    print(f"{shown(folder)}: {train:,} images to train on, {val:,} to validate with")
+    print(f"{shown(folder)}: {count(train, 'image')} to train on, {val:,} to validate with")
     next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
 
 
@@ -98,11 +99,13 @@ def training(packed: Path) -> tuple[str, str]:
 
 
 def _show_packed(packed: PackedImages) -> None:
+    from vflops.score.words import count
+
     for name, split in packed.index.splits.items():
         size = sum(shard.bytes for shard in split.shards)
         shards = shards_in_words(len(split.shards), size)
         left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
-        print(f"{name:5}  {split.images:,} images in {shards}{left_out}")
+        print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
         show_lines([f"{one.file}: {one.reason}" for one in split.skipped])
     print(f"fingerprint  {packed.fingerprint}")
 

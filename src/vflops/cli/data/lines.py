@@ -34,6 +34,7 @@ def say_room(place: Path, needed: int) -> None:
 
 def shards_in_words(shards: int, size: int) -> str:
     """``3 shards, 1.2 GB``."""
+    from vflops.score.words import count
     from vflops.units import quantity
 
-    return f"{shards:,} shard{'s' * (shards != 1)}, {quantity(size, 'B')}"
+    return f"{count(shards, 'shard')}, {quantity(size, 'B')}"

@@ -102,7 +102,7 @@ def _small_network() -> DetectorDesign:
 
 
 def tiny() -> WeatherSettings:
-    """Seconds: it learns that there is something, not yet what."""
+    """Half a minute on two cores: it learns that there is something, not yet what."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(

@@ -1,0 +1,102 @@
+"""What base models are worth together: their predictions combined and judged, piece by piece."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vflops.bagging.predictions import KeptPredictions
+from vflops.errors import FolderError
+from vflops.extensions import imported
+from vflops.record.folder import History, RunFolder
+from vflops.record.training import Ensembled, EnsembleSize, JobRecord, Predicted
+from vflops.workloads.registry import workload
+
+_PIECE_BYTES = 1 << 26
+"""Of all models' predictions that are in memory at once, whatever the number of models."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    record: JobRecord
+    predictions: KeptPredictions
+
+
+def ensembles(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
+    """The jobs of each ensemble of a run: one for each workload and repeat."""
+    groups: dict[tuple[str, int], list[JobRecord]] = {}
+    for record in records:
+        if record.bag is not None:
+            groups.setdefault((record.workload, record.repeat), []).append(record)
+    return list(groups.values())
+
+
+def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> Ensembled | None:
+    """The quality of the models of one ensemble together; None where no job came to its end."""
+    started_s = time.monotonic()
+    members = [
+        member for record in records if (member := _member(folder, history, record)) is not None
+    ]
+    if not members:
+        return None
+    first = members[0].record
+    sizes = _sizes(len(members))
+    qualities = _qualities(members, sizes)
+    return Ensembled(
+        workload=first.workload,
+        repeat=first.repeat,
+        planned=len(records),
+        jobs=tuple(member.record.job for member in members),
+        evaluated=len(members[0].predictions),
+        sizes=tuple(
+            EnsembleSize(models=models, quality=quality)
+            for models, quality in zip(sizes, qualities, strict=True)
+        ),
+        took_s=round(time.monotonic() - started_s, 6),
+    )
+
+
+def _member(folder: RunFolder, history: History, record: JobRecord) -> _Member | None:
+    if not history.ended(record.job):
+        return None
+    place = folder.logged_attempts(record.job)[-1]
+    kept = [e for e in history.jobs[record.job][-1].events if e.kind == "predictions"]
+    if not kept:
+        return None
+    return _Member(record, KeptPredictions.open(place, kept[-1].payload(Predicted).files))
+
+
+def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
+    first = members[0]
+    samples = len(first.predictions)
+    for member in members:
+        same = zip(member.predictions.truth, first.predictions.truth, strict=True)
+        if len(member.predictions) != samples or not all(np.array_equal(a, b) for a, b in same):
+            raise FolderError(
+                f"jobs {first.record.job} and {member.record.job} were judged by different samples"
+            )
+    spec = workload(first.record.workload)
+    combine = imported(spec.combine)
+    settings = spec.settings.model_validate(first.record.settings)
+    code = spec.load_code().create(settings, first.record.data)
+    meters = [code.meter(torch.device("cpu")) for _ in sizes]
+    step = max(_PIECE_BYTES // (first.predictions.row_bytes * len(members)), 1)
+    for start in range(0, samples, step):
+        stop = min(start + step, samples)
+        rows = [member.predictions.rows(start, stop) for member in members]
+        truth = [torch.from_numpy(each[start:stop]) for each in first.predictions.truth]
+        nothing = torch.empty(stop - start, 0)  # in the place of the samples themselves
+        for models, meter in zip(sizes, meters, strict=True):
+            combined = torch.from_numpy(combine(rows[:models]))
+            meter.update(combined, (nothing, *truth), torch.ones(stop - start, dtype=torch.bool))
+    return [float(code.quality([meter.summary()])) for meter in meters]
+
+
+def _sizes(models: int) -> list[int]:
+    """1, 2, 4 … and all of them."""
+    doubled = [1 << power for power in range(models.bit_length()) if 1 << power < models]
+    return [*doubled, models]

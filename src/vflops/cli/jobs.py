@@ -1,0 +1,87 @@
+"""The base models of an ensemble as a person sees them: a live table, or plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vflops.score.words import number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from vflops.bagging.controller import JobStanding
+
+_LINE_S = 5.0
+"""Seconds between two plain lines."""
+
+
+class JobsView:
+    """Shows where all jobs stand."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._line_s = 0.0
+        self._jobs: Sequence[JobStanding] = ()
+
+    def show(self, jobs: Sequence[JobStanding]) -> None:
+        """Take in where they stand now."""
+        self._jobs = jobs
+        if not self._console.is_terminal:
+            if time.monotonic() - self._line_s >= _LINE_S:
+                self._line_s = time.monotonic()
+                print(f"  {_line(jobs)}", file=sys.stderr)
+            return
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        self._live.update(self._table(max(self._console.height - 4, 4)))
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._console.print(self._table(len(self._jobs)))
+
+    def _table(self, rows: int) -> Table:
+        """The jobs that fit, those that run first; the rest is counted in the title."""
+        from rich.table import Table
+
+        table = Table(title=_line(self._jobs), title_justify="left", box=None, pad_edge=False)
+        for name in ("model", "state", "where"):
+            table.add_column(name)
+        for name in ("epoch", "quality", "attempt"):
+            table.add_column(name, justify="right")
+        order = sorted(self._jobs, key=lambda each: (each.state != "running", each.record.job))
+        for each in order[:rows]:
+            bag = each.record.bag
+            table.add_row(
+                str(bag.model + 1 if bag else each.record.job),
+                each.state,
+                each.where,
+                f"{each.epoch:.2f}",
+                "" if each.quality is None else number(each.quality),
+                str(each.attempts or ""),
+            )
+        return table
+
+
+def _line(jobs: Sequence[JobStanding]) -> str:
+    """All of them in one line."""
+    states = Counter(each.state for each in jobs)
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    epochs = [each.epoch for each in jobs]
+    known = [each.quality for each in jobs if each.quality is not None]
+    line = f"{len(jobs)} models: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
+    if known:
+        line += f", {jobs[0].record.goal.quality} {number(min(known))} to {number(max(known))}"
+    return line

@@ -1,0 +1,38 @@
+"""One job as a process of its own: ``python -m vflops.launch.agent RUN JOB``.
+
+Whoever starts it may die: it goes on, and holds the job's lock as long as it lives, so that no
+second one runs the same job. Its cores are those that ``VFLOPS_CORES`` names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from vflops.errors import VflopsError
+from vflops.launch.job import run_job
+from vflops.record.folder import RunFolder
+from vflops.record.lock import held
+from vflops.record.training import JobRecord
+
+CORES = "VFLOPS_CORES"
+
+
+def main(run: str, job: str) -> int:
+    """Run one attempt at the job; the exit code."""
+    if CORES in os.environ:
+        os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
+    folder = RunFolder.open(Path(run))
+    record = JobRecord.read(folder.job_file(int(job)))
+    try:
+        with held(folder.job_lock(record.job), folder.path):
+            run_job(folder, record, lambda kind, data: None)
+    except VflopsError as error:
+        print(error.message, error.cure or "", file=sys.stderr, sep="\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

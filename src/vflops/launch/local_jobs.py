@@ -1,0 +1,109 @@
+"""Jobs of this machine, each on cores and devices of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from vflops.bagging.plan import Node, plan
+from vflops.launch.agent import CORES
+from vflops.launch.jobs import Launcher
+from vflops.record import atomic
+from vflops.record.folder import RunFolder
+from vflops.record.lock import is_held
+from vflops.record.training import JobRecord
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one rank computes: cores that nobody else uses, and a device where there are any."""
+
+    number: int
+    cores: tuple[int, ...]
+    device: int | None = None
+
+
+def split_cores(cores: Sequence[int], slots: int, *, devices: bool) -> list[Slot]:
+    """``slots`` equal parts of the cores, in order; what is left over is used by nobody."""
+    each = max(len(cores) // slots, 1)
+    return [
+        Slot(number, tuple(cores[number * each : (number + 1) * each]), number if devices else None)
+        for number in range(slots)
+    ]
+
+
+def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
+    """The launcher of an ensemble's jobs, each with its share of this machine."""
+    from vflops.train.placement import here, usable_cores
+
+    ranks = records[0].ranks
+    count, devices = here(records[0].settings["train"]["device"])
+    number = count if devices else min(count, len(records) * ranks)
+    planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
+    parts = split_cores(usable_cores(), number, devices=devices)
+    own: dict[int, list[Slot]] = {}
+    for record, placement in zip(records, planned.placements, strict=True):
+        own[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
+    return LocalJobs(folder, own)
+
+
+class LocalJobs(Launcher):
+    """A process a job; they outlive this one, and are found again by their locks."""
+
+    name = "local"
+
+    def __init__(self, folder: RunFolder, slots: Mapping[int, Sequence[Slot]]) -> None:
+        self._folder = folder
+        self._slots = slots
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, job: int) -> bool:
+        """Start the job's agent where its slots are free."""
+        wanted = {slot.number for slot in self._slots[job]}
+        if any(wanted & {slot.number for slot in self._slots[other]} for other in self.alive()):
+            return False
+        cores = [core for slot in self._slots[job] for core in slot.cores]
+        devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
+        own = {CORES: ",".join(map(str, cores))}
+        if devices:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+        path = self._folder.job_file(job).parent / "agent.log"
+        command = [sys.executable, "-P", "-m", "vflops.launch.agent"]
+        try:
+            with path.open("ab") as output:
+                self._processes[job] = subprocess.Popen(
+                    [*command, str(self._folder.path), str(job)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env={**os.environ, **own},
+                )
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
+        return True
+
+    def alive(self) -> Collection[int]:
+        """Jobs whose agent lives: started here, or by another controller before."""
+        started = {job for job, process in self._processes.items() if process.poll() is None}
+        return started | {job for job in self._slots if is_held(self._folder.job_lock(job))}
+
+    def where(self, job: int) -> str:
+        """Its cores, or its devices."""
+        slots = self._slots[job]
+        devices = [str(slot.device) for slot in slots if slot.device is not None]
+        if devices:
+            return f"device {', '.join(devices)}"
+        cores = [str(core) for slot in slots for core in slot.cores]
+        return f"core {', '.join(cores)}"
+
+    def stop(self) -> None:
+        """Ask every agent, also one that another controller started."""
+        for job in self.alive():
+            with suppress(OSError, ValueError):
+                os.kill(int(self._folder.job_lock(job).read_text()), signal.SIGTERM)

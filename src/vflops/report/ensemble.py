@@ -1,0 +1,81 @@
+"""Ensembles as blocks of the page: their figures, and the quality by number of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.report.figures import Tile
+from vflops.report.style import SERIES, data, finished
+from vflops.report.training_charts import WIDTH
+from vflops.score import show, words
+from vflops.score.record import EnsembleScore, Score
+from vflops.units import quantity
+
+
+@dataclass(frozen=True)
+class EnsembleBlock:
+    """What the page shows of one ensemble."""
+
+    id: str
+    title: str
+    tiles: list[Tile]
+    rows: list[tuple[str, str]]
+    by_models: dict[str, Any]
+
+
+def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
+    """One block an ensemble, in their order."""
+    return [
+        EnsembleBlock(
+            id=f"ensemble-{number}",
+            title=f"{each.workload}, {each.planned} models",
+            tiles=_tiles(each),
+            rows=show.ensemble_rows(each),
+            by_models=_by_models(each),
+        )
+        for number, each in enumerate(scored.ensembles)
+    ]
+
+
+def _tiles(ensemble: EnsembleScore) -> list[Tile]:
+    factor = f"({words.number(ensemble.achieved)} / {words.number(ensemble.target)})"
+    rows = [
+        (
+            "VFLOPS",
+            quantity(ensemble.vflops, "VFLOPS"),
+            f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
+        ),
+        ("FLOPS", quantity(ensemble.flops, "FLOPS"), "of all models, first step to last"),
+        (
+            ensemble.quality_name,
+            words.number(ensemble.achieved),
+            f"of the ensemble; target {words.number(ensemble.target)}",
+        ),
+        ("alone", words.number(ensemble.mean_quality), f"mean of {len(ensemble.jobs)} models"),
+    ]
+    return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
+    import altair as alt
+
+    rows = [{"models": each.models, "quality": each.quality} for each in ensemble.sizes]
+    x = alt.X("models:Q").scale(type="log", base=2).title("models").axis(format="d")
+    y = alt.Y("quality:Q").scale(zero=False).title(ensemble.quality_name)
+    line = (
+        alt.Chart(data(rows))
+        .mark_line(point=True, color=SERIES[0])
+        .encode(x=x, y=y, tooltip=["models:Q", "quality:Q"])
+    )
+    marks = [
+        {"quality": ensemble.mean_quality, "label": "mean of the models alone"},
+        {"quality": ensemble.target, "label": f"target {ensemble.target:g}"},
+    ]
+    rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
+    labels = (
+        alt.Chart(data(marks))
+        .mark_text(align="left", dx=6, dy=-8, color="#444")
+        .encode(y=y, x=alt.value(0), text="label:N")
+    )
+    return finished((line + rules + labels).properties(width=WIDTH, height=200))

@@ -1,0 +1,221 @@
+"""Ensembles on this machine, from the command to the ensemble's quality, and through faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from vflops.bagging.bootstrap import bag, out_of_bag
+from vflops.bagging.predictions import KeptPredictions
+from vflops.record.folder import RunFolder, latest
+from vflops.record.lock import is_held
+from vflops.record.training import (
+    Ensembled,
+    JobBegun,
+    JobRecord,
+    OutOfBag,
+    Predicted,
+)
+
+SMALL = (
+    "micro.benchmarks=[]",
+    "synthetic.train=256",
+    "synthetic.validation=60",
+    "train.epochs=2",
+    "train.batch=32",
+    "train.checkpoint_share=1",
+)
+STILL_ALIVE_S = 60
+
+
+def command(*arguments: str) -> list[str]:
+    settings = [part for each in SMALL for part in ("--set", each)]
+    start = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
+    return [*start, *settings, *arguments]
+
+
+def started(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(place: Path, *arguments: str, code: int = 0) -> RunFolder:
+    """A run of its own in ``place``; what it printed is in the message where it fails."""
+    process = started(place, *arguments)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == code, out + err
+    return opened(place)
+
+
+def opened(place: Path) -> RunFolder:
+    path = latest(place / "runs")
+    assert path is not None
+    return RunFolder.open(path)
+
+
+def wait_for(place: Path, kind: str, job: int) -> RunFolder:
+    end_s = time.monotonic() + STILL_ALIVE_S
+    while time.monotonic() < end_s:
+        path = latest(place / "runs")
+        if path is not None and RunFolder.open(path).history().events(kind, job=job):
+            return RunFolder.open(path)
+        time.sleep(0.05)
+    raise AssertionError(f"job {job} wrote no {kind} event")
+
+
+def agent_of(folder: RunFolder, job: int) -> psutil.Process:
+    assert is_held(folder.job_lock(job))
+    return psutil.Process(int(folder.job_lock(job).read_text()))
+
+
+def processes_of(folder: RunFolder) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if str(folder.path) in " ".join(process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
+    yield run(tmp_path_factory.mktemp("ensemble"), "--set", "bagging.models=2")
+
+
+def test_each_model_has_its_own_seed_bag_and_place(ensemble: RunFolder) -> None:
+    records = [JobRecord.read(ensemble.job_file(job)) for job in (1, 2)]
+    assert [record.seed for record in records] == [1, 2]
+    bags = [record.bag for record in records]
+    assert [each.model for each in bags if each] == [0, 1]
+    assert {each.seed for each in bags if each} == {1}
+    begun = [event.payload(JobBegun) for event in ensemble.history().events("job-begun")]
+    assert len({each.where for each in begun}) == 2
+
+
+def test_a_model_learns_as_many_samples_as_the_data_has_whatever_was_drawn(
+    ensemble: RunFolder,
+) -> None:
+    history = ensemble.history()
+    sizes = {len(bag("poisson", 1, model, 256)) for model in (0, 1)}
+    assert sizes != {256}
+    finished = [history.events("finished", job=job)[0].data for job in (1, 2)]
+    assert [each["samples"] for each in finished] == [512, 512]
+    assert finished[0]["weights_sha256"] != finished[1]["weights_sha256"]
+
+
+def test_samples_outside_of_the_bag_judge_a_model_too(ensemble: RunFolder) -> None:
+    for model, job in enumerate((1, 2)):
+        (event,) = ensemble.history().events("out-of-bag", job=job)
+        found = event.payload(OutOfBag)
+        outside = len(out_of_bag("poisson", 1, model, 256))
+        assert found.available == found.evaluated == outside
+        assert 0 <= found.quality <= 1
+
+
+def test_the_ensembles_quality_is_that_of_the_mean_prediction(ensemble: RunFolder) -> None:
+    history = ensemble.history()
+    tables = []
+    for job in (1, 2):
+        (event,) = history.events("predictions", job=job)
+        place = ensemble.logged_attempts(job)[-1]
+        tables.append(KeptPredictions.open(place, event.payload(Predicted).files))
+    labels = tables[0].truth[0]
+    mean = (tables[0].rows(0, 60).astype(np.float64) + tables[1].rows(0, 60)) / 2
+    (event,) = history.events("ensemble")
+    found = event.payload(Ensembled)
+    assert (found.jobs, found.planned, found.evaluated) == ((1, 2), 2, 60)
+    assert [size.models for size in found.sizes] == [1, 2]
+    assert found.sizes[1].quality == pytest.approx((mean.argmax(1) == labels).mean())
+    alone = history.events("evaluation", job=1)[-1].data["quality"]
+    assert found.sizes[0].quality == pytest.approx(alone)
+
+
+def test_nothing_of_a_run_is_left_behind(ensemble: RunFolder) -> None:
+    assert processes_of(ensemble) == []
+
+
+def test_a_job_that_is_killed_is_tried_again_and_the_ensemble_is_whole(tmp_path: Path) -> None:
+    process = started(tmp_path, "--set", "bagging.models=2", "--set", "train.epochs=4")
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    agent_of(folder, 1).kill()
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    history = folder.history()
+    assert [event.data["job"] for event in history.events("job-lost")] == [1]
+    assert len(history.jobs[1]) == 2
+    assert history.events("resumed", job=1)
+    (event,) = history.events("ensemble")
+    assert event.payload(Ensembled).jobs == (1, 2)
+    assert [history.events("finished", job=job)[-1].data["samples"] for job in (1, 2)] == [1024] * 2
+    assert processes_of(folder) == []
+
+
+def test_jobs_outlive_their_controller_and_another_takes_over(tmp_path: Path) -> None:
+    process = started(tmp_path, "--set", "bagging.models=2", "--set", "train.epochs=30")
+    folder = wait_for(tmp_path, "evaluation", 1)
+    wait_for(tmp_path, "evaluation", 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    agents = [agent_of(folder, job).pid for job in (1, 2)]
+    again = subprocess.run(
+        [sys.executable, "-m", "vflops", "resume", str(folder.path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    history = folder.history()
+    assert all(len(history.jobs[job]) == 1 for job in (1, 2))  # nothing was started twice
+    assert len(history.events("job-begun")) == 2
+    assert history.events("ensemble")
+    assert not any(psutil.pid_exists(pid) for pid in agents)
+
+
+def test_a_model_that_always_dies_is_given_up_and_the_ensemble_is_partial(tmp_path: Path) -> None:
+    process = started(
+        tmp_path,
+        "--set",
+        "bagging.models=2",
+        "--set",
+        "bagging.attempts=2",
+        "--set",
+        "train.epochs=20",
+    )
+    for attempt in range(2):
+        folder = wait_for(tmp_path, "start", 0)
+        end_s = time.monotonic() + STILL_ALIVE_S
+        while len(folder.job_history(2)) <= attempt and time.monotonic() < end_s:
+            time.sleep(0.05)
+        agent = agent_of(folder, 2)
+        agent.kill()
+        psutil.wait_procs([agent], timeout=10)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 1, out + err  # a rule says that a job is missing
+    assert "job 2 did not come to its end" in out
+    history = folder.history()
+    assert [event.data["job"] for event in history.events("job-given-up")] == [2]
+    (event,) = history.events("ensemble")
+    assert (event.payload(Ensembled).jobs, event.payload(Ensembled).planned) == ((1,), 2)
+
+
+def test_more_models_than_cores_are_refused_with_pairs_that_fit(tmp_path: Path) -> None:
+    process = started(tmp_path, "--set", "bagging.models=4096")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "no room for 4096 models of 1 rank" in err
+    assert latest(tmp_path / "runs") is None
