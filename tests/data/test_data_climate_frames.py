@@ -414,12 +414,14 @@ def test_readers_import_neither_torch_nor_h5py() -> None:
 
 
 def test_a_channel_with_one_value_is_refused(tmp_path: Path) -> None:
-    flat = fields(1)
-    flat[2] = OFFSET[2]
+    dry, flat = fields(1), fields(1)
+    dry[0], flat[2] = 0, OFFSET[2]
     with writer(tmp_path / "p") as out:
-        for _ in range(3):
+        with pytest.raises(ValueError, match="frame 0 of train: one value throughout in PSL"):
             out.add("train", flat, np.zeros((0, 5)))
-        with pytest.raises(UsageError, match=r"one value in all training frames of .*p: PSL"):
+        for _ in range(3):
+            out.add("train", dry, np.zeros((0, 5)))  # here and there no rain falls
+        with pytest.raises(UsageError, match=r"one value in all training frames of .*p: PRECT"):
             out.finish()
     assert list(tmp_path.iterdir()) == []
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from data_climate import HEIGHT, WIDTH, boxes, frames, set_value, write_year, year_folder
 from data_images import contents
 
+from vflops.cli.data import climate as commands
 from vflops.data.climate import pack as packing
 from vflops.data.climate import statistics as kept
 from vflops.data.climate.check import ClimateReport, check
@@ -26,10 +28,12 @@ from vflops.data.climate.split import split_years
 from vflops.data.climate.statistics import STATISTICS, Statistics, statistics
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import MARK
+from vflops.data.workers import all_of
 from vflops.data.workspace import free_bytes
-from vflops.errors import Interrupted, UsageError
+from vflops.errors import CheckFailed, Interrupted, UsageError
 from vflops.record import atomic
 
+NO_SPLIT: dict[str, str | None] = {"train": None, "validation": None, "test": None}
 SMALL = 3 * 32_768  # three half frames of 24 x 40
 
 
@@ -184,12 +188,36 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
     source = tmp_path / "years"
     for year in (1979, 1980, 1981):
         images = frames(3, year)
-        images[:, 2] = 7
+        images[:, 0] = 7
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
-    with pytest.raises(UsageError, match=r"one value in all training frames of .*years: PSL"):
+    with pytest.raises(UsageError, match=r"one value in all training frames of .*years: PRECT"):
         pack(source, tmp_path / "packed", workers=1)
     report = check(source, workers=1)
-    assert report.problems == ("channels have one value throughout: PSL",)
+    assert report.problems == ("channels have one value throughout: PRECT",)
+    for year in (1979, 1980, 1981):  # of all others, one frame is enough
+        images[:, 2] = 101_000  # which half precision could not hold as it is
+        write_year(source / f"climo_{year}.h5", images, boxes(3, year))
+    for layout in ("half", "raw"):
+        with pytest.raises(UsageError, match=r"climo_1979.h5: frame 0: one value thr.* in PSL$"):
+            pack(source, tmp_path / layout, layout=layout, workers=1)
+        with pytest.raises(UsageError, match="no frame of train can be used"):
+            pack(source, tmp_path / layout, layout=layout, workers=1, policy="skip")
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_frames_without_weather_are_named_and_can_be_left_out(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", chunks=(1, 16, HEIGHT, WIDTH), compression="gzip")
+    with h5py.File(source / "climo_1980.h5", "r+") as file:
+        file["images"][1] = 0.0  # room that HDF5 gave and nobody filled
+        file["images"][4, 0] = 0.0  # no rain
+    with pytest.raises(UsageError, match=r"climo_1980.h5: frame 1: one value .* in PS, PSL"):
+        pack(source, tmp_path / "packed", workers=1)
+    damage_chunk(source / "climo_1980.h5", 2)
+    bad = check(source, workers=1).bad_frames
+    index = pack(source, tmp_path / "packed", workers=1, policy="skip").index
+    left = index.splits["train"].left_out
+    assert bad == left and [one.frame for one in left] == [1, 2]
+    assert "one value throughout" in left[0].reason and "cannot be read" in left[1].reason
 
 
 def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) -> None:
@@ -529,3 +557,166 @@ def test_no_split_is_shown_while_a_year_is_refused(tmp_path: Path) -> None:
     report = check(source, workers=1)
     assert report.reference_split is None
     assert any("no split is shown" in note for note in report.notes)
+
+
+def rewrite(path: Path, seed: int = 3) -> None:
+    """Other weather in a file of the same size, a little later."""
+    before = path.stat()
+    write_year(path, frames(5, seed), boxes(5, seed))
+    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.usefixtures("small_shards")
+def test_a_year_that_changes_while_it_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    source = year_folder(tmp_path / "years")
+
+    def meanwhile(*given: Any, **options: Any) -> Any:
+        if when == "before":
+            rewrite(source / "climo_1981.h5")
+        made = all_of(*given, **options)
+        rewrite(source / "climo_1981.h5")
+        return made
+
+    monkeypatch.setattr(packing, "all_of", meanwhile)
+    with pytest.raises(UsageError, match=r"climo_1981.h5 was changed while it was read") as caught:
+        pack(source, tmp_path / "packed", workers=1, policy="skip")
+    assert caught.value.cure == "give the same command again when it is whole"
+    assert not (tmp_path / "packed").exists()
+    monkeypatch.undo()
+    packed = pack(source, tmp_path / "packed", workers=1)
+    labels = packed.split("validation").labels
+    assert labels[:, :3].tolist() == boxes(5, 3)[:, :3, 4].tolist()
+    std = np.array(packed.index.std)[:, None, None]
+    assert (np.abs(packed.split("validation").fields(4) - frames(5, 3)[4]) < 0.01 * std).all()
+
+
+def test_a_year_that_changes_while_it_is_checked(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+
+    def change(done: int, total: int) -> None:
+        if done == total:  # the first year was read long ago
+            rewrite(source / "climo_1979.h5")
+
+    with pytest.raises(UsageError, match=r"climo_1979.h5 was changed while it was read"):
+        check(source, workers=1, on_progress=change)
+    assert not (source / STATISTICS).exists()
+
+
+def test_a_file_that_takes_the_place_of_another(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    year = ClimateYears.open(source).year(1980)
+    pieces = year.source.pieces(0, 5)
+    next(pieces)
+    write_year(tmp_path / "new.h5", frames(5, 1), boxes(5, 1))
+    os.utime(tmp_path / "new.h5", ns=(1, year.time_ns))  # size and time are as before
+    (tmp_path / "new.h5").replace(year.path)
+    with pytest.raises(UsageError, match="was changed while it was read"):
+        list(pieces)
+    with pytest.raises(UsageError, match="was changed while it was read"):
+        next(year.source.pieces(0, 5))  # before a value of it is taken for one of the other
+    year.path.unlink()
+    with pytest.raises(UsageError, match="was changed while it was read"):
+        year.source.refuse_changed()
+
+
+def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years")
+    statistics(ClimateYears.open(source), (1979, 1980), workers=1)
+    rewrite(source / "climo_1980.h5")
+    folder = ClimateYears.open(source)
+    assert list(kept.fresh(folder)) == [1979]
+    exact = frames(5, 3).astype(np.float64)
+    found = statistics(folder, (1980,), workers=1)
+    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_split_that_loses_all_its_boxes_is_refused(tmp_path: Path, split: str) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980, 1981))
+    path = source / {"train": "climo_1979.h5", "validation": "climo_1980.h5"}[split]
+    rows = boxes(5)
+    rows[1:] = -1
+    write_year(path, frames(5), rows)
+    set_value(path, "images", {(0, 3, 0, 0): np.nan})
+    with pytest.raises(UsageError, match=f"{split} has no box in any of the 4 frames") as caught:
+        pack(source, tmp_path / "packed", workers=1, policy="skip")
+    assert f"vflops data check {source}" in str(caught.value.cure)
+    assert not (tmp_path / "packed").exists()
+
+
+def test_a_test_split_may_lose_its_boxes(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980, 1981))
+    rows = np.full((5, 15, 5), -1)
+    rows[0, 0] = [1, 30, 5, 35, 2]
+    write_year(source / "climo_1981.h5", None, rows)
+    set_value(source / "climo_1981.h5", "images", {(0, 3, 0, 0): np.nan})
+    assert pack(source, tmp_path / "p", workers=1, policy="skip").index.splits["test"].boxes == 0
+
+
+def test_classes_without_truth_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980, 1981), number=12)
+    rows = boxes(12, 1980)
+    rows[..., 4] = np.where(rows[..., 4] >= 0, 2 * (rows[..., 4] // 2), -1)
+    write_year(source / "climo_1980.h5", frames(12, 1980), rows)
+    says = "validation has no tropical cyclone, no atmospheric river: mAP will be that of the other"
+    report = check(source, workers=1)
+    assert report.ok and len(report.notes) == 1 and says in report.notes[0]
+    commands.pack(source, tmp_path / "packed", "half", NO_SPLIT, None, "fail", 1)
+    assert f"note: {says}" in capsys.readouterr().out
+
+
+def test_the_next_step_has_the_box_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = year_folder(tmp_path / "years")
+    commands.check(source, json=False, order="yxyxc", workers=1)
+    assert f"next: vflops data pack {source} --box-order yxyxc" in capsys.readouterr().err
+    commands.check(source, json=False, order=None, workers=1)
+    assert "--box-order" not in capsys.readouterr().err
+    set_value(source / "climo_1980.h5", "images", {(0, 3, 0, 0): np.nan})
+    with pytest.raises(CheckFailed) as caught:
+        commands.check(source, json=False, order="yxyxc", workers=1)
+    assert f"data pack {source} --box-order yxyxc --policy skip" in str(caught.value.cure)
+
+
+def test_a_stopped_packing_does_not_go_on_with_boxes_of_another_order(tmp_path: Path) -> None:
+    source = tmp_path / "years"
+    for year in (1979, 1980, 1981):
+        rows = np.full((5, 15, 5), -1)
+        rows[:, 0] = [2, 3, 8, 9, 1]  # fits either order
+        write_year(source / f"climo_{year}.h5", None, rows)
+
+    def press(done: int, total: int) -> None:
+        if done > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        pack(ClimateYears.open(source, "xyxyc"), tmp_path / "packed", workers=1, on_progress=press)
+    shard = tmp_path / "packed.partial/train-00000.bin"
+    made = shard.stat().st_mtime_ns
+    with pytest.raises(Interrupted):
+        pack(ClimateYears.open(source, "xyxyc"), tmp_path / "packed", workers=1, on_progress=press)
+    assert shard.stat().st_mtime_ns == made
+    packed = pack(ClimateYears.open(source, "yxyxc"), tmp_path / "packed", workers=1)
+    assert (packed.path / shard.name).stat().st_mtime_ns > made
+    assert packed.split("train").boxes[0, 0].tolist() == [3, 2, 9, 8]
+
+
+def test_a_folder_of_bad_files_names_them_all(tmp_path: Path) -> None:
+    source = year_folder(tmp_path / "years", (1979, 1980, 1981))
+    (source / "climo_1979.h5").write_bytes(b"")
+    with h5py.File(source / "climo_1980.h5", "r+") as file:
+        del file["boxes"]
+    (source / "climo_1981.h5").write_bytes(b"")
+    with pytest.raises(UsageError) as caught:
+        check(source, workers=1)
+    for says in ("climo_1979.h5 is empty", "climo_1980.h5 has no array", "climo_1981.h5 is empty"):
+        assert says in caught.value.message
+    cure = str(caught.value.cure)
+    assert "(N, 16, H, W)" in cure and cure.count("did not end, or it was damaged") == 1

@@ -82,7 +82,7 @@ def test_every_storage_layout_gives_the_same_frames(
 def test_ranges_cover_all_frames_and_end_where_chunks_do(
     frames: int, chunk: tuple[int, int, int, int] | None, most: int
 ) -> None:
-    source = FrameSource(Path("f"), frames, 768, 1152, chunk)
+    source = FrameSource(Path("f"), frames, 768, 1152, chunk, (0, 0, 0))
     ranges = source.ranges(most)
     assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
     assert ranges[-1][1] == frames
@@ -93,7 +93,7 @@ def test_ranges_cover_all_frames_and_end_where_chunks_do(
 
 
 def test_as_h5py_stores_them_pieces_stay_small() -> None:
-    source = FrameSource(Path("f"), 1460, 768, 1152, (46, 1, 48, 72))
+    source = FrameSource(Path("f"), 1460, 768, 1152, (46, 1, 48, 72), (0, 0, 0))
     tops = source.bands()
     assert all(top % 48 == 0 for top, _ in tops)
     assert 46 * 16 * 1152 * 4 * max(b - a for a, b in tops) <= 1 << 28
@@ -325,6 +325,39 @@ def test_bad_boxes_are_cut_or_dropped() -> None:
     assert cut(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
 
 
+@pytest.mark.parametrize("side", range(4))
+def test_boxes_at_the_edge_are_in_and_beyond_it_are_cut(side: int) -> None:
+    edge = (0, 0, HEIGHT, WIDTH)[side]
+    outward = (-1, -1, 1, 1)[side]
+    at_edge = np.array([5, 7, 9, 12, 2])
+    at_edge[side] = edge
+    kept, wrong = mended(at_edge[None], HEIGHT, WIDTH)
+    assert kept.tolist() == [at_edge.tolist()] and wrong == ()
+    beyond = at_edge.copy()
+    beyond[side] += outward
+    kept, (note,) = mended(beyond[None], HEIGHT, WIDTH)
+    assert kept.tolist() == [at_edge.tolist()]
+    assert "reaches out of the frame of 24x40" in note and note.endswith(": cut at the edge")
+    outside = at_edge.copy()
+    outside[[side, (side + 2) % 4]] = edge + 5 * outward, edge
+    assert mended(outside[None], HEIGHT, WIDTH)[0].shape == (0, 5), "nothing of it is inside"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ([1, np.nan, 5, 9, 0], "box [1, nan, 5, 9, 0] has a NaN in it: dropped"),
+        ([1, 2, 5, 9, np.nan], "box [1, 2, 5, 9, nan] has a NaN in it: dropped"),
+        ([1, 2, 1.9, 9, 0], "box [1, 2, 1.9, 9, 0] has a side below 1 pixel"),
+        ([1, 2, 5, 2.5, 0], "box [1, 2, 5, 2.5, 0] has a side below 1 pixel"),
+    ],
+)
+def test_boxes_that_are_none(row: list[float], says: str) -> None:
+    kept, (note,) = mended(np.array([row]), HEIGHT, WIDTH)
+    assert kept.shape == (0, 5) and says in note
+    assert mended(np.array([[1, 2, 2, 3, 0]]), HEIGHT, WIDTH)[1] == ()
+
+
 def test_boxes_are_padded_as_corners() -> None:
     found, labels = padded(np.array([[1, 2, 5, 9, 3]]))
     assert found.shape == (15, 4) and found.dtype == np.float32
@@ -475,3 +508,94 @@ def test_an_own_split_is_explained_in_the_words_of_the_command() -> None:
         cure = str(caught.value.cure)
         assert cure.endswith("--set years.train=1979 --set years.validation=1980")
         assert split_years(Path("d"), years, train=(1979,), validation=(1980,), test=test)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"chunks": (1, 16, HEIGHT, WIDTH)}, "2 of 5 chunks of its images"),
+        ({"chunks": (2, 3, 7, 9), "compression": "gzip"}, "120 of 360 chunks of its images"),
+        ({}, f"{5 * 16 * HEIGHT * WIDTH * 4:,} of {5 * 16 * HEIGHT * WIDTH * 4:,} bytes of its im"),
+    ],
+)
+def test_a_year_that_was_not_written_to_its_end(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    whole = write_year(tmp_path / "climo_1979.h5", **options)
+    ClimateYears.open(tmp_path)
+    with h5py.File(whole, "r+") as file:
+        del file["images"]
+        images = file.create_dataset("images", (5, 16, HEIGHT, WIDTH), "f4", **options)
+        if options:
+            images[:3] = frames(3)
+    message, cure = refused(tmp_path)
+    assert f"climo_1979.h5: {says}" in message and "were never written" in message
+    assert "did not end" in cure
+
+
+def test_boxes_that_were_not_written(tmp_path: Path) -> None:
+    with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
+        del file["boxes"]
+        file.create_dataset("boxes", (5, 15, 5), "i4", chunks=(1, 15, 5))[:2] = boxes(2)
+    message, _ = refused(tmp_path)
+    assert "climo_1979.h5: 3 of 5 chunks of its boxes were never written" in message
+
+
+def test_fields_may_lie_in_other_files(tmp_path: Path) -> None:
+    images = frames(5)
+    write_year(tmp_path / "climo_1979.h5", images)
+    write_year(tmp_path / "fields", images)
+    with h5py.File(tmp_path / "climo_1979.h5", "r+") as file:
+        del file["images"]
+        layout = h5py.VirtualLayout(images.shape, images.dtype)
+        layout[...] = h5py.VirtualSource(str(tmp_path / "fields"), "images", images.shape)
+        file.create_virtual_dataset("images", layout)
+    source = ClimateYears.open(tmp_path).years[0].source
+    np.testing.assert_array_equal(source.frame(3), images[3])
+
+
+@pytest.mark.parametrize("order", [None, *ORDERS])
+@pytest.mark.parametrize("number", [2, 12])
+def test_boxes_in_fractions_of_the_frame(tmp_path: Path, order: Any, number: int) -> None:
+    rows = boxes(number).astype(np.float64)
+    there = rows[..., 4] >= 0
+    rows[there] /= [HEIGHT, WIDTH, HEIGHT, WIDTH, 1]
+    rows = rows[..., COLUMNS[order or "cyxyx"]]
+    write_year(tmp_path / "climo_1979.h5", frames(number), rows)
+    with pytest.raises(UsageError) as caught:
+        ClimateYears.open(tmp_path, order)
+    says = "climo_1979.h5: boxes are fractions of the frame, expected pixels"
+    assert caught.value.message.endswith(says)
+    assert caught.value.cure == f"multiply their y by {HEIGHT} and their x by {WIDTH}"
+
+
+@pytest.mark.parametrize("order", [None, *ORDERS])
+@pytest.mark.parametrize("last", [1, 12])
+def test_classes_counted_from_one(tmp_path: Path, order: Any, last: int) -> None:
+    rows = boxes(12)
+    rows[:, :3, 4] = (np.arange(36) % 3 + 1).reshape(12, 3)
+    rows[:last, 2, 4] = 4  # in one frame, or in each
+    write_year(tmp_path / "climo_1979.h5", frames(12), rows[..., COLUMNS[order or "cxyxy"]])
+    with pytest.raises(UsageError) as caught:
+        ClimateYears.open(tmp_path, order)
+    assert "climo_1979.h5: classes run from 1 to 4, expected 0 to 3" in caught.value.message
+    assert "take 1 from each" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        (None, "'boxes' is a group, expected an array"),
+        (h5py.SoftLink("/gone"), "'boxes' is a link to /gone, which is not there"),
+        (h5py.ExternalLink("f.h5", "/b"), "'boxes' is a link to /b of f.h5, which is not there"),
+    ],
+)
+def test_a_name_that_is_no_array(tmp_path: Path, link: Any, says: str) -> None:
+    with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
+        del file["boxes"]
+        if link is None:
+            file.create_group("boxes")
+        else:
+            file["boxes"] = link
+    message, cure = refused(tmp_path)
+    assert f"climo_1979.h5: {says}" in message and "get the file again" in cure

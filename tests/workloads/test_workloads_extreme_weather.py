@@ -257,6 +257,30 @@ def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
     assert "--validation-years" in str(caught.value.cure)
 
 
+@pytest.mark.parametrize("name", ["train", "validation"])
+def test_packed_frames_without_a_box_are_refused(tmp_path: Path, name: str) -> None:
+    with FrameWriter(
+        tmp_path / "packed",
+        origin="o",
+        layout="half",
+        synthetic=True,
+        recipe=None,
+        height=64,
+        width=96,
+        offset=OFFSET,
+        scale=SCALE,
+        years={"train": (1990,), "validation": (1991,)},
+    ) as writer:
+        for split in ("train", "validation"):
+            for number in range(4):
+                frame = draw(WeatherRecipe(64, 96, 2), 1990, number)
+                writer.add(split, frame.fields, frame.boxes[: 0 if split == name else None])
+        writer.finish()
+    with pytest.raises(UsageError, match=f"has no box in the 4 frames of {name}: ") as caught:
+        prepared(f"data={tmp_path / 'packed'}", "target=0.1")
+    assert f"--{name}-years" in str(caught.value.cure)
+
+
 def said(error: UsageError) -> list[str]:
     """The settings that a cure names."""
     return re.findall(r"--set ([^\s;]+)", str(error.cure))

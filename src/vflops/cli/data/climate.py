@@ -30,6 +30,7 @@ def synth(
     from vflops.cli.console import next_step, shown
     from vflops.data.climate.synthetic import write_years
     from vflops.data.climate.weather import WeatherRecipe
+    from vflops.score.words import count
 
     recipe = WeatherRecipe(height=height, width=width, seed=seed)
     wanted = {FIRST_YEAR + number: frames for number in range(years)}
@@ -37,7 +38,8 @@ def synth(
         written = write_years(
             recipe, folder, wanted, compression="gzip" if gzip else None, on_progress=bar.show
         )
-    print(f"{shown(folder)}: {len(written)} files of {frames:,} frames, {height}x{width}")
+    files, each = count(len(written), "file"), count(frames, "frame")
+    print(f"{shown(folder)}: {files} of {each}, {height}x{width}")
     next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
 
 
@@ -54,15 +56,15 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         typer.echo(report.to_json(), nl=False)
     else:
         _show_report(report)
+    pack_it = f"vflops data pack {shown(source)}" + (f" --box-order {order}" if order else "")
     if not report.ok:
         faults = report.bad_frames or report.bad_boxes
         raise CheckFailed(
             f"{shown(source)} is not ok: {'; '.join(report.problems)}",
-            cure="mend what is named above"
-            + (f", or vflops data pack {shown(source)} --policy skip" if faults else ""),
+            cure="mend what is named above" + (f", or {pack_it} --policy skip" if faults else ""),
         )
     if not json:
-        next_step(f"vflops data pack {shown(source)}", "so that reading never holds up training")
+        next_step(pack_it, "so that reading never holds up training")
 
 
 def pack(
@@ -120,24 +122,36 @@ def training(packed: Path) -> tuple[str, str]:
 
 def _show_packed(packed: PackedFrames) -> None:
     from vflops.data.climate.index import SPLITS
+    from vflops.score.words import count
 
     for name in (name for name in SPLITS if name in packed.index.splits):
         split = packed.index.splits[name]
         size = sum(shard.bytes for shard in split.shards)
         years = _in_words(packed.index.years[name])
         lost = len(split.left_out)
-        left_out = f", {lost:,} frames left out" if lost else ""
-        mended = f", {len(split.mended):,} boxes mended" if split.mended else ""
+        left_out = f", {count(lost, 'frame')} left out" if lost else ""
+        mended = f", {count(len(split.mended), 'box', 'boxes')} mended" if split.mended else ""
         shards = shards_in_words(len(split.shards), size)
         print(
-            f"{name:10}  {years}: {split.frames:,} frames with {split.boxes:,} boxes in "
-            f"{shards}{left_out}{mended}"
+            f"{name:10}  {years}: {count(split.frames, 'frame')} with "
+            f"{count(split.boxes, 'box', 'boxes')} in {shards}{left_out}{mended}"
         )
         for found in (split.left_out, split.mended):
             show_lines([f"{one.file}, frame {one.frame}: {one.reason}" for one in found])
+    for note in _not_to_judge(packed):
+        print(f"note: {note}")
     rule = "the reference split" if packed.index.reference_split else "a split of your own"
     print(f"split       {rule}")
     print(f"fingerprint {packed.fingerprint}")
+
+
+def _not_to_judge(packed: PackedFrames) -> list[str]:
+    from vflops.data.climate.check import no_truth
+
+    there = set(packed.split("validation").labels.flat)
+    return no_truth(
+        [name for number, name in enumerate(packed.index.classes) if number not in there]
+    )
 
 
 def _in_words(years: tuple[int, ...]) -> str:

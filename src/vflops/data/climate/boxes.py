@@ -31,6 +31,10 @@ _SHARE = 0.1
 _MANY = 32
 """Of so many boxes at random in a frame half as wide again as high, one in 400,000 times none
 reaches beyond a square."""
+_FRACTION = 1.5
+"""No coordinate of boxes in parts of a frame is more, even where some reach out of it."""
+_LEAST = 1
+"""Pixels of a side."""
 
 Rows = NDArray[np.float64]
 
@@ -56,7 +60,7 @@ def sound(rows: Rows, height: int, width: int) -> NDArray[np.bool_]:
     ymin, xmin, ymax, xmax, label = np.moveaxis(rows, -1, 0)
     inside = (ymin >= 0) & (xmin >= 0) & (ymax <= height) & (xmax <= width)
     known = np.isin(label, range(len(CLASSES)))
-    return np.asarray(inside & (ymin < ymax) & (xmin < xmax) & known)
+    return np.asarray(inside & (ymax - ymin >= _LEAST) & (xmax - xmin >= _LEAST) & known)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,26 @@ class Found:
 
     order: Order | None
     boxes: int
+
+
+def refuse_other_units(
+    rows: Rows, height: int, width: int, source: str, order: Order | None = None
+) -> None:
+    """An error for boxes in parts of a frame, or of classes counted from 1; in any order."""
+    for columns in (reordered(rows, one) for one in ([order] if order else ORDERS)):
+        if (np.abs(columns[:, :4]) <= _FRACTION).all():
+            raise UsageError(
+                f"{source}: boxes are fractions of the frame, expected pixels",
+                cure=f"multiply their y by {height} and their x by {width}",
+            )
+        first, last = columns[:, 4].min(), columns[:, 4].max()
+        as_published = sound(columns - [0, 0, 0, 0, 1], height, width)
+        if first >= 1 and last == len(CLASSES) and as_published.mean() > 1 - _SHARE:
+            raise UsageError(
+                f"{source}: classes run from {first:g} to {last:g}, expected 0 to "
+                f"{len(CLASSES) - 1}",
+                cure=f"take 1 from each: 0 is {CLASSES[0]}, {len(CLASSES) - 1} is {CLASSES[-1]}",
+            )
 
 
 def recognise(rows: Rows, height: int, width: int, source: str) -> Found:
@@ -117,10 +141,14 @@ def fault(row: NDArray[Any], height: int, width: int) -> str | None:
         return None
     shown = "[" + ", ".join(f"{value:g}" for value in row) + "]"
     ymin, xmin, ymax, xmax, label = (float(value) for value in row)
+    if np.isnan(row).any():
+        return f"box {shown} has a NaN in it"
     if label not in range(len(CLASSES)):
         return f"box {shown} has class {label:g}, expected 0 to {len(CLASSES) - 1}"
     if not (ymin < ymax and xmin < xmax):
         return f"box {shown} has no area (ymin, xmin, ymax, xmax, class)"
+    if min(ymax - ymin, xmax - xmin) < _LEAST:
+        return f"box {shown} has a side below {_LEAST} pixel (ymin, xmin, ymax, xmax, class)"
     return f"box {shown} reaches out of the frame of {height}x{width} (ymin, xmin, ymax, xmax)"
 
 

@@ -86,7 +86,7 @@ def check(
     """Read every value of the years in ``path`` and say what is there and what is wrong."""
     folder, faults = survey(path, box_order)
     if not folder.years:
-        raise faults[0]
+        raise _all_of(faults, path)
     found = scan(folder.years, workers=workers, on_progress=on_progress)
     good = {number: one.good() for number, one in found.items()}
     with suppress(VflopsError):  # no place to keep them is nothing against the data
@@ -100,6 +100,8 @@ def check(
     ]
     bad_boxes = [one for year in folder.years for one in _bad_boxes(year)]
     repeated = _repeated(folder.years, found)
+    years = {year.year: _of_year(year, found[year.year]) for year in folder.years}
+    reference = None if faults else _reference(folder)
     refused = [f"{error.message} ({error.cure})" for error in faults]
     problems = _problems(refused, bad_frames, bad_boxes, repeated)
     flat = [] if total is None else [CHANNELS[i] for i in np.flatnonzero(total.std == 0)]
@@ -109,11 +111,11 @@ def check(
         source=str(path),
         ok=not problems,
         problems=tuple(problems),
-        notes=tuple(_notes(folder, whole=not faults)),
+        notes=(*_notes(folder, whole=not faults), *_unjudged(years, reference)),
         height=folder.height,
         width=folder.width,
-        years={year.year: _of_year(year, found[year.year]) for year in folder.years},
-        reference_split=None if faults else _reference(folder),
+        years=years,
+        reference_split=reference,
         channels={
             name: ChannelReport(mean=float(total.mean[i]), std=float(total.std[i]))
             for i, name in enumerate(CHANNELS)
@@ -125,6 +127,15 @@ def check(
         bad_boxes=tuple(bad_boxes),
         repeated=tuple(repeated),
     )
+
+
+def _all_of(faults: Sequence[VflopsError], path: Path) -> VflopsError:
+    """One error for a folder of which no file can be used."""
+    if len(faults) == 1:
+        return faults[0]
+    cures = dict.fromkeys(error.cure for error in faults if error.cure)
+    said = "; ".join(error.message for error in faults)
+    return UsageError(f"no file of {path} can be used: {said}", cure="; ".join(cures))
 
 
 def _of_year(year: Year, found: FrameMoments) -> YearReport:
@@ -198,6 +209,21 @@ def _notes(folder: ClimateYears, whole: bool) -> list[str]:
     elif _reference(folder) is None:
         notes.append("the reference split needs 3 years: the last tests, the one before validates")
     return notes
+
+
+def _unjudged(
+    years: Mapping[int, YearReport], split: Mapping[str, Sequence[int]] | None
+) -> list[str]:
+    """Classes that the validation years of the reference split do not have."""
+    of = [years[number].boxes for number in (split or {}).get("validation", ())]
+    return no_truth([name for name in CLASSES if of and not any(one[name] for one in of)])
+
+
+def no_truth(classes: Sequence[str]) -> list[str]:
+    """The note for classes without a box in validation, if there are any."""
+    if not classes:
+        return []
+    return [f"validation has no {', no '.join(classes)}: mAP will be that of the other classes"]
 
 
 def _reference(folder: ClimateYears) -> dict[str, tuple[int, ...]] | None:

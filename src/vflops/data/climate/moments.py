@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.climate.names import CHANNELS
+
 PerChannel = NDArray[np.float64]
 
 FILL = 1e20
 """From here on a value stands for none: 1e20 in CMIP's files, 9.96921e36 in netCDF's."""
+_VARIES = np.array([name != "PRECT" for name in CHANNELS])
+"""Channels that are never the same all over a frame; rain may fall nowhere."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,14 @@ class Moments:
             return np.asarray(self.squares + self.count * self.mean**2 >= FILL**2)
 
     @property
+    def flat(self) -> NDArray[np.bool_]:
+        """Whether a frame (…, 16) has one value all over: lost, or never written."""
+        return np.asarray((self.squares == 0) & _VARIES)
+
+    @property
     def usable(self) -> NDArray[np.bool_]:
-        """Whether all values of a group are numbers that were measured."""
-        return self.finite & ~self.filled
+        """Whether all values of a frame (…, 16) are numbers that were measured."""
+        return self.finite & ~self.filled & ~self.flat
 
     def pooled(self, axis: int) -> Moments:
         """The groups along ``axis`` as one (Chan, Golub and LeVeque's formula, equal counts)."""

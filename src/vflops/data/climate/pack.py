@@ -17,7 +17,7 @@ from vflops.data.climate import statistics
 from vflops.data.climate.boxes import mended
 from vflops.data.climate.frames import PackedFrames
 from vflops.data.climate.index import Layout, LeftOut, Part, Split, aligned, frame_bytes
-from vflops.data.climate.moments import Moments, of_frame
+from vflops.data.climate.moments import FILL, Moments, of_frame
 from vflops.data.climate.names import CHANNELS
 from vflops.data.climate.reading import Unreadable
 from vflops.data.climate.scan import workers_for
@@ -71,6 +71,8 @@ def pack(
             on_progress=on_progress,
             done="shards are packed",
         )
+        for year in used:
+            year.source.refuse_changed()  # since its shards were made, now or by a packing before
         _finish(workspace, folder, chosen, how, list(zip(tasks, parts, strict=True)), settings)
     return PackedFrames.open(place)
 
@@ -78,9 +80,9 @@ def pack(
 def units(folder: ClimateYears, train: Sequence[int], layout: Layout) -> Storing:
     """How values are stored: ``half`` as deviations from a mean that a few frames give."""
     height, width = folder.height, folder.width
-    zeros, ones = np.zeros(len(CHANNELS)), np.ones(len(CHANNELS))
+    zeros, any_value = np.zeros(len(CHANNELS)), np.full(len(CHANNELS), FILL)
     if layout == "raw":
-        return storing(height, width, layout, zeros, ones)
+        return storing(height, width, layout, zeros, any_value)
     enough = min(_SAMPLE_FRAMES, sum(folder.year(year).frames for year in train))
     seen, summary = 0, None
     for year, frame in _sample(folder, train):
@@ -90,8 +92,8 @@ def units(folder: ClimateYears, train: Sequence[int], layout: Layout) -> Storing
                 seen, summary = seen + 1, summary.joined(moments) if summary else moments
         if summary is not None and seen >= enough and (summary.std > 0).all():
             break
-    if summary is None:
-        return storing(height, width, layout, zeros, ones)
+    if summary is None:  # the packing itself will say so
+        return storing(height, width, layout, zeros, any_value)
     refuse_constant(str(folder.path), summary)  # all frames were read to find no other value
     return storing(height, width, layout, summary.mean, summary.std)
 
@@ -130,6 +132,12 @@ def _finish(
             raise UsageError(
                 f"no frame of {name} can be used",
                 cure=f"see why: vflops data check {folder.path}",
+            )
+        if not splits[name].boxes and name != "test":
+            raise UsageError(
+                f"{name} has no box in any of the {splits[name].frames:,} frames that can be used",
+                cure="nothing can be learnt or judged by them: name other years for it, or mend "
+                f"what is wrong: vflops data check {folder.path}",
             )
     summary = statistics.joined(train)
     refuse_constant(str(folder.path), summary)

@@ -23,6 +23,9 @@ _PIECE_BYTES = 1 << 28
 """Most that is held of a file at a time, unless one row of chunks is more."""
 _VALUE_BYTES = 4
 
+Version = tuple[int, int, int]
+"""Size, time in ns and inode of a file."""
+
 
 @dataclass(frozen=True)
 class FrameSource:
@@ -34,6 +37,8 @@ class FrameSource:
     width: int
     chunk: tuple[int, ...] | None
     """Frames, channels, rows and columns that are stored together; None for one block."""
+    version: Version
+    """Of the file that was opened first: one with another is another, or was written again."""
 
     @property
     def frame_bytes(self) -> int:
@@ -61,8 +66,7 @@ class FrameSource:
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """The fields of frames ``start`` to ``stop``; ``Unreadable`` names those that are not."""
-        with opened(self.path) as file:
-            images = file["images"]
+        with self._images() as images:
             for first in range(start, stop, self.together):
                 last = min(first + self.together, stop)
                 for top, bottom in self.bands():
@@ -74,11 +78,35 @@ class FrameSource:
 
     def frame(self, number: int) -> NDArray[np.float32]:
         """One frame, (16, height, width)."""
-        with opened(self.path) as file:
+        with self._images() as images:
             try:
-                return _single(file["images"][number])
+                return _single(images[number])
             except OSError as error:
                 raise Unreadable(self.path, number, number + 1, error) from error
+
+    def refuse_changed(self) -> None:
+        """An error where the file is no longer the one whose boxes are known."""
+        try:
+            same = version_of(self.path) == self.version
+        except OSError:
+            same = False  # it is gone
+        if not same:
+            raise UsageError(
+                f"{self.path} was changed while it was read",
+                cure="give the same command again when it is whole",
+            )
+
+    @contextmanager
+    def _images(self) -> Iterator[Any]:
+        """The array of fields, which is the same before and after."""
+        with opened(self.path) as file:
+            self.refuse_changed()  # before: another file may have frames of another size
+            try:
+                yield file["images"]
+            except Unreadable:
+                self.refuse_changed()  # that is why, then
+                raise
+            self.refuse_changed()
 
 
 @dataclass(frozen=True)
@@ -110,6 +138,12 @@ class Unreadable(UsageError):
         )
 
 
+def version_of(path: Path) -> Version:
+    """What the file is now."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The HDF5 file for reading, or an error that says why it cannot be opened."""
@@ -121,24 +155,6 @@ def opened(path: Path) -> Iterator[Any]:
         raise _cannot_open(path, error) from error
     with file:
         yield file
-
-
-def refuse_unknown_filters(array: Any, key: str, path: Path) -> None:
-    """An error where values went through a filter that HDF5 does not have here."""
-    import h5py
-
-    made = array.id.get_create_plist()
-    for place in range(made.get_nfilters()):
-        number, _, _, name = made.get_filter(place)
-        if not h5py.h5z.filter_avail(number):
-            called = f" ({name.decode(errors='replace')})" if name else ""
-            raise UsageError(
-                f"{path}: {key} are compressed with HDF5 filter {number}{called}, which is not "
-                "installed here",
-                cure="store it anew where that filter is: h5repack -f GZIP=1 OLD.h5 NEW.h5; or "
-                "name the folder of its plugin in HDF5_PLUGIN_PATH (pip install hdf5plugin "
-                "brings the usual ones, in hdf5plugin.PLUGIN_PATH)",
-            )
 
 
 def plain(error: BaseException) -> str:

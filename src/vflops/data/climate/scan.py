@@ -58,7 +58,7 @@ class Gatherer:
         self._bad |= dict.fromkeys(error.frames, f"cannot be read: {error.reason}")
 
     def done(self) -> FrameMoments:
-        """What was gathered, with frames that are not finite named."""
+        """What was gathered, with frames that cannot be used named."""
         rows = Moments(self._source.width, self._mean, self._squares)
         with np.errstate(invalid="ignore"):
             moments = rows.pooled(2)
@@ -76,6 +76,7 @@ def unusable(frame: Moments) -> str:
     for what, found in (
         ("NaN or infinite values", ~frame.finite),
         ("fill values (1e20 or more)", frame.finite & frame.filled),
+        ("one value throughout", frame.flat & ~frame.filled),
     ):
         if found.any():
             names = [CHANNELS[channel] for channel in np.flatnonzero(found)]
@@ -104,6 +105,8 @@ def scan(
         on_progress=on_progress,
         done="parts are read",
     )
+    for year in years:
+        year.source.refuse_changed()  # since its part was read
     parts: dict[int, list[FrameMoments]] = {year.year: [] for year in years}
     for number, part in zip(of_year, found, strict=True):
         parts[number].append(part)

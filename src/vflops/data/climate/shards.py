@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from vflops.data.climate.boxes import Order
 from vflops.data.climate.index import LeftOut, Part
 from vflops.data.climate.reading import FrameSource, Unreadable
 from vflops.data.climate.scan import FrameMoments, Gatherer
@@ -31,8 +32,8 @@ class ShardTask:
     number: int
     year: int
     source: FrameSource
-    file_identity: tuple[int, int]
-    """Size and time."""
+    file_identity: tuple[int, int, Order | None]
+    """Size, time, and the order of its boxes."""
     start: int
     stop: int
     how: Storing
@@ -44,7 +45,7 @@ class ShardTask:
         return shard_name(self.split, self.number)
 
     def source_digest(self) -> str:
-        """Of all that the shard's bytes follow from."""
+        """Of all that the shard's bytes follow from, and how its boxes were read."""
         how = [self.how.layout, self.how.offset.tolist(), self.how.scale.tolist()]
         name = self.source.path.name
         return digest([name, self.file_identity, self.start, self.stop, how])
@@ -56,7 +57,7 @@ def plan(folder: ClimateYears, split: YearSplit, how: Storing, policy: Policy) -
     for name, years in split.by_name.items():
         number = 0
         for year in map(folder.year, years):
-            same = year.bytes, year.time_ns
+            same = year.bytes, year.time_ns, year.order
             for start, stop in year.source.ranges(how.frames_a_shard):
                 about = name, number, year.year, year.source, same, start, stop, how, policy
                 tasks.append(ShardTask(*about))
@@ -78,7 +79,8 @@ def make_shard(job: tuple[ShardTask, Workspace], report: Reporter) -> Part:
         shard = FrameFile(workspace.path / task.shard, task.how)
         try:
             gathered = _fill(shard, task, bad, report if not bad else _no_report)
-            bad |= {} if gathered is None else gathered.bad
+            if gathered is not None:
+                bad = gathered.bad | bad  # what is known is why: such frames were not read again
             if task.policy == "fail" and bad:
                 frame, reason = next(iter(bad.items()))
                 raise _bad_frame(task.source.path, frame, reason)

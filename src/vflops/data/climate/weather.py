@@ -25,7 +25,6 @@ from vflops.errors import UsageError
 VERSION = 1  # of the bytes: raise it with any change that alters a frame
 GENERATOR = "vflops.weather"
 
-_MULTIPLE = 8
 _AIR, _STORMS = 0, 1  # random numbers of a frame that are apart
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -88,10 +87,6 @@ class WeatherRecipe:
             if not least <= value <= most:
                 raise UsageError(
                     f"synthetic weather: {name} is {value}", cure=f"from {least} to {most}"
-                )
-            if name != "seed" and value % _MULTIPLE:
-                raise UsageError(
-                    f"synthetic weather: {name} is {value}", cure=f"a multiple of {_MULTIPLE}"
                 )
 
     def facts(self) -> dict[str, Any]:

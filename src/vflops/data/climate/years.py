@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate import boxes
+from vflops.data.climate.arrays import array_of, refuse_unwritten
 from vflops.data.climate.boxes import PUBLISHED, Order
 from vflops.data.climate.names import CHANNELS, MOST_BOXES
-from vflops.data.climate.reading import FrameSource, opened, refuse_unknown_filters
+from vflops.data.climate.reading import FrameSource, Version, opened, version_of
 from vflops.errors import UsageError, VflopsError
 
 _NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
@@ -34,8 +35,6 @@ class Year:
 
     year: int
     source: FrameSource
-    bytes: int
-    time_ns: int
     rows: NDArray[np.float64]
     """(frames, most boxes, 5) in the published order, -1 where there is none."""
     order: Order | None
@@ -51,6 +50,16 @@ class Year:
     def name(self) -> str:
         """The file's name."""
         return self.source.path.name
+
+    @property
+    def bytes(self) -> int:
+        """The file's size."""
+        return self.source.version[0]
+
+    @property
+    def time_ns(self) -> int:
+        """When the file was written."""
+        return self.source.version[1]
 
     @property
     def frames(self) -> int:
@@ -162,8 +171,9 @@ def open_year(
 ) -> Year:
     """The file of a year, validated but for its fields; frames have the size of ``like``'s."""
     with opened(path) as file:
-        images, rows = _dataset(file, "images", path), _dataset(file, "boxes", path)
-        source = _source(images, path)
+        version = version_of(path)
+        images, rows = array_of(file, "images", path), array_of(file, "boxes", path)
+        source = _source(images, path, version)
         _refuse_another_size(source, like)  # first: boxes of another size fit no order
         raw = _rows(rows, source)
         kind = images.dtype
@@ -174,6 +184,7 @@ def open_year(
             f"{path} has no box in any of its {source.frames} frames: all rows are -1",
             cure="its labels are missing: get the file again, or move it out of the folder",
         )
+    boxes.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
     found = (
         boxes.recognise(raw[here], source.height, source.width, str(path))
         if (box_order is None)
@@ -184,27 +195,11 @@ def open_year(
     notes = []
     if kind.itemsize == 8:
         notes.append(f"{path.name}: images are float64, read as float32")
-    stat = path.stat()
     order = found.order
-    ordered = boxes.reordered(raw, order or PUBLISHED)
-    return Year(year, source, stat.st_size, stat.st_mtime_ns, ordered, order, tuple(notes))
+    return Year(year, source, boxes.reordered(raw, order or PUBLISHED), order, tuple(notes))
 
 
-def _dataset(file: Any, key: str, path: Path) -> Any:
-    import h5py
-
-    found = file.get(key)
-    if isinstance(found, h5py.Dataset):
-        refuse_unknown_filters(found, key, path)
-        return found
-    keys = ", ".join(sorted(file)) or "nothing"
-    raise UsageError(
-        f"{path} has no array {key!r}; it holds {keys}",
-        cure="expected images (N, 16, H, W) float32 and boxes (N, 15, 5): get the file again",
-    )
-
-
-def _source(images: Any, path: Path) -> FrameSource:
+def _source(images: Any, path: Path, version: Version) -> FrameSource:
     number = len(CHANNELS)
     shape = _shape(images)
     if len(shape) != 4 or shape[1] != number or not all(shape):
@@ -219,7 +214,8 @@ def _source(images: Any, path: Path) -> FrameSource:
             cure="get the file as published: half precision ends at 65,504 and cannot hold a "
             "pressure of 100,000 Pa, and integers were scaled in a way that is not known here",
         )
-    return FrameSource(path, shape[0], shape[2], shape[3], images.chunks)
+    refuse_unwritten(images, "images", path)
+    return FrameSource(path, shape[0], shape[2], shape[3], images.chunks, version)
 
 
 def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
@@ -234,6 +230,7 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
         raise UsageError(
             f"{source.path}: boxes are {rows.dtype}, expected int32", cure="get the file again"
         )
+    refuse_unwritten(rows, "boxes", source.path)
     try:
         return np.asarray(rows[()], np.float64)
     except OSError as error:

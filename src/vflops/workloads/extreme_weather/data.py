@@ -48,7 +48,7 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         with _said_as_settings(settings.data):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             frames = _packed(folder, settings, progress)
-    _refuse_missing(frames)
+    _refuse_missing(frames, drawn=settings.data is None)
     refuse_damaged(frames)
     index = frames.index
     facts = DataFacts(
@@ -167,7 +167,7 @@ def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> No
         )
 
 
-def _refuse_missing(frames: PackedFrames) -> None:
+def _refuse_missing(frames: PackedFrames, drawn: bool) -> None:
     for name in ("train", "validation"):
         if name not in frames.index.splits or not frames.index.splits[name].frames:
             raise UsageError(
@@ -175,6 +175,15 @@ def _refuse_missing(frames: PackedFrames) -> None:
                 + ("trained on" if name == "train" else "judged by its target"),
                 cure="pack it with years for each: vflops data pack DIR DEST --train-years "
                 "1979-1988 --validation-years 1989",
+            )
+        split = frames.index.splits[name]
+        if not split.boxes:
+            raise UsageError(
+                f"{frames.path} has no box in the {split.frames:,} frames of {name}: there is "
+                + ("nothing to learn" if name == "train" else "nothing to be judged by"),
+                cure=f"draw more: --set synthetic.{name}={10 * split.frames}"
+                if drawn
+                else f"pack years that have boxes: vflops data pack DIR DEST --{name}-years 1989",
             )
 
 
