@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ CLASSES = 4
 Case = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]
 
 
-def coco_precision(case: Case) -> NDArray[np.float64]:
+def coco_precision(case: Case, thresholds: Sequence[float] = IOU_THRESHOLDS) -> NDArray[np.float64]:
     """pycocotools' precision (T, 101, C) at area "all" and 100 detections; −1 without truths."""
     detections, boxes, labels = case
 
@@ -67,6 +68,7 @@ def coco_precision(case: Case) -> NDArray[np.float64]:
         judge = COCOeval(truths, found, "bbox")
         judge.params.areaRng = judge.params.areaRng[:1]
         judge.params.maxDets = [100]
+        judge.params.iouThrs = np.asarray(thresholds)
         judge.evaluate()
         judge.accumulate()
     precision: NDArray[np.float64] = judge.eval["precision"][..., 0, 0]
@@ -203,6 +205,17 @@ def test_a_match_of_one_threshold_leaves_the_truth_free_at_another() -> None:
     found = rows((0, 0, 10, 6, 0.9, 0), (0, 0, 10, 9, 0.8, 0))  # IoU 0.6 and 0.9
     matches = match_frames(found, boxes, labels, classes=1, thresholds=(0.5, 0.6, 0.75, 0.95))
     assert matches.hits.tolist() == [0b0011, 0b0100]
+
+
+@pytest.mark.parametrize(("apart", "hit"), [(0, 1), (5e-11, 1), (2e-10, 0), (1e-3, 0)])
+def test_a_threshold_of_one_is_met_by_all_but_equal_boxes(apart: float, hit: int) -> None:
+    """As pycocotools has it, which asks for 1 − 1e-10 there; and for 0.5 of them all."""
+    boxes, labels = rows((0, 0, 1, 1)), np.zeros((1, 1), np.int64)
+    found, thresholds = rows((apart, 0, 1, 1, 0.9, 0)), (0.5, 1.0)
+    matches = match_frames(found, boxes, labels, classes=1, thresholds=thresholds)
+    assert matches.hits.tolist() == [0b01 | hit << 1]
+    theirs = coco_precision((found, boxes, labels), thresholds)[..., 0]
+    np.testing.assert_allclose(average_precision(matches).curves[0], theirs, rtol=0, atol=1e-6)
 
 
 def test_average_precision_by_hand() -> None:

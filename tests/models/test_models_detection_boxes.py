@@ -111,6 +111,24 @@ def test_clip_cuts_off_what_is_outside() -> None:
     ]
 
 
+@pytest.mark.parametrize("weights", [WEIGHTS, (1.0, 1.0, 1.0, 1.0)])
+def test_gradients_of_codes_and_of_boxes_are_right(
+    weights: tuple[float, float, float, float],
+) -> None:
+    references, boxes = (random_boxes(2, 3, seed=seed).double() for seed in (5, 6))
+    references[..., 2:] += 5
+    boxes[..., 2:] += 5
+    codes = torch.randn(2, 3, 4, dtype=torch.float64)
+    inputs = [each.requires_grad_() for each in (references, boxes, codes)]
+    assert torch.autograd.gradcheck(
+        lambda references, boxes, codes: (
+            encode(references, boxes, weights),
+            decode(codes, references, weights),
+        ),
+        inputs,
+    )
+
+
 def test_arithmetic_is_in_float32_under_autocast_and_of_bf16_codes() -> None:
     references = random_boxes(20)
     with torch.autocast("cpu", torch.bfloat16):
