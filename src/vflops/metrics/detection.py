@@ -31,7 +31,7 @@ MOST_PER_CLASS = 100
 """Detections of one class that count in a frame: COCO's largest ``maxDets``."""
 
 _MOST_THRESHOLDS = 31  # bits of an int32
-_ALMOST_ONE = 1 - 1e-10  # COCO: a threshold of 1 is as in COCO, a threshold of 1 is met from here on
+_ALMOST_ONE = 1 - 1e-10  # as in COCO: a threshold of 1 is met from here on
 _BLOCK = 256  # frames matched at once: their overlaps stay within a few megabytes
 
 
