@@ -15,12 +15,17 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-dev packages check
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2
 
-# What the tests use besides Python: a browser. Installed where one may; else those tests skip.
+# What the tests use besides Python: a browser, and a scheduler of four nodes. Installed where one
+# may; else those tests skip.
 packages:
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
-	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
-	echo "chromium is missing and cannot be installed here: the browser tests will skip"
+	@need=; \
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || need="$$need chromium"; \
+	PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld >/dev/null || need="$$need slurm-wlm"; \
+	command -v munged >/dev/null || need="$$need munge"; \
+	[ -z "$$need" ] || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
+	echo "$$need missing and cannot be installed here: the tests that use them will skip"
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import slurm_bench
 from trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
 from vflops.record import atomic
@@ -166,3 +167,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
     yield mount
     subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.fixture(scope="session")
+def slurm_nodes() -> Iterator[slurm_bench.SlurmBench]:
+    """A real SLURM, started once for all tests."""
+    with slurm_bench.started() as bench:
+        yield bench
+
+
+@pytest.fixture
+def slurm(
+    slurm_nodes: slurm_bench.SlurmBench, monkeypatch: pytest.MonkeyPatch
+) -> slurm_bench.SlurmBench:
+    """A real SLURM of four idle nodes that this process talks to."""
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)  # the tests may run in a job themselves
+    for name, value in slurm_nodes.environment.items():
+        monkeypatch.setenv(name, value)
+    slurm_nodes.reset()
+    return slurm_nodes

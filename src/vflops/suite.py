@@ -81,6 +81,11 @@ def _validate(settings: Settings) -> None:
     from vflops.micro.run import planned
     from vflops.models.registry import model
 
+    if settings.launch.on != "local" and settings.bagging.models == 1:
+        raise UsageError(
+            f"launch.on = {settings.launch.on} and one model: a scheduler starts ensembles",
+            cure="say how many models: --models 2, or train one here: --on local",
+        )
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(

@@ -69,7 +69,7 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
     found = []
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        if spec.runner == ENGINE:
+        if spec.runner == ENGINE and settings.launch.on == "local":
             from vflops.train.placement import check_placement
 
             check_placement(section.train, settings.bagging)
@@ -141,13 +141,12 @@ def run_ensembles(
     """Train base models side by side, judge them together, and pin what they left."""
     from vflops.bagging.controller import Controller
     from vflops.bagging.ensemble import ensembles, judge
-    from vflops.launch.local_jobs import on_this_machine
+    from vflops.launch.choose import launcher
 
     settings = folder.record.settings.bagging
     for group in ensembles(records):
-        launcher = on_this_machine(folder, group, waves=settings.waves)
         controller = Controller(
-            folder, events, launcher, group, attempts=settings.attempts, show=show
+            folder, events, launcher(folder, group), group, attempts=settings.attempts, show=show
         )
         standings = controller.run()
         history = folder.history()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from vflops.errors import Interrupted
 from vflops.launch.jobs import Launcher
-from vflops.record.events import EventWriter, Log
+from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
+from vflops.record.tail import Tail
 from vflops.record.training import JobBegun, JobGivenUp, JobLost, JobRecord
 
 _LOOK_S = 0.25
@@ -33,9 +35,30 @@ class JobStanding:
     epoch: float = 0.0
     quality: float | None = None
     samples: int = 0
-    work_s: float = 0.0
-    reason: str | None = field(default=None)
+    reason: str | None = None
     """Why the last attempt died."""
+    last: tuple[str, dict[str, Any]] | None = None
+    """The newest event of the newest attempt."""
+
+    def take(self, kind: str, data: dict[str, Any]) -> None:
+        """Take in an event of the newest attempt."""
+        self.last = kind, data
+        if kind in ("progress", "evaluation", "finished"):
+            self.epoch = float(data["epoch"])
+            self.samples = int(data["samples"])
+        if kind == "evaluation":
+            self.quality = float(data["quality"])
+        if kind == "end":
+            self.state = "ended"
+
+    def why(self) -> str:
+        """What is known of an attempt that came to no end."""
+        if self.last is None:
+            return "it died before it wrote anything"
+        kind, data = self.last
+        if kind in ("failed", "stopped"):
+            return str(data.get("message"))
+        return f"it died after {kind!r}"
 
 
 class Controller:
@@ -54,6 +77,7 @@ class Controller:
         self._folder, self._events, self._launcher = folder, events, launcher
         self._attempts, self._show = attempts, show
         self._jobs = {record.job: JobStanding(record) for record in records}
+        self._tails: dict[int, Tail] = {}
 
     def run(self) -> list[JobStanding]:
         """Until every job has ended or was given up; how each stands then."""
@@ -64,6 +88,7 @@ class Controller:
                 self._start()
                 self._show(list(self._jobs.values()))
                 time.sleep(_LOOK_S)
+            self._wait()  # an agent writes on for a moment after the job's last event
         except KeyboardInterrupt:
             self._stop()
             raise Interrupted("stopped by the user; the jobs have kept checkpoints") from None
@@ -84,42 +109,46 @@ class Controller:
         return all(each.state in ("ended", "given up") for each in self._jobs.values())
 
     def _start(self) -> None:
-        for job, standing in self._jobs.items():
-            if standing.state == "waiting" and self._launcher.start(job):
-                standing.state, standing.where = "running", self._launcher.where(job)
-                standing.attempts += 1
-                begun = JobBegun(
-                    job=job,
-                    launcher=self._launcher.name,
-                    where=standing.where,
-                    attempt=standing.attempts,
-                )
-                self._events.write("job-begun", **begun.model_dump(mode="json"))
+        waiting = [job for job, standing in self._jobs.items() if standing.state == "waiting"]
+        for job in self._launcher.start(waiting) if waiting else ():
+            standing = self._jobs[job]
+            standing.state, standing.where = "running", self._launcher.where(job)
+            standing.attempts += 1
+            begun = JobBegun(
+                job=job,
+                launcher=self._launcher.name,
+                where=standing.where,
+                attempt=standing.attempts,
+            )
+            self._events.write("job-begun", **begun.model_dump(mode="json"))
 
     def _look(self) -> None:
         alive = self._launcher.alive()
         for job, standing in self._jobs.items():
             if standing.state != "running":
                 continue
-            logs = self._folder.job_history(job)
-            _read(standing, logs)
-            if job not in alive:
-                # It may have ended between the two looks: its log is read after it was gone.
-                self._gone(standing, self._folder.job_history(job))
+            standing.where = self._launcher.where(job)
+            self._read(job)  # after the look: what ended before it has said so
+            if job not in alive and standing.state == "running":
+                self._gone(standing)
 
-    def _gone(self, standing: JobStanding, logs: Sequence[Log]) -> None:
-        _read(standing, logs)
-        if logs and any(event.kind == "end" for event in logs[-1].events):
-            standing.state = "ended"
-            return
-        standing.reason = _reason(logs)
+    def _read(self, job: int) -> None:
+        """Take in what the newest attempt has written since."""
+        made = self._folder.next_attempt(job)
+        path = self._folder.attempt_folder(job, made - 1) / "events.jsonl"
+        if made and (job not in self._tails or self._tails[job].path != path):
+            standing = self._jobs[job]
+            standing.last = None
+            self._tails[job] = Tail(path, standing.take)
+        if job in self._tails:
+            self._tails[job].read()
+
+    def _gone(self, standing: JobStanding) -> None:
+        standing.reason = standing.why()
         job = standing.record.job
-        self._events.write(
-            "job-lost",
-            **JobLost(job=job, reason=standing.reason, where=standing.where).model_dump(
-                mode="json"
-            ),
-        )
+        lost = JobLost(job=job, reason=standing.reason, where=standing.where)
+        self._events.write("job-lost", **lost.model_dump(mode="json"))
+        self._launcher.lost(job)
         if standing.attempts < self._attempts:
             standing.state = "waiting"
             return
@@ -129,26 +158,10 @@ class Controller:
 
     def _stop(self) -> None:
         self._launcher.stop()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until nobody works on a job any more, but not for ever."""
         end_s = time.monotonic() + _PATIENCE_S
         while self._launcher.alive() and time.monotonic() < end_s:
             time.sleep(_LOOK_S)
-
-
-def _read(standing: JobStanding, logs: Sequence[Log]) -> None:
-    """What the newest attempt has written down."""
-    for event in logs[-1].events if logs else ():
-        if event.kind in ("progress", "evaluation", "finished"):
-            standing.epoch = float(event.data["epoch"])
-            standing.samples = int(event.data["samples"])
-        if event.kind == "evaluation":
-            standing.quality = float(event.data["quality"])
-
-
-def _reason(logs: Sequence[Log]) -> str:
-    events = logs[-1].events if logs else ()
-    if not events:
-        return "it died before it wrote anything"
-    last = events[-1]
-    if last.kind in ("failed", "stopped"):
-        return str(last.data.get("message"))
-    return f"it died after {last.kind!r}"

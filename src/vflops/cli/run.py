@@ -30,6 +30,9 @@ def run(
     models: Annotated[
         int | None, typer.Option(help="Base models of an ensemble, trained side by side.")
     ] = None,
+    on: Annotated[
+        str | None, typer.Option(help="Where they train: local, slurm, pbs, lsf, flux.")
+    ] = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Let models that find no place wait for others.")
     ] = False,
@@ -49,7 +52,13 @@ def run(
     from vflops import suite
     from vflops.cli.progress import Progress
 
-    flags = {"data": data, "train.ranks": ranks, "repeat": repeat, "bagging.models": models}
+    flags: dict[str, object] = {
+        "data": data,
+        "train.ranks": ranks,
+        "repeat": repeat,
+        "bagging.models": models,
+        "launch.on": on,
+    }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves:
         assignments.append("bagging.waves=true")

@@ -18,5 +18,7 @@ class BaggingSettings(Section):
     """The most samples that a model has not learned from and is judged by afterwards."""
     attempts: int = Field(default=3, ge=1, le=100)
     """How often a model is tried when its job dies."""
+    staging_readers: int = Field(default=8, ge=1, le=4096)
+    """Nodes that copy data to their own storage at once."""
     waves: bool = False
     """Whether models that find no place wait for others to end: no claim of weak scaling then."""

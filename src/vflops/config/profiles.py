@@ -63,7 +63,9 @@ def for_one(settings: Settings) -> Settings:
     changes: dict[str, object] = {}
     if settings.count == default.count:
         changes["count"] = CountSettings(models=())
-    if settings.micro == default.micro:
+    if settings.launch.on != "local":  # this is not the machine that trains
+        changes["micro"] = settings.micro.model_copy(update={"benchmarks": ()})
+    elif settings.micro == default.micro:
         wanted = {
             CEILING_OF[section["train"]["precision"]] for section in settings.workloads.values()
         }

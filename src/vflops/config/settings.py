@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from vflops.config.bagging import BaggingSettings
+from vflops.config.launch import LaunchSettings
 from vflops.config.names import BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
 from vflops.config.training import WorkloadSettings
@@ -75,6 +76,7 @@ class Settings(Section):
     micro: MicroSettings = MicroSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     bagging: BaggingSettings = BaggingSettings()
+    launch: LaunchSettings = LaunchSettings()
     workloads: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """The settings of each workload of the run, under its name."""
 

@@ -6,16 +6,17 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
-from vflops.launch.local import LocalRanks
-from vflops.record.events import EventLine
+from vflops.launch.local import STORE, LocalRanks
+from vflops.launch.team import ALONE, Team
 from vflops.record.folder import RunFolder
+from vflops.record.tail import Listener, Tail
 from vflops.record.training import JobRecord
 from vflops.telemetry.sampler import Sampler
 
@@ -23,51 +24,64 @@ _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long ranks may take to write a checkpoint when they are told to stop."""
 
-Listener = Callable[[str, dict[str, Any]], None]
-"""Told kind and data of every event of the job as it is written."""
+Prepare = Callable[[Path, int, int], Mapping[str, str]]
+"""What a node does before its ranks start, in the attempt's folder, as the n-th of some nodes; the
+variables that its ranks then have."""
 
 
-def run_job(folder: RunFolder, record: JobRecord, on_event: Listener) -> int:
-    """Run a new attempt at the job to its end; its number. An error says why it did not end."""
-    attempt = folder.claim_attempt(record.job)
+def run_job(
+    folder: RunFolder,
+    record: JobRecord,
+    on_event: Listener,
+    team: Team = ALONE,
+    prepare: Prepare = lambda place, node, nodes: {},
+) -> int:
+    """Run this node's part of a new attempt at the job to its end; the attempt's number.
+
+    An error says why it did not come to its end.
+    """
+    own = team.share(record.ranks)
+    meet = team.lead if team.leads else team.join
+    attempt, store = meet(folder, record.job)
     place = folder.attempt_folder(record.job, attempt)
+    environment = {} if store is None else {STORE: store}
+    environment |= prepare(place, team.node, team.nodes)
     # -P: a user's queue.py in the folder of the command must not stand in for Python's.
     command = [sys.executable, "-P", "-m", "vflops.train.rank"]
     command += [str(folder.path), str(record.job), str(attempt)]
     interval_s = folder.record.settings.telemetry.interval_s
-    tail = _Tail(place / "events.jsonl", on_event)
-    with (
-        Sampler(place / "telemetry.jsonl", folder.path, interval_s=interval_s),
-        _Stop() as stop,
-    ):
-        ranks = LocalRanks(command, record.ranks, place, {})
+    tail = Tail(place / "events.jsonl", on_event)
+    sampler = Sampler(place / "telemetry.jsonl", folder.path, interval_s=interval_s)
+    with sampler if team.leads else nullcontext(), _Stop() as stop:
+        ranks = LocalRanks(command, record.ranks, place, environment, own)
         try:
-            _watch(ranks, stop, tail)
+            _watch(ranks, stop, tail, on_event)
         finally:
             ranks.kill()
     tail.read()
-    with suppress(OSError):
-        (place / "store").unlink()
+    if store is None:
+        with suppress(OSError):
+            (place / "store").unlink()
     codes = ranks.poll()
     # A rank that is ending already has no handler any more: the signal ends it.
     stopped = (Interrupted.exit_code, *((-signal.SIGTERM,) if stop.count else ()))
     if any(code in stopped for code in codes):
         raise Interrupted(f"stopped{stop.why}")
     if any(codes):
-        raise _failure(place, ranks.first_failed, codes)
+        raise _failure(place, ranks.first_failed, dict(zip(own, codes, strict=True)))
     if stop.count:  # too late for this job, and no other is begun
         raise Interrupted(f"stopped{stop.why}")
     return attempt
 
 
-def _watch(ranks: LocalRanks, stop: _Stop, tail: _Tail) -> None:
+def _watch(ranks: LocalRanks, stop: _Stop, tail: Tail, on_event: Listener) -> None:
     """Until the ranks have ended; a stop is passed on once, a second one ends them at once."""
     told_s: float | None = None
     while ranks.running():
         tail.read()
         if stop.count and told_s is None:
             told_s = time.monotonic()
-            tail.tell("stopping", {})
+            on_event("stopping", {})
             ranks.signal(signal.SIGTERM)
         late = told_s is not None and time.monotonic() - told_s > _PATIENCE_S
         if stop.count > 1 or late:
@@ -98,43 +112,16 @@ class _Stop:
         self.why = f" by {signal.Signals(number).name}"
 
 
-class _Tail:
-    """Follows a log while it is written."""
-
-    def __init__(self, path: Path, on_event: Listener) -> None:
-        self._path = path
-        self._on_event = on_event
-        self._read = 0
-
-    def tell(self, kind: str, data: dict[str, Any]) -> None:
-        """Tell of what is not in the log."""
-        self._on_event(kind, data)
-
-    def read(self) -> None:
-        """Tell of every whole line that was added."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                data = file.read()
-        except OSError:
-            return  # it is not there yet
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            event = EventLine.model_validate_json(line)
-            self._on_event(event.kind, event.data)
-
-
-def _failure(place: Path, first: list[int], codes: list[int | None]) -> VflopsError:
+def _failure(place: Path, first: list[int], codes: dict[int, int | None]) -> VflopsError:
     """Why the job failed: a rank that was killed takes others with it, so it is named first."""
     rank = next((rank for rank in first if (codes[rank] or 0) < 0), None)
-    errors = [place / f"rank-{rank}.error.json" for rank in (*first, *range(len(codes)))]
+    errors = [place / f"rank-{rank}.error.json" for rank in (*first, *codes)]
     found = next((path for path in errors if path.is_file()), None)
     if rank is None and found is not None:
         reason = json.loads(found.read_text(encoding="utf-8"))
         kind = UsageError if reason["exit_code"] == UsageError.exit_code else RunFailed
         return kind(reason["message"], cure=reason["cure"])
-    rank = next(each for each, code in enumerate(codes) if code) if rank is None else rank
+    rank = next(each for each, code in codes.items() if code) if rank is None else rank
     code = codes[rank] or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""

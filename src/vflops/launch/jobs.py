@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 
 class Launcher(ABC):
@@ -12,8 +12,8 @@ class Launcher(ABC):
     name: str
 
     @abstractmethod
-    def start(self, job: int) -> bool:
-        """Begin an attempt at the job; False where its place is still taken."""
+    def start(self, jobs: Sequence[int]) -> Collection[int]:
+        """Begin an attempt at each of these jobs that has a place now; which those are."""
 
     @abstractmethod
     def alive(self) -> Collection[int]:
@@ -26,3 +26,6 @@ class Launcher(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Ask every job of the run to keep a checkpoint and end."""
+
+    def lost(self, job: int) -> None:  # noqa: B027  (only a scheduler has nodes to choose from)
+        """Told that an attempt at the job died where it was."""

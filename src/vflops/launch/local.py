@@ -12,6 +12,8 @@ from pathlib import Path
 
 from vflops.record import atomic
 
+STORE = "VFLOPS_STORE"
+"""Where ranks of several nodes meet; those of one meet in a file."""
 _GRACE_S = 10.0
 """How long ranks may take to end once one of them failed, or once they were told to stop twice."""
 
@@ -25,14 +27,18 @@ class LocalRanks:
         ranks: int,
         logs: Path,
         environment: Mapping[str, str],
+        own: range | None = None,
     ) -> None:
+        """``own``: those of all ``ranks`` that run here; None: all of them."""
+        self._own = range(ranks) if own is None else own
         self._processes: list[subprocess.Popen[bytes]] = []
         self.first_failed: list[int] = []
         """The ranks that had failed when a failure was first seen."""
-        for rank in range(ranks):
+        for local, rank in enumerate(self._own):
             variables = {
                 "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
+                "LOCAL_RANK": str(local),
+                "LOCAL_WORLD_SIZE": str(len(self._own)),
                 "WORLD_SIZE": str(ranks),
                 "VFLOPS_LAUNCHER": str(os.getpid()),
             }
@@ -61,7 +67,7 @@ class LocalRanks:
         """Whether the job goes on: a rank that failed ends the others after a moment."""
         codes = self.poll()
         if not self.first_failed:
-            self.first_failed = [rank for rank, code in enumerate(codes) if code]
+            self.first_failed = [rank for rank, code in zip(self._own, codes, strict=True) if code]
         if self.first_failed:
             self._wait(_GRACE_S)
             self.kill()

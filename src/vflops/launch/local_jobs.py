@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from vflops.bagging.plan import Node, plan
-from vflops.launch.agent import CORES
 from vflops.launch.jobs import Launcher
+from vflops.launch.team import CORES
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
@@ -62,8 +62,11 @@ class LocalJobs(Launcher):
         self._slots = slots
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, job: int) -> bool:
-        """Start the job's agent where its slots are free."""
+    def start(self, jobs: Sequence[int]) -> Collection[int]:
+        """Start the agents of those jobs whose slots are free."""
+        return [job for job in jobs if self._start(job)]
+
+    def _start(self, job: int) -> bool:
         wanted = {slot.number for slot in self._slots[job]}
         if any(wanted & {slot.number for slot in self._slots[other]} for other in self.alive()):
             return False

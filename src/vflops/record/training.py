@@ -143,6 +143,25 @@ class PowerImported(Data):
     sha256: str
 
 
+class Staged(Data):
+    """Where a node of an attempt reads the job's data from, and what that took."""
+
+    node: str
+    where: Literal["local", "shared"]
+    """Storage of the node's own, or where the data is."""
+    folder: str
+    bytes: int = 0
+    """Copied by this attempt: by one of the jobs that share a node."""
+    seconds: float = 0.0
+    """Of copying, hashed and synced."""
+    bandwidth: float | None = None
+    """B/s; None where nothing was copied."""
+    waited_s: float = 0.0
+    """For another job of the node, and for a turn among the nodes."""
+    reason: str | None = None
+    """Why nothing was copied."""
+
+
 class JobStarted(Data):
     """An attempt at a job began on its ranks."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.launch.local import STORE
 from vflops.record.events import EventWriter
 from vflops.record.schema import Data
 from vflops.record.training import JobRecord
@@ -25,6 +27,8 @@ class JobContext:
     """The job's log; only rank 0 has it."""
     clock: Clock
     stop: StopRequest
+    local_ranks: int | None = None
+    """Of the job's ranks, those of this node; None: all of them."""
     finished_step: int | None = None
     """The last step, where an earlier attempt came to it."""
 
@@ -35,8 +39,8 @@ class JobContext:
 
     @property
     def store(self) -> str:
-        """Where the ranks of this attempt meet."""
-        return f"file://{(self.attempt / 'store').resolve()}"
+        """Where the ranks of this attempt meet: a file, or what their launcher says."""
+        return os.environ.get(STORE) or f"file://{(self.attempt / 'store').resolve()}"
 
     def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
         """Write an event; on other ranks than the first nothing."""

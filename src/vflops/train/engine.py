@@ -40,7 +40,7 @@ def run(context: JobContext) -> None:
     settings = spec.settings.model_validate(record.settings)
     train = settings.train
     device = rank_device(train.device, context.local_rank)
-    threads = use_threads(device, record.ranks)
+    threads = use_threads(device, context.local_ranks or record.ranks)
     precision = Precision.named(train.precision, device)
     workload: Workload = spec.load_code().create(settings, record.data)
     plan = parallel_plan(context.rank, record.ranks, device, context.store)

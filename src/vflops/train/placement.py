@@ -57,8 +57,11 @@ def usable_cores() -> list[int]:
 
 
 def use_threads(device: torch.device, ranks: int) -> int:
-    """Give this rank its share of the cores; how many threads that are."""
-    count = max(len(usable_cores()) // ranks, 1)
+    """Give each of a node's ranks its share of the cores; how many threads that are."""
+    cores = len(usable_cores())
+    if "SLURM_CPUS_PER_TASK" in os.environ:  # an agent's; not every site binds it to them
+        cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
+    count = max(cores // ranks, 1)
     if device.type == "cpu":
         torch.set_num_threads(count)
     return count

@@ -15,6 +15,7 @@ import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+from vflops.bagging.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import imported
 from vflops.record import atomic
@@ -34,7 +35,7 @@ def main(run: str, job: str, attempt: str) -> int:
     _die_with_parent()
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
-    record = JobRecord.read(folder.job_file(int(job)))
+    record = read_staged(JobRecord.read(folder.job_file(int(job))))
     place = folder.attempt_folder(int(job), int(attempt))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
     with log as events:
@@ -42,6 +43,7 @@ def main(run: str, job: str, attempt: str) -> int:
             record=record,
             rank=rank,
             local_rank=int(os.environ.get("LOCAL_RANK", rank)),
+            local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", record.ranks)),
             attempt=place,
             events=events,
             clock=clock,
@@ -49,6 +51,8 @@ def main(run: str, job: str, attempt: str) -> int:
             finished_step=_finished_step(folder, int(job)),
         )
         try:
+            for staged in staged_nodes(place):
+                context.tell("staged", staged)
             imported(workload(record.workload).runner)(context)
             if events is not None:
                 events.write("end")

@@ -1,0 +1,21 @@
+"""Settings of launching: where jobs run, and how much of a node a rank takes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from vflops.config.section import Section
+
+
+class LaunchSettings(Section):
+    """Where the jobs of an ensemble run."""
+
+    on: Literal["local", "slurm", "pbs", "lsf", "flux"] = "local"
+    start: Literal["together", "apart"] = "together"
+    """With SLURM: all jobs in one allocation, or each submitted by itself."""
+    ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
+    """Ranks that a node takes, of one model or of several; None: those of one model."""
+    cores_per_rank: int = Field(default=1, ge=1, le=4096)
+    gpus_per_rank: int = Field(default=0, ge=0, le=16)

@@ -1,0 +1,114 @@
+"""Where the jobs of a run go: what starts them, and the nodes that there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+
+from vflops.bagging.plan import Node
+from vflops.config.launch import LaunchSettings
+from vflops.errors import RunFailed, UsageError
+from vflops.launch.jobs import Launcher
+from vflops.record.folder import RunFolder
+from vflops.record.training import JobRecord
+
+_USABLE = frozenset("allocated completing idle mixed planned".split())
+_TIMEOUT_S = 60.0
+
+
+def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
+    """What starts the jobs of an ensemble where the settings want them."""
+    settings = folder.record.settings
+    if settings.launch.on == "local":
+        from vflops.launch.local_jobs import on_this_machine
+
+        return on_this_machine(folder, records, waves=settings.bagging.waves)
+    from vflops.launch import site
+    from vflops.launch.scheduled_jobs import JobsApart, JobsTogether
+    from vflops.launch.scheduler import Scheduler
+
+    together = settings.launch.on == "slurm" and settings.launch.start == "together"
+    kind = JobsTogether if together else JobsApart
+    scheduler = Scheduler(settings.launch.on, folder.path / "psij")
+    ranks = {record.job: record.ranks for record in records}
+    return kind(folder, scheduler, site.find(), settings.launch, ranks)
+
+
+def nodes(
+    settings: LaunchSettings, device: str, number: int | None = None, slots: int | None = None
+) -> list[Node]:
+    """The nodes that jobs can have: this machine, those of SLURM that are up, or as described.
+
+    ``number`` nodes of ``slots`` ranks are those of a machine that is not here.
+    """
+    slots = slots or (None if settings.on == "local" else settings.ranks_per_node)
+    if number is not None and slots is None:
+        raise UsageError(
+            f"--nodes {number} without --slots", cure="say how many ranks a node takes"
+        )
+    if slots is not None and settings.on == "local" and number is None:
+        raise UsageError(f"--slots {slots} without --nodes", cure="say how many nodes there are")
+    if number is not None and slots is not None:
+        return [Node(f"node {each}", slots) for each in range(1, number + 1)]
+    if settings.on == "local":
+        from vflops.train.placement import here
+
+        return [Node("this machine", here(device)[0])]
+    if settings.on == "slurm":
+        return [Node(each.name, slots or each.slots) for each in _slurm_nodes(settings)]
+    raise UsageError(
+        f"the nodes of {settings.on} are not known here", cure="say them: --nodes N --slots K"
+    )
+
+
+def refuse_misshapen(settings: LaunchSettings, places: Sequence[Node], ranks: int) -> None:
+    """Refuse what a scheduler would not be asked for: a model in parts of several sizes."""
+    if settings.on != "local":
+        from vflops.launch.scheduled_jobs import Shape
+
+        Shape(ranks, min(node.slots for node in places))
+
+
+def _slurm_nodes(settings: LaunchSettings) -> list[Node]:
+    """Those of the site's partition; of an allocation that is held already, its own."""
+    from vflops.launch import site
+    from vflops.launch.scheduler import Scheduler, held_allocation
+
+    Scheduler("slurm")  # says what to do where there is none
+    partition, held = site.find().partition, held_allocation()
+    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T"]
+    if partition:
+        command.append(f"--partition={partition}")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        words = str(error.stderr or error).strip()
+        raise RunFailed(f"sinfo: {words}", cure="say the nodes: --nodes N --slots K") from error
+    found: dict[str, Node] = {}  # a node is listed once for each of its partitions
+    for line in done.stdout.splitlines():
+        name, cpus, resources, state = line.strip().split("|")
+        slots = _slots(settings, int(cpus), resources)
+        usable = state in _USABLE and (held is None or name in held.nodes)
+        if usable and slots:
+            found[name] = Node(name, slots)
+    if not found:
+        raise UsageError(
+            "SLURM has no node that could take a rank"
+            + (f" in the partition {partition}" if partition else ""),
+            cure="look at sinfo; a rank takes launch.cores_per_rank and launch.gpus_per_rank",
+        )
+    return list(found.values())
+
+
+def _slots(settings: LaunchSettings, cpus: int, resources: str) -> int:
+    """Ranks that a node takes; its GPUs are in ``gpu:a100:4(S:0-1),…``."""
+    if settings.ranks_per_node is not None:
+        return settings.ranks_per_node
+    by_cores = cpus // settings.cores_per_rank
+    if not settings.gpus_per_rank:
+        return by_cores
+    gpus = sum(int(count) for count in re.findall(r"gpu:(?:[^:,(]+:)?(\d+)", resources))
+    return min(gpus // settings.gpus_per_rank, by_cores)

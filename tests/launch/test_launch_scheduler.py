@@ -1,0 +1,293 @@
+"""A site's facts, the text of job scripts, and schedulers that are not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vflops.errors import UsageError
+from vflops.launch import site
+from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation
+from vflops.launch.script import Request, Step, allocation_script, job_script
+from vflops.launch.site import SiteSettings
+
+SITE = """\
+account = "proj42"
+partition = "gpu"
+time_limit = "1-02:30"
+directives = ["--qos=benchmark", "--constraint=a100"]
+modules = ["gcc/13", "cuda"]
+local_path = "$TMPDIR/vflops"
+python = "/opt/venv/bin/python"
+
+[environment]
+NCCL_DEBUG = "WARN"
+PATH = "/opt/x y/bin:$PATH"
+
+[container]
+image = "/images/vflops.sif"
+mounts = ["/data"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "site.toml"
+    path.write_text(text)
+    return path
+
+
+def request(folder: Path, settings: SiteSettings, nodes: int = 2) -> Request:
+    return Request("vf", folder / "job.sh", nodes, 4, 8, 1, folder / "job.out", settings)
+
+
+def bash(script: str, *options: str, **environment: str) -> str:
+    done = subprocess.run(
+        ["bash", *options],
+        input=script,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_whole_site_is_read(tmp_path: Path) -> None:
+    settings = site.load(written(tmp_path, SITE))
+    assert settings.time_limit_s == 26 * 3600 + 30 * 60
+    assert settings.container is not None and settings.container.runtime == "apptainer"
+    assert settings.interpreter == "/opt/venv/bin/python"
+    assert SiteSettings().interpreter == sys.executable
+    assert SiteSettings.model_validate({"container": {"image": "x"}}).interpreter == "python3"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "cure"),
+    [
+        ("acount = 'x'", "unknown key 'acount' in ", "did you mean account"),
+        ("[container]\nimage='x'\nruntme='docker'", "unknown key 'runtme'", "runtime"),
+        ("[container]\nimage='x'\nruntime='lxc'", "container.runtime = 'lxc'", "docs/cluster.md"),
+        ("time_limit = '90'", "time_limit = '90': expected hours and minutes", "docs/cluster.md"),
+        ("time_limit = '1:75'", "time_limit = '1:75'", "docs/cluster.md"),
+        ("partition = ''", "partition = '': expected one line", "docs/cluster.md"),
+        ("directives = ['qos=x']", "directives.0 = 'qos=x': expected an option", "docs"),
+        ("modules = 'gcc'", "modules = 'gcc'", "docs/cluster.md"),
+        ("[environment]\n'A-B' = 'x'", "'A-B' cannot name a variable", "docs/cluster.md"),
+        ("account", "is not TOML", None),
+    ],
+)
+def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, cure: str | None) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as error:
+        site.load(path)
+    assert message in error.value.message and str(path) in error.value.message
+    assert cure is None or cure in (error.value.cure or "")
+
+
+def test_the_folders_site_comes_before_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    (home / ".config" / "vflops").mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    assert site.find() == SiteSettings()
+    written(home / ".config" / "vflops", "account = 'mine'")
+    assert site.find().account == "mine"
+    written(here, "account = 'ours'")
+    assert site.find().account == "ours"
+    with pytest.raises(UsageError, match=r"cannot read .*nowhere\.toml"):
+        site.load(tmp_path / "nowhere.toml")
+
+
+def test_a_job_script_says_all_that_the_site_says(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    text = job_script(request(tmp_path, site.load(written(tmp_path, SITE))), run, 7)
+    bash(text, "-n")
+    lines = text.splitlines()
+    directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
+    assert directives == [
+        "--job-name=vf",
+        f"--output={tmp_path}/job.out",
+        "--open-mode=append",
+        "--nodes=2",
+        "--ntasks-per-node=4",
+        "--cpus-per-task=8",
+        "--gpus-per-node=4",
+        "--account=proj42",
+        "--partition=gpu",
+        "--time=26:30:00",
+        "--signal=USR1@90",
+        "--qos=benchmark",
+        "--constraint=a100",
+    ]
+    command = text[text.index("srun") :].replace("\\\n", "").split()
+    assert command == [
+        *("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32".split()),
+        *("--gpus-per-node=4 --kill-on-bad-exit=1 apptainer exec --nv --bind".split()),
+        *(f'"{run}:{run}" --bind "/data:/data" --bind'.split()),
+        '"$TMPDIR/vflops:$TMPDIR/vflops"',
+        '"/images/vflops.sif"',
+        *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
+        *f"'{run}' 7".split(),
+    ]
+
+
+def test_modules_and_environment_are_there_when_the_agent_starts(tmp_path: Path) -> None:
+    settings = SiteSettings.model_validate(
+        {
+            "modules": ["gcc/13"],
+            "environment": {"ODD": 'a "b" `c` \\d $HOME', "PATH": f"{tmp_path}:$PATH"},
+            "local_path": "/local/$USER",
+        }
+    )
+    stand_in = tmp_path / "srun"
+    stand_in.write_text('#!/bin/bash\necho "$ODD|$VFLOPS_LOCAL_PATH|${@: -2}"\n')
+    stand_in.chmod(0o755)
+    text = job_script(request(tmp_path, settings), tmp_path / "it's a run", 3)
+    module = {"BASH_FUNC_module%%": '() { echo "module $*"; }'}
+    output = bash(text, HOME="/home/me", USER="me", **module)
+    assert output.splitlines() == [
+        "module load gcc/13",
+        f'a "b" `c` \\d /home/me|/local/me|{tmp_path}/it\'s a run 3',
+    ]
+    failing = {"BASH_FUNC_module%%": "() { return 4; }"}
+    done = subprocess.run(
+        ["bash", "-c", text], env={**os.environ, **failing}, check=False, capture_output=True
+    )
+    assert (done.returncode, done.stdout) == (4, b"")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        (
+            "docker",
+            ["docker run --rm", "--gpus all", '--volume "/runs/a:/runs/a"', "--env SLURM_NODEID"],
+        ),
+        (
+            "podman",
+            ["podman run --rm", "nvidia.com/gpu=all", "--userns=keep-id", "--env SLURM_NODEID"],
+        ),
+        ("pyxis", ['--container-image="vflops:1"', '--container-mounts="/runs/a:/runs/a"']),
+    ],
+)
+def test_each_container_runtime_wraps_the_agent(
+    tmp_path: Path, runtime: str, words: list[str]
+) -> None:
+    container = {"image": "vflops:1", "runtime": runtime}
+    settings = SiteSettings.model_validate({"container": container})
+    text = job_script(request(tmp_path, settings), Path("/runs/a"), 0)
+    bash(text, "-n")
+    for word in words:
+        assert word in text
+    assert text.rstrip().endswith('"python3" -P -m vflops.launch.agent /runs/a 0')
+    if runtime == "pyxis":
+        with pytest.raises(UsageError, match="part of SLURM, and the scheduler is pbs"):
+            job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
+
+
+def test_an_allocation_is_as_large_as_its_steps(tmp_path: Path) -> None:
+    asked = request(tmp_path, SiteSettings())
+    text = allocation_script(asked, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4)])
+    bash(text, "-n")
+    assert "step 0 0 1 2\nstep 1 1 1 4\n" in text
+    assert "#SBATCH --no-kill\n" in text
+    with pytest.raises(UsageError, match="the jobs need 3 nodes and the allocation has 2"):
+        allocation_script(asked, Path("/runs/a"), [Step(0, 1, 2, 4)])
+
+
+def test_a_scheduler_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, command in (("slurm", "sbatch"), ("pbs", "qsub"), ("lsf", "bsub"), ("flux", "flux")):
+        with pytest.raises(UsageError, match=f"no {command} here") as error:
+            Scheduler(name)
+        assert "--on local" in (error.value.cure or "")
+    with pytest.raises(UsageError, match="unknown scheduler 'slrm'") as error:
+        Scheduler("slrm")
+    assert error.value.cure == "did you mean slurm?"
+
+
+def test_a_held_allocation_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert held_allocation() is None
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2,4]")
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "8(x2),4")
+    assert held_allocation() == Allocation("12", ("n1", "n2", "n4"), (8, 8, 4))
+
+
+def test_names_of_nodes_keep_their_zeros() -> None:
+    assert [*expand("n[008-010],login,r[1-2]c[3,5]")] == [
+        *("n008 n009 n010 login r1c3 r1c5 r2c3 r2c5".split())
+    ]
+    assert [*expand("")] == []
+
+
+_QSUB = """\
+#!/bin/bash
+cp "$1" "$(dirname "$0")/submitted"
+echo 77.server
+"""
+_QSTAT = """\
+#!/bin/bash
+echo "$@" >> "$(dirname "$0")/calls"
+cat "$(dirname "$0")/state"
+"""
+
+
+def test_another_scheduler_is_told_and_asked_through_psij(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBS with stand-ins for its commands: what psij does with a real one was not seen."""
+    for name, text in (
+        ("qsub", _QSUB),
+        ("qstat", _QSTAT),
+        ("qdel", "#!/bin/sh\necho $1 >> $0.calls\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def state(letter: str) -> None:
+        (tmp_path / "state").write_text(json.dumps({"Jobs": {"77.server": {"job_state": letter}}}))
+
+    state("Q")
+    scheduler = Scheduler("pbs", tmp_path / "work")
+    with pytest.raises(UsageError, match="a job for pbs needs a time limit"):
+        scheduler.submit(request(tmp_path, SiteSettings()))
+    settings = SiteSettings(partition="gpu", time_limit="2:00", directives=("-l place=scatter",))
+    with pytest.raises(UsageError, match="a job of 2 nodes cannot be started on pbs"):
+        job_script(request(tmp_path, settings), tmp_path, 0, "pbs")
+    asked = request(tmp_path, settings, nodes=1)
+    asked.script.write_text(job_script(asked, tmp_path, 0, "pbs"))
+    assert "#SBATCH" not in asked.script.read_text()
+    assert scheduler.submit(asked) == "77.server"
+    submitted = (tmp_path / "submitted").read_text()
+    assert "#PBS -l place=scatter" in submitted and "walltime=2:0:0" in submitted
+    assert str(asked.script) in submitted
+
+    def until(word: str) -> None:
+        end_s = time.monotonic() + 10
+        later = Scheduler("pbs", tmp_path / "work")  # as another process would attach
+        while later.look(["77.server"])["77.server"].state != word:
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+
+    state("R")
+    until("running")
+    scheduler.cancel(["77.server"])
+    assert (tmp_path / "qdel.calls").read_text() == "77.server\n"
+    state("F")
+    until("ended")
