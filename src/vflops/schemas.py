@@ -19,6 +19,7 @@ from vflops.record.folder import RunRecord
 from vflops.record.measurement import Measurement
 from vflops.record.schema import Document
 from vflops.record.training import JobRecord
+from vflops.scale.result import Scale
 from vflops.score.record import Score
 from vflops.system.record import SystemRecord
 from vflops.telemetry.series import Header
@@ -36,6 +37,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Statistics,
     Score,
     Findings,
+    Scale,
 )
 
 

@@ -81,11 +81,6 @@ def _validate(settings: Settings) -> None:
     from vflops.micro.run import planned
     from vflops.models.registry import model
 
-    if settings.launch.on != "local" and settings.bagging.models == 1:
-        raise UsageError(
-            f"launch.on = {settings.launch.on} and one model: a scheduler starts ensembles",
-            cure="say how many models: --models 2, or train one here: --on local",
-        )
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(
@@ -148,9 +143,12 @@ def _steps(
         jobs = training.plan(folder, events, prepared, watch.progress)
         members = [record for record in jobs if record.bag is not None]
         if members:
-            watch.step(f"training {len(members)} base models")
-            training.run_ensembles(folder, events, members, watch.jobs)
+            training.run_ensembles(folder, events, members, watch.step, watch.jobs)
         for record in (record for record in jobs if record.bag is None):
+            if training.by_agents(settings):
+                watch.step(f"training {record.workload}, seed {record.seed}")
+                training.run_side_by_side(folder, events, [record], watch.jobs)
+                continue
             if not folder.history().ended(record.job):
                 watch.job(record, len(jobs), training.ops_per_sample(folder, record))
             training.run(folder, events, record, watch.event)

@@ -72,7 +72,7 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
         if spec.runner == ENGINE and settings.launch.on == "local":
             from vflops.train.placement import check_placement
 
-            check_placement(section.train, settings.bagging)
+            check_placement(section.train, settings.bagging, settings.launch)
         found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
     return found
 
@@ -136,32 +136,54 @@ def run_ensembles(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
+    step: Callable[[str], None],
     show: Callable[[Sequence[JobStanding]], None],
 ) -> None:
     """Train base models side by side, judge them together, and pin what they left."""
-    from vflops.bagging.controller import Controller
     from vflops.bagging.ensemble import ensembles, judge
+
+    groups = ensembles(records)
+    for number, group in enumerate(groups, start=1):
+        which = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
+        step(f"training {len(group)} models of {group[0].workload}{which}")
+        run_side_by_side(folder, events, group, show)
+        found = judge(folder, folder.history(), group)
+        if found is None:
+            raise RunFailed(f"no model of {group[0].workload} left its predictions")
+        events.write("ensemble", **found.model_dump(mode="json"))
+
+
+def run_side_by_side(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
+    from vflops.bagging.controller import Controller
     from vflops.launch.choose import launcher
 
-    settings = folder.record.settings.bagging
-    for group in ensembles(records):
-        controller = Controller(
-            folder, events, launcher(folder, group), group, attempts=settings.attempts, show=show
+    attempts = folder.record.settings.bagging.attempts
+    starts = launcher(folder, records)
+    controller = Controller(folder, events, starts, records, attempts=attempts, show=show)
+    standings = controller.run()
+    history = folder.history()
+    pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
+    ended = [record.job for record in records if history.ended(record.job)]
+    for job in ended:
+        if job not in pinned:
+            _pin(folder, events, job)
+    if not ended:
+        reasons = {standing.reason for standing in standings}
+        raise RunFailed(
+            f"no model of {records[0].workload} came to its end: {'; '.join(map(str, reasons))}",
+            cure=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
         )
-        standings = controller.run()
-        history = folder.history()
-        pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
-        for record in group:
-            if history.ended(record.job) and record.job not in pinned:
-                _pin(folder, events, record.job)
-        found = judge(folder, history, group)
-        if found is None:
-            reasons = {standing.reason for standing in standings}
-            raise RunFailed(
-                f"no model of {group[0].workload} came to its end: {'; '.join(map(str, reasons))}",
-                cure=f"what they said: {folder.job_file(group[0].job).parent / 'agent.log'}",
-            )
-        events.write("ensemble", **found.model_dump(mode="json"))
+
+
+def by_agents(settings: Settings) -> bool:
+    """Whether also a training by itself runs on slots: elsewhere, or on cores of a number."""
+    return settings.launch.on != "local" or settings.launch.cores_per_rank is not None
 
 
 def run(

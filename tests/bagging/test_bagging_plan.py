@@ -141,7 +141,7 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
             3,
             4,
             "no room for 3 models of 4 ranks (12 slots) on 1 node with 8 slots",
-            "choose 2 models of 4 ranks, 3 of 2 or 4 of 2; or run them in waves",
+            "choose 2 models of 4 ranks, 3 of 2 or 4 of 2; or run them in waves, --waves",
         ),
         (
             equal_nodes(3, 4),
@@ -149,7 +149,7 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
             3,
             "of 4 models of 3 ranks only 3 fit on 3 nodes with 12 slots:"
             " what is left free on several nodes is not put together",
-            "choose 3 models of 3 ranks, 4 of 2 or 3 of 4; or run them in waves",
+            "choose 3 models of 3 ranks, 4 of 2 or 3 of 4; or run them in waves, --waves",
         ),
         (
             equal_nodes(1, 2),

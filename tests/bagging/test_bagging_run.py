@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -162,55 +160,6 @@ def test_a_job_that_is_killed_is_tried_again_and_the_ensemble_is_whole(tmp_path:
     assert event.payload(Ensembled).jobs == (1, 2)
     assert [history.events("finished", job=job)[-1].data["samples"] for job in (1, 2)] == [1024] * 2
     assert processes_of(folder) == []
-
-
-def test_jobs_outlive_their_controller_and_another_takes_over(tmp_path: Path) -> None:
-    process = started(tmp_path, "--set", "bagging.models=2", "--set", "train.epochs=30")
-    folder = wait_for(tmp_path, "evaluation", 1)
-    wait_for(tmp_path, "evaluation", 2)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    agents = [agent_of(folder, job).pid for job in (1, 2)]
-    again = subprocess.run(
-        [sys.executable, "-m", "vflops", "resume", str(folder.path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
-    history = folder.history()
-    assert all(len(history.jobs[job]) == 1 for job in (1, 2))  # nothing was started twice
-    assert len(history.events("job-begun")) == 2
-    assert history.events("ensemble")
-    assert not any(psutil.pid_exists(pid) for pid in agents)
-
-
-def test_a_model_that_always_dies_is_given_up_and_the_ensemble_is_partial(tmp_path: Path) -> None:
-    process = started(
-        tmp_path,
-        "--set",
-        "bagging.models=2",
-        "--set",
-        "bagging.attempts=2",
-        "--set",
-        "train.epochs=20",
-    )
-    for attempt in range(2):
-        folder = wait_for(tmp_path, "start", 0)
-        end_s = time.monotonic() + STILL_ALIVE_S
-        while len(folder.job_history(2)) <= attempt and time.monotonic() < end_s:
-            time.sleep(0.05)
-        agent = agent_of(folder, 2)
-        agent.kill()
-        psutil.wait_procs([agent], timeout=10)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 1, out + err  # a rule says that a job is missing
-    assert "job 2 did not come to its end" in out
-    history = folder.history()
-    assert [event.data["job"] for event in history.events("job-given-up")] == [2]
-    (event,) = history.events("ensemble")
-    assert (event.payload(Ensembled).jobs, event.payload(Ensembled).planned) == ((1,), 2)
 
 
 def test_more_models_than_cores_are_refused_with_pairs_that_fit(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from slurm_bench import SlurmBench
 from vflops.launch.scheduled_jobs import Submitted
@@ -78,15 +77,13 @@ def assert_whole(folder: RunFolder, models: int, samples: int) -> None:
     assert scored.vflops is not None and scored.vflops > 0
 
 
-@pytest.mark.parametrize("start", ["together", "apart"])
-def test_four_models_on_four_nodes(slurm: SlurmBench, tmp_path: Path, start: str) -> None:
-    process = started(tmp_path, "--models", "4", "--set", f"launch.start={start}")
+def test_four_models_on_four_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
+    process = started(tmp_path, "--models", "4")
     folder = ended(process, tmp_path)
     assert_whole(folder, 4, 512)
     begun = folder.history().events("job-begun")
     assert [event.data["launcher"] for event in begun] == ["slurm"] * 4
-    scripts = list(folder.path.glob("**/*.sh"))
-    assert len(scripts) == (1 if start == "together" else 4)
+    assert [path.name for path in folder.path.glob("**/*.sh")] == ["allocation-1.sh"]
     assert slurm.run("squeue", "-h") == ""
 
 

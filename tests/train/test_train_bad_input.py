@@ -87,7 +87,7 @@ def test_data_that_cannot_be_used_begins_no_run(tmp_path: Path) -> None:
 
 def test_own_images_need_a_target_of_their_own(tmp_path: Path) -> None:
     error = refused(tmp_path, f"data={images(tmp_path / 'own')}")
-    assert "--set target" in error.message
+    assert "--set target" in str(error.cure)
 
 
 def test_own_images_train_and_what_is_skipped_is_counted(tmp_path: Path) -> None:

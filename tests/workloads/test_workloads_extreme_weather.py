@@ -101,8 +101,8 @@ def test_packed_years_and_packed_on_the_spot_are_the_same(years: Path, tmp_path:
 
 
 def test_a_target_of_own_years_must_be_given(years: Path) -> None:
-    with pytest.raises(UsageError, match=r"target=0\.35"):
-        settings(f"data={years}")
+    with pytest.raises(UsageError, match="yours to give"):
+        prepared(f"data={years}")
 
 
 def test_a_batch_larger_than_the_data_is_refused(years: Path) -> None:

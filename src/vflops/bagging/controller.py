@@ -91,7 +91,7 @@ class Controller:
             self._wait()  # an agent writes on for a moment after the job's last event
         except KeyboardInterrupt:
             self._stop()
-            raise Interrupted("stopped by the user; the jobs have kept checkpoints") from None
+            raise Interrupted("stopped; its jobs were asked to keep checkpoints") from None
         return list(self._jobs.values())
 
     def _take_over(self) -> None:
@@ -144,8 +144,9 @@ class Controller:
             self._tails[job].read()
 
     def _gone(self, standing: JobStanding) -> None:
-        standing.reason = standing.why()
         job = standing.record.job
+        known = (standing.why(), self._launcher.ending(job))
+        standing.reason = "; ".join(each for each in known if each)
         lost = JobLost(job=job, reason=standing.reason, where=standing.where)
         self._events.write("job-lost", **lost.model_dump(mode="json"))
         self._launcher.lost(job)

@@ -210,7 +210,7 @@ def _refusal(nodes: Sequence[Node], models: int, ranks: int, fitting: int) -> Us
             " what is left free on several nodes is not put together"
         )
     cure = _words(nearest_pairs(nodes, models, ranks))
-    return UsageError(message, cure=cure + ("; or run them in waves" if fitting else ""))
+    return UsageError(message, cure=cure + ("; or run them in waves, --waves" if fitting else ""))
 
 
 def _words(pairs: Sequence[tuple[int, int]]) -> str:

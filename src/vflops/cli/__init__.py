@@ -19,6 +19,10 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin h
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "resume"),
+    "plan": ("plan",),
+    "scale": ("scale",),
+    "control": ("attach", "cancel"),
+    "preflight": ("preflight",),
     "micro": ("micro",),
     "count": ("count",),
     "roofline": ("roofline",),

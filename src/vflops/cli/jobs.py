@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflops.score.words import number
+from vflops.score.words import count, number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,10 +78,10 @@ class JobsView:
 def _line(jobs: Sequence[JobStanding]) -> str:
     """All of them in one line."""
     states = Counter(each.state for each in jobs)
-    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    said = ", ".join(f"{states[state]} {state}" for state in states)
     epochs = [each.epoch for each in jobs]
     known = [each.quality for each in jobs if each.quality is not None]
-    line = f"{len(jobs)} models: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
+    line = f"{count(len(jobs), 'model')}: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
     if known:
         line += f", {jobs[0].record.goal.quality} {number(min(known))} to {number(max(known))}"
     return line

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vflops.cli import options
+from vflops.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +61,10 @@ def run(
         "launch.on": on,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    if waves and models is None:
+        raise UsageError(
+            "--waves is for ensembles, and no number of models is given", cure="add --models M"
+        )
     if waves:
         assignments.append("bagging.waves=true")
     if kernels:

@@ -17,5 +17,6 @@ class LaunchSettings(Section):
     """With SLURM: all jobs in one allocation, or each submitted by itself."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
     """Ranks that a node takes, of one model or of several; None: those of one model."""
-    cores_per_rank: int = Field(default=1, ge=1, le=4096)
+    cores_per_rank: int | None = Field(default=None, ge=1, le=4096)
+    """Cores of a rank's own; None: one with a scheduler, here a share of all that there are."""
     gpus_per_rank: int = Field(default=0, ge=0, le=16)

@@ -80,7 +80,7 @@ class TrainSettings(Section):
         if self.warmup_epochs >= self.epochs and self.warmup_epochs > 0:
             raise ValueError(
                 f"warmup_epochs {self.warmup_epochs:g} leave nothing of {self.epochs} epochs: "
-                "take fewer, 0 for none"
+                "take fewer, or none: --set train.warmup_epochs=0"
             )
         if bool(self.milestones) != (self.schedule == "step"):
             raise ValueError(

@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
-    """What starts the jobs of an ensemble where the settings want them."""
+    """What starts the jobs of an ensemble, or one by itself, where the settings want them."""
     settings = folder.record.settings
     if settings.launch.on == "local":
         from vflops.launch.local_jobs import on_this_machine
@@ -54,7 +54,7 @@ def nodes(
     if settings.on == "local":
         from vflops.train.placement import here
 
-        return [Node("this machine", here(device)[0])]
+        return [Node("this machine", here(device, settings.cores_per_rank)[0])]
     if settings.on == "slurm":
         return [Node(each.name, slots or each.slots) for each in _slurm_nodes(settings)]
     raise UsageError(
@@ -107,7 +107,7 @@ def _slots(settings: LaunchSettings, cpus: int, resources: str) -> int:
     """Ranks that a node takes; its GPUs are in ``gpu:a100:4(S:0-1),…``."""
     if settings.ranks_per_node is not None:
         return settings.ranks_per_node
-    by_cores = cpus // settings.cores_per_rank
+    by_cores = cpus // (settings.cores_per_rank or 1)
     if not settings.gpus_per_rank:
         return by_cores
     gpus = sum(int(count) for count in re.findall(r"gpu:(?:[^:,(]+:)?(\d+)", resources))

@@ -24,6 +24,9 @@ _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long ranks may take to write a checkpoint when they are told to stop."""
 
+_ONE_SIGNAL_S = 1.0
+"""Within this time the same signal of a machine's is the same wish."""
+
 Prepare = Callable[[Path, int, int], Mapping[str, str]]
 """What a node does before its ranks start, in the attempt's folder, as the n-th of some nodes; the
 variables that its ranks then have."""
@@ -96,6 +99,7 @@ class _Stop:
     def __init__(self) -> None:
         self.count = 0
         self.why = ""
+        self._number, self._at_s = 0, 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Stop:
@@ -108,6 +112,12 @@ class _Stop:
             signal.signal(number, handler)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        # `timeout` and some schedulers send theirs to the process and to its group: that is one.
+        again = number == self._number and now_s - self._at_s < _ONE_SIGNAL_S
+        self._number, self._at_s = number, now_s
+        if again and number != signal.SIGINT:
+            return
         self.count += 1
         self.why = f" by {signal.Signals(number).name}"
 

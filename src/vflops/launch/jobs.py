@@ -24,6 +24,10 @@ class Launcher(ABC):
         """The place of a job in a few words."""
 
     @abstractmethod
+    def ending(self, job: int) -> str | None:
+        """What the launcher knows of how the newest attempt at a job ended."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Ask every job of the run to keep a checkpoint and end."""
 

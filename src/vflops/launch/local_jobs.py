@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from vflops.bagging.plan import Node, plan
 from vflops.launch.jobs import Launcher
@@ -28,9 +29,11 @@ class Slot:
     device: int | None = None
 
 
-def split_cores(cores: Sequence[int], slots: int, *, devices: bool) -> list[Slot]:
+def split_cores(
+    cores: Sequence[int], slots: int, *, devices: bool, each: int | None = None
+) -> list[Slot]:
     """``slots`` equal parts of the cores, in order; what is left over is used by nobody."""
-    each = max(len(cores) // slots, 1)
+    each = each or max(len(cores) // slots, 1)
     return [
         Slot(number, tuple(cores[number * each : (number + 1) * each]), number if devices else None)
         for number in range(slots)
@@ -38,14 +41,14 @@ def split_cores(cores: Sequence[int], slots: int, *, devices: bool) -> list[Slot
 
 
 def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
-    """The launcher of an ensemble's jobs, each with its share of this machine."""
+    """The launcher of jobs that run side by side, each with its share of this machine."""
     from vflops.train.placement import here, usable_cores
 
-    ranks = records[0].ranks
-    count, devices = here(records[0].settings["train"]["device"])
+    ranks, each = records[0].ranks, folder.record.settings.launch.cores_per_rank
+    count, devices = here(records[0].settings["train"]["device"], each)
     number = count if devices else min(count, len(records) * ranks)
     planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
-    parts = split_cores(usable_cores(), number, devices=devices)
+    parts = split_cores(usable_cores(), number, devices=devices, each=each)
     own: dict[int, list[Slot]] = {}
     for record, placement in zip(records, planned.placements, strict=True):
         own[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
@@ -75,7 +78,7 @@ class LocalJobs(Launcher):
         own = {CORES: ",".join(map(str, cores))}
         if devices:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
-        path = self._folder.job_file(job).parent / "agent.log"
+        path = self._log(job)
         command = [sys.executable, "-P", "-m", "vflops.launch.agent"]
         try:
             with path.open("ab") as output:
@@ -91,6 +94,9 @@ class LocalJobs(Launcher):
             raise atomic.cannot_write(path, error) from error
         return True
 
+    def _log(self, job: int) -> Path:
+        return self._folder.job_file(job).parent / "agent.log"
+
     def alive(self) -> Collection[int]:
         """Jobs whose agent lives: started here, or by another controller before."""
         started = {job for job, process in self._processes.items() if process.poll() is None}
@@ -105,8 +111,23 @@ class LocalJobs(Launcher):
         cores = [str(core) for slot in slots for core in slot.cores]
         return f"core {', '.join(cores)}"
 
+    def ending(self, job: int) -> str | None:
+        """The exit code or the signal of an agent that was started here."""
+        own = self._processes.get(job)
+        code = own.poll() if own is not None else None
+        if code is None:
+            return None
+        if code < 0:
+            return f"its agent was killed by {signal.Signals(-code).name}"
+        return f"its agent ended with code {code}, see {self._log(job)}"
+
     def stop(self) -> None:
         """Ask every agent, also one that another controller started."""
         for job in self.alive():
+            own = self._processes.get(job)
+            lock = self._folder.job_lock(job)
             with suppress(OSError, ValueError):
-                os.kill(int(self._folder.job_lock(job).read_text()), signal.SIGTERM)
+                if own is not None and own.poll() is None:
+                    own.send_signal(signal.SIGTERM)
+                elif is_held(lock):  # else the number in it may be anybody's by now
+                    os.kill(int(lock.read_text()), signal.SIGTERM)

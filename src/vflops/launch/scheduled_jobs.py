@@ -110,6 +110,12 @@ class ScheduledJobs(Launcher):
             return ""
         return ", ".join(seen.nodes) or (seen.reason or seen.state)
 
+    def ending(self, job: int) -> str | None:
+        """The scheduler's own words."""
+        known = self._submitted.get(job)
+        seen = self._seen.get(known.id) if known else None
+        return f"{self.name}: {seen.reason}" if seen and seen.reason else None
+
     def stop(self) -> None:
         """Ask all jobs of this run to keep a checkpoint and end; nobody else's."""
         self._scheduler.stop(sorted({each.id for each in self._submitted.values()}))
@@ -145,7 +151,7 @@ class ScheduledJobs(Launcher):
             script=place / f"{name}.sh",
             nodes=nodes,
             tasks_per_node=tasks,
-            cores_per_task=self._settings.cores_per_rank,
+            cores_per_task=self._settings.cores_per_rank or 1,
             gpus_per_task=self._settings.gpus_per_rank,
             output=place / f"{name}.log",
             site=self._site,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from vflops.errors import UsageError
 from vflops.record import atomic
+
+_TRIES, _TRY_AGAIN_S = 5, 0.02
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def held(lock: Path, folder: Path) -> Iterator[None]:
         raise atomic.cannot_write(lock, error) from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(file)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise atomic.cannot_write(lock, error) from error
@@ -36,6 +40,18 @@ def held(lock: Path, folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _take(file: IO[str]) -> None:
+    """Lock the file for this process; one who only looks holds it for a moment, so try again."""
+    for patience in range(_TRIES, -1, -1):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if not patience or error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        time.sleep(_TRY_AGAIN_S)
 
 
 def is_held(lock: Path) -> bool:

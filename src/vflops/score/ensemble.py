@@ -41,9 +41,8 @@ def _score(
     worth = penalty(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
-    starts = [_first(member.logs, "job").utc_s for member in members]
-    ends = [_last(member.logs, "finished").utc_s for member in members]
-    window_s = max(ends) - min(starts)
+    starts = _starts(members)
+    window_s = window(members)
     done = sum(score.speed.ops_training for score in scores if score.speed)
     known = all(score.speed for score in scores) and window_s > 0
     rate = flops(ops=done, time_s=window_s) if known else None
@@ -75,6 +74,16 @@ def _score(
         flops_epoch=_published(members, scores) if known else None,
         vflops=None if rate is None else rate * worth,
     )
+
+
+def window(members: Sequence[Trained]) -> float:
+    """Seconds from the first step of the first model to the last step of the last."""
+    ends = [_last(member.logs, "finished").utc_s for member in members]
+    return max(ends) - min(_starts(members))
+
+
+def _starts(members: Sequence[Trained]) -> list[float]:
+    return [_first(member.logs, "job").utc_s for member in members]
 
 
 def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> float | None:

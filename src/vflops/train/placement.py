@@ -8,6 +8,7 @@ import torch
 
 from vflops.bagging.plan import Node, plan
 from vflops.config.bagging import BaggingSettings
+from vflops.config.launch import LaunchSettings
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
 from vflops.micro.device import pick
@@ -25,11 +26,13 @@ def rank_device(name: str, local_rank: int) -> torch.device:
     return place
 
 
-def check_placement(settings: TrainSettings, bagging: BaggingSettings) -> None:
+def check_placement(
+    settings: TrainSettings, bagging: BaggingSettings, launch: LaunchSettings
+) -> None:
     """Refuse more ranks than this machine has devices for, and precisions that they lack."""
     name, ranks = settings.device, settings.ranks
     place = pick(name, "train.device").place
-    count, devices = here(name)
+    count, devices = here(name, launch.cores_per_rank)
     what = f"{place.type} devices" if devices else "processor cores"
     if devices and ":" in name:
         what = f"named device, {name}"
@@ -42,11 +45,19 @@ def check_placement(settings: TrainSettings, bagging: BaggingSettings) -> None:
     Precision.named(settings.precision, place)
 
 
-def here(name: str) -> tuple[int, bool]:
+def here(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
     """How many ranks can compute on this machine, and whether on devices or on cores."""
+    cores = len(usable_cores())
+    by_cores = cores // (cores_per_rank or 1)
+    if by_cores < 1:
+        raise UsageError(
+            f"launch.cores_per_rank = {cores_per_rank}: there are {cores} processor cores",
+            cure=f"take at most {cores}",
+        )
     if pick(name, "train.device").place.type == "cpu":
-        return len(usable_cores()), False
-    return 1 if ":" in name else torch.accelerator.device_count(), True
+        return by_cores, False
+    devices = 1 if ":" in name else torch.accelerator.device_count()
+    return min(devices, by_cores) if cores_per_rank else devices, True
 
 
 def usable_cores() -> list[int]:

@@ -42,3 +42,12 @@ def refuse_misfits(train: TrainSettings, facts: DataFacts) -> None:
             f"batch {train.batch} is larger than the data: {facts.train} training samples",
             cure=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
         )
+
+
+def require_target(target: float | None, what: str, example: float) -> None:
+    """Refuse data of the user's without a target: only they know what can be reached on it."""
+    if target is None:
+        raise UsageError(
+            f"the target quality of your own {what} is yours to give",
+            cure=f"for example --set target={example:g}",
+        )

@@ -28,7 +28,12 @@ from vflops.record.training import DataFacts
 from vflops.units import quantity
 from vflops.workloads.code import Progress
 from vflops.workloads.extreme_weather.settings import WeatherSettings
-from vflops.workloads.packed import refuse_another, refuse_damaged, refuse_misfits
+from vflops.workloads.packed import (
+    refuse_another,
+    refuse_damaged,
+    refuse_misfits,
+    require_target,
+)
 
 _DRAWN_BYTES = 32 << 30
 """More synthetic frames than this are not made on the spot."""
@@ -44,9 +49,11 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
     elif (Path(settings.data) / INDEX).is_file():
         frames = PackedFrames.open(Path(settings.data))
         _refuse_another_split(frames, settings)
+        require_target(settings.target, "years", 0.35)
     else:
         with _said_as_settings(settings.data):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
+            require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
     _refuse_missing(frames, drawn=settings.data is None)
     refuse_damaged(frames)

@@ -69,10 +69,6 @@ class WeatherSettings(WorkloadSettings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> WeatherSettings:
-        if self.data is not None and self.target is None:
-            raise ValueError(
-                "the target quality of your own years is yours to give: --set target=0.35"
-            )
         if self.data is None and (self.years.named or self.box_order is not None):
             name = "years" if self.years.named else "box_order"
             raise ValueError(

@@ -23,7 +23,12 @@ from vflops.record.training import DataFacts
 from vflops.units import quantity
 from vflops.workloads.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
-from vflops.workloads.packed import refuse_another, refuse_damaged, refuse_misfits
+from vflops.workloads.packed import (
+    refuse_another,
+    refuse_damaged,
+    refuse_misfits,
+    require_target,
+)
 
 _PACKED_ON_THE_SPOT_BYTES = 2 << 30
 """More than this and the user is asked to pack once, where it is wanted."""
@@ -37,8 +42,11 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         images = PackedImages.open(_synthetic(settings, progress))
     elif (Path(settings.data) / "index.json").is_file():
         images = PackedImages.open(Path(settings.data))
+        require_target(settings.target, "images", 0.8)
     else:
-        images = _packed(ImageFolder.open(Path(settings.data)), settings, progress)
+        folder = ImageFolder.open(Path(settings.data))
+        require_target(settings.target, "images", 0.8)
+        images = _packed(folder, settings, progress)
     refuse_damaged(images)
     index = images.index
     facts = DataFacts(

@@ -62,10 +62,6 @@ class ImageSettings(WorkloadSettings):
             raise ValueError(f"crop_area {low:g} to {high:g} is no range of shares: 0.05 to 1 is")
         if self.resize < self.size:
             raise ValueError(f"resize {self.resize} is less than size {self.size}")
-        if self.data is not None and self.target is None:
-            raise ValueError(
-                "the target quality of your own images is yours to give: --set target=0.8"
-            )
         return self
 
 

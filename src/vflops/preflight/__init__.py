@@ -1,0 +1,1 @@
+"""The nodes of a run, checked in a minute before it begins."""

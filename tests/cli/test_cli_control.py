@@ -1,0 +1,188 @@
+"""Jobs that outlive their controller: picked up again, or ended, and those of no other run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slurm_bench import SlurmBench
+from vflops.config.profiles import tiny
+from vflops.record.folder import RunFolder, latest
+from vflops.record.lock import is_held
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SMALL = (
+    "micro.benchmarks=[]",
+    "synthetic.train=256",
+    "synthetic.validation=60",
+    "train.batch=32",
+    "train.checkpoint_share=1",
+)
+
+
+def started(place: Path, *arguments: str, epochs: int) -> subprocess.Popen[bytes]:
+    settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
+    run = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
+    return subprocess.Popen(
+        [*run, "--models", "2", *settings, *arguments],
+        cwd=place,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+    )
+
+
+def wait_for(place: Path, kind: str, *jobs: int) -> RunFolder:
+    end_s = time.monotonic() + 120
+    while time.monotonic() < end_s:
+        path = latest(place / "runs")
+        if path is not None:
+            history = RunFolder.open(path).history()
+            if all(history.events(kind, job=job) for job in jobs):
+                return RunFolder.open(path)
+        time.sleep(0.05)
+    raise AssertionError(f"no {kind} event of jobs {jobs}")
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def processes_of(folder: RunFolder) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(folder.path) in " ".join(process.info["cmdline"] or ())
+    ]
+
+
+@pytest.fixture
+def other_agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """What looks like the agent of another run whose name begins alike."""
+    program = "import time; time.sleep(600)"
+    run = str(tmp_path / "runs" / "another")
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "-m", "vflops.launch.agent", run, "1"]
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
+    process = started(tmp_path, epochs=30)
+    folder = wait_for(tmp_path, "evaluation", 1, 2)
+    refused = vflops("attach", folder.path)
+    assert refused.returncode == 2
+    assert f"has a controller: process {process.pid}" in refused.stderr
+    assert "vflops cancel" in refused.stderr
+    killed(process)
+    attached = vflops("attach", folder.path)
+    assert attached.returncode == 0, attached.stderr
+    assert "of 2 jobs 2 go on, 0 have ended\n" in attached.stderr
+    history = folder.history()
+    assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]  # nothing was started twice
+    assert history.state.complete and folder.report_file.is_file()
+    for command, words in (("attach", "nothing to attach to"), ("cancel", "nothing to cancel")):
+        again = vflops(command, folder.path)
+        assert again.returncode == 2
+        assert f"is complete: there is {words}" in again.stderr
+
+
+def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
+    vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
+) -> None:
+    process = started(tmp_path, epochs=30)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    cancelled = vflops("cancel", folder.path)
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert f"ended: the controller, process {process.pid}" in cancelled.stdout
+    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert f"next: vflops resume {folder.path.relative_to(tmp_path)}" in cancelled.stderr
+    assert process.wait(timeout=10) == 130
+    assert processes_of(folder) == []
+    assert other_agent.poll() is None
+    before = folder.history()
+    assert [len(before.events("stopped", job=0)), before.state.complete] == [1, False]
+    assert vflops("resume", folder.path).returncode == 0
+    history = folder.history()
+    assert all(history.events("resumed", job=job) for job in (1, 2))
+    finished = [history.events("finished", job=job)[-1].data["samples"] for job in (1, 2)]
+    assert finished == [30 * 256] * 2
+
+
+def test_cancel_kills_what_does_not_end_also_without_a_controller(
+    vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
+) -> None:
+    process = started(tmp_path, epochs=200)
+    folder = wait_for(tmp_path, "evaluation", 1, 2)
+    killed(process)
+    deaf = int(folder.job_lock(2).read_text())
+    os.kill(deaf, signal.SIGSTOP)
+    cancelled = vflops("cancel", folder.path, "--limit", "5")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "controller" not in cancelled.stdout
+    assert "ended: 2 jobs" in cancelled.stdout
+    assert "killed, because they did not end in time: 2\n" in cancelled.stdout
+    assert folder.history().events("stopped", job=1)  # and this one was asked
+    end_s = time.monotonic() + 20  # ranks see within a second that their agent is gone
+    while processes_of(folder) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    assert processes_of(folder) == []
+    assert other_agent.poll() is None
+    assert folder.history().state.reason == "it was cancelled by the user"
+    again = vflops("cancel", folder.path)
+    assert again.returncode == 0
+    assert f"nothing of {folder.path.relative_to(tmp_path)} is running" in again.stdout
+
+
+def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
+    vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
+) -> None:
+    folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
+    lock = folder.path / ".lock"
+    lock.write_text(str(other_agent.pid))
+    assert "nothing of" in vflops("cancel", folder.path).stdout
+    lock.write_text(str(other_agent.pid))
+    with lock.open("r") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # somebody else holds it, from another machine perhaps
+        refused = vflops("cancel", folder.path)
+    assert refused.returncode == 2
+    assert f"held by process {other_agent.pid}, which is not seen from here" in refused.stderr
+    assert other_agent.poll() is None
+
+
+def test_attach_needs_an_ensemble(vflops: Vflops, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
+    refused = vflops("attach", folder.path)
+    assert refused.returncode == 2
+    assert "no ensemble was planned in it" in refused.stderr
+    assert "vflops resume" in refused.stderr
+
+
+def test_cancel_ends_the_jobs_of_a_scheduler_and_no_other(
+    slurm: SlurmBench, vflops: Vflops, tmp_path: Path
+) -> None:
+    other = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
+    process = started(tmp_path, "--on", "slurm", epochs=500)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    killed(process)
+    assert not is_held(folder.path / ".lock")
+    cancelled = vflops("cancel", folder.path)
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert [line.split()[0] for line in slurm.run("squeue", "-h").splitlines()] == [other]
+    history = folder.history()
+    assert [history.jobs[job][-1].events[-1].kind for job in (1, 2)] == ["stopped"] * 2
