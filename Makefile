@@ -11,9 +11,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 run: $(VENV)/.installed
 	@$(BIN)/vflops run || [ $$? = 1 ]
 
-# Threads that wait do not spin: trainings of several tests share the cores.
+# Threads that wait do not spin: trainings of several tests share the cores. Three workers, because many
+# tests wait for a scheduler.
 test: $(VENV)/.installed-dev packages check
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 2
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist worksteal
 
 # What the tests use besides Python: a browser, and a scheduler of four nodes. Installed where one
 # may; else those tests skip.

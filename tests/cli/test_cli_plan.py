@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slurm_bench import SlurmBench
+from vflops.cli import main
 from vflops.config.profiles import profile
 from vflops.record.folder import RunFolder, latest
 from vflops.record.training import Predicted
@@ -26,6 +27,30 @@ SMALL = [
     for each in ("synthetic.train=256", "synthetic.validation=60", "train.epochs=2")
     for part in ("--set", each)
 ]
+
+
+@pytest.fixture
+def vflops(
+    vflops: Vflops,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Vflops:
+    """The command in an empty folder; plans in this process, which has loaded torch already."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        if arguments[0] != "plan":
+            return vflops(*arguments)
+        words = [str(word) for word in arguments]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setattr(sys, "argv", ["vflops", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
+
+    return run
 
 
 def planned(vflops: Vflops, *arguments: object) -> dict[str, Any]:
