@@ -166,7 +166,7 @@ def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
         "launch.start=apart",
         "--set",
         "bagging.attempts=1",
-        epochs=24,
+        epochs=8,
     )
     folder = wait_for(tmp_path, "checkpoint", 2)
     slurm.run("scancel", id_of(folder, 2))
