@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 
 from vflops.bagging.plan import Node
 from vflops.config.launch import LaunchSettings
-from vflops.errors import RunFailed, UsageError
+from vflops.errors import UsageError
 from vflops.launch.jobs import Launcher
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
-
-_USABLE = frozenset("allocated completing idle mixed planned".split())
-_TIMEOUT_S = 60.0
 
 
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
@@ -73,27 +69,15 @@ def refuse_misshapen(settings: LaunchSettings, places: Sequence[Node], ranks: in
 def _slurm_nodes(settings: LaunchSettings) -> list[Node]:
     """Those of the site's partition; of an allocation that is held already, its own."""
     from vflops.launch import site
-    from vflops.launch.scheduler import Scheduler, held_allocation
+    from vflops.launch.scheduler import Scheduler, held_allocation, slurm_nodes
 
     Scheduler("slurm")  # says what to do where there is none
     partition, held = site.find().partition, held_allocation()
-    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T"]
-    if partition:
-        command.append(f"--partition={partition}")
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
-        )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        words = str(error.stderr or error).strip()
-        raise RunFailed(f"sinfo: {words}", cure="say the nodes: --nodes N --slots K") from error
     found: dict[str, Node] = {}  # a node is listed once for each of its partitions
-    for line in done.stdout.splitlines():
-        name, cpus, resources, state = line.strip().split("|")
-        slots = _slots(settings, int(cpus), resources)
-        usable = state in _USABLE and (held is None or name in held.nodes)
-        if usable and slots:
-            found[name] = Node(name, slots)
+    for node in slurm_nodes(partition):
+        slots = _slots(settings, node.cpus, node.resources)
+        if slots and node.usable and (held is None or node.name in held.nodes):
+            found[node.name] = Node(node.name, slots)
     if not found:
         raise UsageError(
             "SLURM has no node that could take a rank"

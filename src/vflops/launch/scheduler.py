@@ -28,6 +28,7 @@ _ENDS = frozenset(
 _WAITING = frozenset(
     "CONFIGURING PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
 )
+_USABLE = frozenset("allocated completing idle mixed planned".split())
 _FIELDS = ("JobArrayID", "State", "NodeList", "exit_code", "Reason")
 
 
@@ -197,6 +198,38 @@ class Scheduler:
         elif "account" in words:
             cure = "set account in site.toml to one of yours"
         return UsageError(message, cure=cure)
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node as ``sinfo`` lists it."""
+
+    name: str
+    cpus: int
+    resources: str
+    """Its GPUs among them: ``gpu:a100:4(S:0-1),…``."""
+    state: str
+    reason: str
+    in_default: bool
+    """Whether its partition is the one that jobs get when they name none."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a job could get it, now or when others have ended."""
+        return self.state in _USABLE
+
+
+def slurm_nodes(partition: str | None) -> list[SlurmNode]:
+    """Every node of a partition, or of all; one may stand there once for each partition."""
+    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
+    done = _run([*command, *([f"--partition={partition}"] if partition else [])])
+    if done.returncode != 0:
+        raise RunFailed(f"sinfo: {_last_line(done.stderr)}", cure="is the scheduler up?")
+    found = []
+    for line in done.stdout.splitlines():
+        name, cpus, resources, state, of, reason = line.strip().split("|", 5)
+        found.append(SlurmNode(name, int(cpus), resources, state, reason, of.endswith("*")))
+    return found
 
 
 def held_allocation() -> Allocation | None:

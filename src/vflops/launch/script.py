@@ -54,8 +54,12 @@ def job_script(request: Request, run: Path, job: int, scheduler: SchedulerName =
     return _script(request, scheduler, [_agents(request, scheduler, run, job)])
 
 
-def allocation_script(request: Request, run: Path, steps: Sequence[Step]) -> str:
+def allocation_script(
+    request: Request, run: Path, steps: Sequence[Step], program: Sequence[str] = AGENT
+) -> str:
     """The script of all jobs in one allocation, started together; SLURM's only.
+
+    ``program``: what Python is told to run in each step, with the run folder and the job's number.
 
     It runs as well inside an allocation that is held already: ``bash SCRIPT``.
     """
@@ -74,7 +78,7 @@ def allocation_script(request: Request, run: Path, steps: Sequence[Step]) -> str
         f"--cpus-per-task=$(($4 * {cores}))",
         *([f"--gpus-per-node=$(($4 * {gpus}))"] if gpus else []),
         options,
-        _command(site, run, '"$1"', gpus > 0, "slurm") + " &",
+        _command(site, run, '"$1"', gpus > 0, "slurm", program) + " &",
     ]
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
@@ -180,9 +184,16 @@ def _agents(request: Request, scheduler: SchedulerName, run: Path, job: int) -> 
     return " \\\n  ".join(parts)
 
 
-def _command(site: SiteSettings, run: Path, job: str, gpus: bool, scheduler: str) -> str:
-    """The agent's command line, in the site's container."""
-    command = f"{_expanding(site.interpreter)} {' '.join(AGENT)} {_quoted(run)} {job}"
+def _command(
+    site: SiteSettings,
+    run: Path,
+    job: str,
+    gpus: bool,
+    scheduler: str,
+    program: Sequence[str] = AGENT,
+) -> str:
+    """The command line of a node, in the site's container."""
+    command = f"{_expanding(site.interpreter)} {' '.join(program)} {_quoted(run)} {job}"
     if site.container is None:
         return command
     mounts = [str(run), *site.container.mounts]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vflops.errors import RunFailed, UsageError
-from vflops.launch.scheduler import Scheduler, Seen, held_allocation
-from vflops.launch.script import AGENT, LOCAL_PATH, Request, Step, allocation_script
+from vflops.errors import UsageError
+from vflops.launch.scheduler import Scheduler, Seen, held_allocation, slurm_nodes
+from vflops.launch.script import LOCAL_PATH, Request, Step, allocation_script
 from vflops.launch.site import SiteSettings
 from vflops.record import atomic
 
@@ -23,8 +23,6 @@ LOG = "preflight.log"
 _PROBE = ("-P", "-m", "vflops.preflight.probe")
 _TIME_LIMIT = "0:15"
 """Of the allocation: a short one is found soon."""
-_USABLE = frozenset("allocated completing idle mixed planned".split())
-_TIMEOUT_S = 60.0
 
 
 class Probes(Protocol):
@@ -132,8 +130,8 @@ def on_slurm(folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
         site=site.model_copy(update={"time_limit": _TIME_LIMIT}),
     )
     # A step for each node: one that cannot be reached takes no other with it.
-    script = allocation_script(request, folder, [Step(k, k, 1, 1) for k in range(nodes)])
-    atomic.write_text(request.script, script.replace(" ".join(AGENT), " ".join(_PROBE)))
+    steps = [Step(k, k, 1, 1) for k in range(nodes)]
+    atomic.write_text(request.script, allocation_script(request, folder, steps, _PROBE))
     held = held_allocation()
     if held is None:
         return Submitted(Scheduler("slurm"), request)
@@ -156,34 +154,20 @@ def choose(wanted: int | None, partition: str | None) -> tuple[int, list[Unusabl
             "how many nodes shall be looked at?",
             cure="say --nodes N, as many as the run will take, or start in an allocation",
         )
-    states = _states(partition)
-    good = [name for name, (state, _) in states.items() if state in _USABLE]
+    listed = slurm_nodes(partition)
+    ours = [node for node in listed if partition or node.in_default] or listed
+    nodes = {node.name: node for node in ours}.values()
+    good = [node for node in nodes if node.usable]
     if len(good) >= wanted:
         return wanted, []
     bad = [
-        Unusable(name, f"{state}: {reason}" if reason != "none" else state)
-        for name, (state, reason) in states.items()
-        if name not in good
+        Unusable(each.name, f"{each.state}: {each.reason}" if each.reason != "none" else each.state)
+        for each in nodes
+        if not each.usable
     ]
-    if not good or len(states) < wanted:
+    if not good or len(nodes) < wanted:
         raise UsageError(
             f"SLURM has {len(good)} nodes that a job could get, and {wanted} are wanted",
             cure="look at sinfo, or set another partition in site.toml",
         )
     return len(good), bad
-
-
-def _states(partition: str | None) -> dict[str, tuple[str, str]]:
-    """State and reason of each node, of the default partition if none is named."""
-    command = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%P|%E"]
-    command += [f"--partition={partition}"] if partition else []
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
-        )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        words = str(error.stderr or error).strip()
-        raise RunFailed(f"sinfo: {words}", cure="is the scheduler up?") from error
-    lines = [line.strip().split("|", 3) for line in done.stdout.splitlines()]
-    ours = [line for line in lines if partition or line[2].endswith("*")] or lines
-    return {name: (state, reason) for name, state, _, reason in ours}
