@@ -77,3 +77,25 @@ def test_samples_that_are_missing_are_refused(tmp_path: Path) -> None:
     keep(tmp_path, 0, np.array([0, 1, 3, 3]), predictions, [])
     with pytest.raises(FolderError, match="one prediction for each sample"):
         KeptPredictions.open(tmp_path, kept_files(tmp_path))
+
+
+def test_a_second_model_shares_all_but_its_predictions(tmp_path: Path) -> None:
+    tables = []
+    for number in range(2):
+        place = tmp_path / str(number)
+        place.mkdir()
+        tables.append(written(place, probabilities(20, 10, seed=number), ranks=2))
+    second = tables[1].beside(tables[0])
+    assert np.array_equal(second.rows(0, 20), tables[1].rows(0, 20))
+    for name in ("_part", "_row"):
+        assert getattr(second, name) is getattr(tables[0], name)
+    assert second.truth is tables[0].truth
+
+
+def test_models_that_were_judged_by_other_samples_are_not_put_together(tmp_path: Path) -> None:
+    first, other = tmp_path / "first", tmp_path / "other"
+    first.mkdir()
+    other.mkdir()
+    keep(other, 0, np.arange(9), probabilities(9, 4), [np.zeros(9), np.zeros((9, 2))])
+    with pytest.raises(FolderError, match="judged by different samples"):
+        KeptPredictions.open(other, kept_files(other)).beside(written(first, probabilities(9, 4)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
+from ensemble_runs import ended, processes_of, started, wait_for
 from vflops.bagging.bootstrap import bag, out_of_bag
 from vflops.bagging.predictions import KeptPredictions
 from vflops.record.folder import RunFolder, latest
@@ -24,74 +22,16 @@ from vflops.record.training import (
     Predicted,
 )
 
-SMALL = (
-    "micro.benchmarks=[]",
-    "synthetic.train=256",
-    "synthetic.validation=60",
-    "train.epochs=2",
-    "train.batch=32",
-    "train.checkpoint_share=1",
-)
-STILL_ALIVE_S = 60
-
-
-def command(*arguments: str) -> list[str]:
-    settings = [part for each in SMALL for part in ("--set", each)]
-    start = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
-    return [*start, *settings, *arguments]
-
-
-def started(place: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(*arguments),
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def run(place: Path, *arguments: str, code: int = 0) -> RunFolder:
-    """A run of its own in ``place``; what it printed is in the message where it fails."""
-    process = started(place, *arguments)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == code, out + err
-    return opened(place)
-
-
-def opened(place: Path) -> RunFolder:
-    path = latest(place / "runs")
-    assert path is not None
-    return RunFolder.open(path)
-
-
-def wait_for(place: Path, kind: str, job: int) -> RunFolder:
-    end_s = time.monotonic() + STILL_ALIVE_S
-    while time.monotonic() < end_s:
-        path = latest(place / "runs")
-        if path is not None and RunFolder.open(path).history().events(kind, job=job):
-            return RunFolder.open(path)
-        time.sleep(0.05)
-    raise AssertionError(f"job {job} wrote no {kind} event")
-
 
 def agent_of(folder: RunFolder, job: int) -> psutil.Process:
     assert is_held(folder.job_lock(job))
     return psutil.Process(int(folder.job_lock(job).read_text()))
 
 
-def processes_of(folder: RunFolder) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if str(folder.path) in " ".join(process.info["cmdline"] or ()):
-            found.append(process)
-    return found
-
-
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
-    yield run(tmp_path_factory.mktemp("ensemble"), "--set", "bagging.models=2")
+    place = tmp_path_factory.mktemp("ensemble")
+    yield ended(started(place, "--models", "2"), place)
 
 
 def test_each_model_has_its_own_seed_bag_and_place(ensemble: RunFolder) -> None:
@@ -147,11 +87,10 @@ def test_nothing_of_a_run_is_left_behind(ensemble: RunFolder) -> None:
 
 
 def test_a_job_that_is_killed_is_tried_again_and_the_ensemble_is_whole(tmp_path: Path) -> None:
-    process = started(tmp_path, "--set", "bagging.models=2", "--set", "train.epochs=4")
+    process = started(tmp_path, "--models", "2", epochs=4)
     folder = wait_for(tmp_path, "checkpoint", 1)
     agent_of(folder, 1).kill()
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, out + err
+    folder = ended(process, tmp_path)
     history = folder.history()
     assert [event.data["job"] for event in history.events("job-lost")] == [1]
     assert len(history.jobs[1]) == 2
@@ -163,7 +102,7 @@ def test_a_job_that_is_killed_is_tried_again_and_the_ensemble_is_whole(tmp_path:
 
 
 def test_more_models_than_cores_are_refused_with_pairs_that_fit(tmp_path: Path) -> None:
-    process = started(tmp_path, "--set", "bagging.models=4096")
+    process = started(tmp_path, "--models", "4096")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "no room for 4096 models of 1 rank" in err

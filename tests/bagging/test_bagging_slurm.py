@@ -6,63 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 
+import ensemble_runs
+from ensemble_runs import ended, wait_for
 from slurm_bench import SlurmBench
 from vflops.launch.scheduled_jobs import Submitted
-from vflops.record.folder import RunFolder, latest
+from vflops.record.folder import RunFolder
 from vflops.record.training import Ensembled
 from vflops.score.contents import Contents
 from vflops.score.score import score
 
-SMALL = (
-    "micro.benchmarks=[]",
-    "synthetic.train=256",
-    "synthetic.validation=60",
-    "train.batch=32",
-    "train.checkpoint_share=1",
-)
-
 
 def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
-    settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
-    run = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
-    return subprocess.Popen(
-        [*run, "--on", "slurm", *settings, *arguments],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-    )
-
-
-def ended(process: subprocess.Popen[str], place: Path, code: int = 0) -> RunFolder:
-    out, err = process.communicate(timeout=400)
-    folder = opened(place)
-    logs = "".join(path.read_text() for path in folder.path.glob("**/*.log"))[-3000:]
-    assert process.returncode == code, out + err + logs
-    return folder
-
-
-def opened(place: Path) -> RunFolder:
-    path = latest(place / "runs")
-    assert path is not None
-    return RunFolder.open(path)
-
-
-def wait_for(place: Path, kind: str, job: int) -> RunFolder:
-    end_s = time.monotonic() + 120
-    while time.monotonic() < end_s:
-        path = latest(place / "runs")
-        if path is not None and RunFolder.open(path).history().events(kind, job=job):
-            return RunFolder.open(path)
-        time.sleep(0.1)
-    raise AssertionError(f"job {job} wrote no {kind} event")
+    return ensemble_runs.started(place, "--on", "slurm", *arguments, epochs=epochs)
 
 
 def assert_whole(folder: RunFolder, models: int, samples: int) -> None:
@@ -114,8 +73,7 @@ def id_of(folder: RunFolder, job: int) -> str:
 def test_a_bad_night(slurm: SlurmBench, tmp_path: Path) -> None:
     """A process killed, a job put back in the queue, one cancelled, slurmctld gone for a while."""
     process = started(tmp_path, "--models", "4", "--set", "launch.start=apart", epochs=24)
-    for job in (1, 2, 3, 4):
-        folder = wait_for(tmp_path, "checkpoint", job)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
     rank_of(folder, 1).kill()
     slurm.run("scontrol", "requeue", id_of(folder, 2))
     slurm.restart_slurmctld()
@@ -134,8 +92,7 @@ def test_a_node_dies_and_then_the_controller_and_another_takes_over(
 ) -> None:
     apart = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")  # a node each
     process = started(tmp_path, "--models", "2", *apart, epochs=24)
-    folder = wait_for(tmp_path, "checkpoint", 1)
-    wait_for(tmp_path, "checkpoint", 2)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     before = [id_of(folder, job) for job in (1, 2)]

@@ -11,61 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
+from ensemble_runs import processes_of, started, wait_for
 from slurm_bench import SlurmBench
 from vflops.config.profiles import tiny
-from vflops.record.folder import RunFolder, latest
+from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
-SMALL = (
-    "micro.benchmarks=[]",
-    "synthetic.train=256",
-    "synthetic.validation=60",
-    "train.batch=32",
-    "train.checkpoint_share=1",
-)
 
-
-def started(place: Path, *arguments: str, epochs: int) -> subprocess.Popen[bytes]:
-    settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
-    run = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
-    return subprocess.Popen(
-        [*run, "--models", "2", *settings, *arguments],
-        cwd=place,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-    )
-
-
-def wait_for(place: Path, kind: str, *jobs: int) -> RunFolder:
-    end_s = time.monotonic() + 120
-    while time.monotonic() < end_s:
-        path = latest(place / "runs")
-        if path is not None:
-            history = RunFolder.open(path).history()
-            if all(history.events(kind, job=job) for job in jobs):
-                return RunFolder.open(path)
-        time.sleep(0.05)
-    raise AssertionError(f"no {kind} event of jobs {jobs}")
-
-
-def killed(process: subprocess.Popen[bytes]) -> None:
+def killed(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait()
-
-
-def processes_of(folder: RunFolder) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if str(folder.path) in " ".join(process.info["cmdline"] or ())
-    ]
+    process.communicate()
 
 
 @pytest.fixture
@@ -82,7 +41,7 @@ def other_agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
-    process = started(tmp_path, epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=30)
     folder = wait_for(tmp_path, "evaluation", 1, 2)
     refused = vflops("attach", folder.path)
     assert refused.returncode == 2
@@ -104,7 +63,7 @@ def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path:
 def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
-    process = started(tmp_path, epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=30)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     cancelled = vflops("cancel", folder.path)
     assert cancelled.returncode == 0, cancelled.stderr
@@ -126,7 +85,7 @@ def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
 def test_cancel_kills_what_does_not_end_also_without_a_controller(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
-    process = started(tmp_path, epochs=200)
+    process = started(tmp_path, "--models", "2", epochs=200)
     folder = wait_for(tmp_path, "evaluation", 1, 2)
     killed(process)
     deaf = int(folder.job_lock(2).read_text())
@@ -176,7 +135,7 @@ def test_cancel_ends_the_jobs_of_a_scheduler_and_no_other(
     slurm: SlurmBench, vflops: Vflops, tmp_path: Path
 ) -> None:
     other = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
-    process = started(tmp_path, "--on", "slurm", epochs=500)
+    process = started(tmp_path, "--models", "2", "--on", "slurm", epochs=500)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     killed(process)
     assert not is_held(folder.path / ".lock")

@@ -234,10 +234,10 @@ def test_a_split_of_packed_years_cannot_be_changed(years: Path, tmp_path: Path) 
     assert same == prepared(*data)
 
 
-def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
-    recipe = WeatherRecipe(64, 96, 2)
+def packed(folder: Path, boxes: dict[str, bool]) -> str:
+    """Four frames for each split, with their boxes or without; the setting that names them."""
     with FrameWriter(
-        tmp_path / "packed",
+        folder,
         origin="o",
         layout="half",
         synthetic=True,
@@ -246,38 +246,28 @@ def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
         width=96,
         offset=OFFSET,
         scale=SCALE,
-        years={"train": (1990,)},
+        years={split: (1990 + number,) for number, split in enumerate(boxes)},
     ) as writer:
-        for number in range(4):
-            frame = draw(recipe, 1990, number)
-            writer.add("train", frame.fields, frame.boxes)
+        for split, has_boxes in boxes.items():
+            for number in range(4):
+                frame = draw(WeatherRecipe(64, 96, 2), 1990, number)
+                writer.add(split, frame.fields, frame.boxes[: None if has_boxes else 0])
         writer.finish()
+    return f"data={folder}"
+
+
+def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
+    data = packed(tmp_path / "packed", {"train": True})
     with pytest.raises(UsageError, match="has no frames for validation") as caught:
-        prepared(f"data={tmp_path / 'packed'}", "target=0.1")
+        prepared(data, "target=0.1")
     assert "--validation-years" in str(caught.value.cure)
 
 
 @pytest.mark.parametrize("name", ["train", "validation"])
 def test_packed_frames_without_a_box_are_refused(tmp_path: Path, name: str) -> None:
-    with FrameWriter(
-        tmp_path / "packed",
-        origin="o",
-        layout="half",
-        synthetic=True,
-        recipe=None,
-        height=64,
-        width=96,
-        offset=OFFSET,
-        scale=SCALE,
-        years={"train": (1990,), "validation": (1991,)},
-    ) as writer:
-        for split in ("train", "validation"):
-            for number in range(4):
-                frame = draw(WeatherRecipe(64, 96, 2), 1990, number)
-                writer.add(split, frame.fields, frame.boxes[: 0 if split == name else None])
-        writer.finish()
+    data = packed(tmp_path / "packed", {"train": name != "train", "validation": name == "train"})
     with pytest.raises(UsageError, match=f"has no box in the 4 frames of {name}: ") as caught:
-        prepared(f"data={tmp_path / 'packed'}", "target=0.1")
+        prepared(data, "target=0.1")
     assert f"--{name}-years" in str(caught.value.cure)
 
 

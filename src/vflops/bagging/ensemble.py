@@ -6,11 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from vflops.bagging.predictions import KeptPredictions
-from vflops.errors import FolderError
 from vflops.extensions import imported
 from vflops.record.folder import History, RunFolder
 from vflops.record.training import Ensembled, EnsembleSize, JobRecord, Predicted
@@ -38,9 +36,12 @@ def ensembles(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
 def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> Ensembled | None:
     """The quality of the models of one ensemble together; None where no job came to its end."""
     started_s = time.monotonic()
-    members = [
-        member for record in records if (member := _member(folder, history, record)) is not None
-    ]
+    members: list[_Member] = []
+    for record in records:
+        found = _predictions(folder, history, record)
+        if found is not None:
+            found = found.beside(members[0].predictions) if members else found
+            members.append(_Member(record, found))
     if not members:
         return None
     first = members[0].record
@@ -60,25 +61,20 @@ def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> 
     )
 
 
-def _member(folder: RunFolder, history: History, record: JobRecord) -> _Member | None:
+def _predictions(folder: RunFolder, history: History, record: JobRecord) -> KeptPredictions | None:
+    """What a job has left; None where it did not come to its end."""
     if not history.ended(record.job):
         return None
-    place = folder.logged_attempts(record.job)[-1]
     kept = [e for e in history.jobs[record.job][-1].events if e.kind == "predictions"]
     if not kept:
         return None
-    return _Member(record, KeptPredictions.open(place, kept[-1].payload(Predicted).files))
+    place = folder.logged_attempts(record.job)[-1]
+    return KeptPredictions.open(place, kept[-1].payload(Predicted).files)
 
 
 def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
     first = members[0]
     samples = len(first.predictions)
-    for member in members:
-        same = zip(member.predictions.truth, first.predictions.truth, strict=True)
-        if len(member.predictions) != samples or not all(np.array_equal(a, b) for a, b in same):
-            raise FolderError(
-                f"jobs {first.record.job} and {member.record.job} were judged by different samples"
-            )
     spec = workload(first.record.workload)
     combine = imported(spec.combine)
     settings = spec.settings.model_validate(first.record.settings)

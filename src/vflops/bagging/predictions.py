@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,19 @@ class KeptPredictions:
 
     def __len__(self) -> int:
         return len(self._row)
+
+    def beside(self, first: KeptPredictions) -> KeptPredictions:
+        """The same without arrays of its own that ``first`` has too: many models then take no more
+        memory than one. Predictions for other samples are refused."""
+        same = len(self.truth) == len(first.truth) and all(
+            np.array_equal(own, its) for own, its in zip(self.truth, first.truth, strict=True)
+        )
+        if len(self) != len(first) or not same:
+            raise FolderError("two models of an ensemble were judged by different samples")
+        shared = replace(self, truth=first.truth)
+        if np.array_equal(self._part, first._part) and np.array_equal(self._row, first._row):
+            shared = replace(shared, _part=first._part, _row=first._row)
+        return shared
 
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
         """The predictions for samples ``start`` to ``stop``."""

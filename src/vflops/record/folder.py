@@ -178,7 +178,12 @@ class RunFolder:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Hold the run for this process; another that asks while it lives is refused."""
-        return held(self.path / ".lock", self.path)
+        return held(self.lock, self.path)
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that runs it, as long as it lives."""
+        return self.path / ".lock"
 
     def job_file(self, job: int) -> Path:
         """Where a training job is described."""

@@ -28,7 +28,7 @@ class Contents:
     @cached_property
     def in_progress(self) -> bool:
         """Whether a living process is still at the run."""
-        return not self.history.state.complete and is_held(self.folder.path / ".lock")
+        return not self.history.state.complete and is_held(self.folder.lock)
 
     @property
     def state(self) -> State:

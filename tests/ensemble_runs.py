@@ -1,0 +1,71 @@
+"""Small ensembles of image classification, started as a user starts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from vflops.record.folder import RunFolder, latest
+
+SMALL = (
+    "micro.benchmarks=[]",
+    "synthetic.train=256",
+    "synthetic.validation=60",
+    "train.batch=32",
+    "train.checkpoint_share=1",
+)
+"""8 steps an epoch, no ceilings."""
+_PATIENCE_S = 120
+
+
+def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
+    """The command in ``place``, in a process group of its own."""
+    settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
+    run = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
+    return subprocess.Popen(
+        [*run, *settings, *arguments],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+    )
+
+
+def ended(process: subprocess.Popen[str], place: Path, code: int = 0) -> RunFolder:
+    """The run of a command that has ended as expected; what it said where it has not."""
+    out, err = process.communicate(timeout=400)
+    path = latest(place / "runs")
+    logs = [] if path is None else [log.read_text()[-1500:] for log in path.glob("**/*.log")]
+    assert process.returncode == code, "\n".join([out, err, *logs])
+    assert path is not None
+    return RunFolder.open(path)
+
+
+def wait_for(place: Path, kind: str, *jobs: int) -> RunFolder:
+    """The newest run in ``place``, once each of the jobs has written an event of a kind."""
+    end_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end_s:
+        path = latest(place / "runs")
+        if path is not None:
+            folder = RunFolder.open(path)
+            history = folder.history()
+            if all(history.events(kind, job=job) for job in jobs):
+                return folder
+        time.sleep(0.05)
+    raise AssertionError(f"no {kind} event of jobs {jobs}")
+
+
+def processes_of(folder: RunFolder) -> list[psutil.Process]:
+    """Every process whose command names the run."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(folder.path) in " ".join(process.info["cmdline"] or ())
+    ]
