@@ -72,7 +72,8 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
         if spec.runner == ENGINE and settings.launch.on == "local":
             from vflops.train.placement import check_placement
 
-            check_placement(section.train, settings.bagging, settings.launch)
+            models, waves = settings.models_of(name), settings.bagging.waves
+            check_placement(section.train, models, settings.launch, waves=waves)
         found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
     return found
 
@@ -95,13 +96,14 @@ def plan(
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
             keep_graph(folder, events, work)
-        for repeat, model in product(range(settings.repeat), range(settings.bagging.models)):
+        models = settings.models_of(each.spec.name)
+        for repeat, model in product(range(settings.repeat), range(models)):
             record = JobRecord(
                 job=1 + len(jobs),
                 workload=each.spec.name,
                 repeat=repeat,
-                seed=settings.seed + repeat * settings.bagging.models + model,
-                bag=_bag(settings, repeat, model),
+                seed=settings.seed + repeat * models + model,
+                bag=_bag(settings, models, repeat, model),
                 ranks=each.settings.train.ranks,
                 goal=each.goal(settings.profile),
                 settings=each.settings.model_dump(mode="json"),
@@ -119,13 +121,13 @@ def plan(
     return jobs
 
 
-def _bag(settings: Settings, repeat: int, model: int) -> BagRecord | None:
+def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord | None:
     bagging = settings.bagging
-    if bagging.models == 1:
+    if models == 1:
         return None
     return BagRecord(
         model=model,
-        models=bagging.models,
+        models=models,
         bootstrap=bagging.bootstrap,
         seed=settings.seed + repeat,
         out_of_bag=bagging.out_of_bag,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from vflops.config.profiles import PROFILES, profile, tiny
+from vflops.config.profiles import PROFILES, for_all, profile, tiny
 from vflops.config.settings import load
 from vflops.errors import UsageError
 
@@ -80,3 +81,22 @@ def test_unknown_profile_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         profile("labtop")
     assert "laptop" in str(caught.value.cure)
+
+
+def test_a_workload_may_have_a_number_of_models_of_its_own() -> None:
+    both = ["image-classification", "extreme-weather"]
+    given = ["bagging.models=4", "image-classification.models=2"]
+    settings = load(profile("tiny", both), None, given)
+    assert [settings.models_of(name) for name in both] == [2, 4]
+
+
+def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    laptop, name = profile("laptop", ["image-classification", "extreme-weather"]), "extreme-weather"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    chosen = for_all(laptop)
+    assert (chosen.models_of("image-classification"), chosen.models_of(name)) == (2, 1)
+    assert for_all(profile("gpu", [name])).models_of(name) == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert for_all(laptop) == laptop

@@ -38,14 +38,14 @@ def settings(
 
     ``workloads`` is one of them by its name, ``suite`` for all, or None for none.
     """
-    from vflops.config.profiles import for_one
+    from vflops.config.profiles import for_all, for_one
     from vflops.config.profiles import profile as find
     from vflops.config.settings import load
     from vflops.workloads.registry import suite, workload
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
-    chosen = find(name, names)
+    chosen = for_all(find(name, names)) if workloads == "suite" else find(name, names)
     extra = [] if seed is None else [f"seed={seed}"]
     loaded = load(chosen, config, [*assignments, *extra])
     return loaded if workloads in (None, "suite") else for_one(loaded)

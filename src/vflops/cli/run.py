@@ -58,6 +58,7 @@ def run(
         "train.ranks": ranks,
         "repeat": repeat,
         "bagging.models": models,
+        "models": models,
         "launch.on": on,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]

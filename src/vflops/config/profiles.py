@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
@@ -10,6 +11,8 @@ from vflops.errors import unknown_name
 
 _ONE_BUDGET_S = 12.0
 """Seconds for the few ceilings that one workload needs."""
+_MODELS = 2
+"""Base models of the suite's ensemble on a laptop, a core each."""
 
 
 def tiny() -> Settings:
@@ -52,6 +55,16 @@ def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
         raise unknown_name("profile", name, PROFILES)
     sections = {each: workload(each).profile(name).model_dump(mode="json") for each in workloads}
     return PROFILES[name]().model_copy(update={"workloads": sections})
+
+
+def for_all(settings: Settings) -> Settings:
+    """``settings`` of the whole suite: on a laptop one workload shows what an ensemble is."""
+    ensemble = "image-classification"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if settings.profile != "laptop" or ensemble not in settings.workloads or cores < _MODELS:
+        return settings
+    section = {**settings.workloads[ensemble], "models": _MODELS}
+    return settings.model_copy(update={"workloads": {**settings.workloads, ensemble: section}})
 
 
 def for_one(settings: Settings) -> Settings:

@@ -80,6 +80,10 @@ class Settings(Section):
     workloads: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """The settings of each workload of the run, under its name."""
 
+    def models_of(self, workload: str) -> int:
+        """Base models of a workload: its own number, else that of all."""
+        return self.workloads[workload].get("models") or self.bagging.models
+
 
 Checked = TypeVar("Checked", bound=BaseModel)
 

@@ -122,4 +122,6 @@ class WorkloadSettings(Section):
     """A folder with the user's data; None: synthetic data, made on the spot."""
     target: float | None = None
     """The quality to reach; None: that of the synthetic data."""
+    models: int | None = Field(default=None, ge=1, le=65536)
+    """Base models of this workload; None: as many as ``bagging.models`` says."""
     train: TrainSettings = TrainSettings()

@@ -84,6 +84,7 @@ class Experiment:
             batch = batch // train["ranks"] * pair.ranks
         changes = {
             "bagging.models": pair.models,
+            "models": pair.models,
             "train.ranks": pair.ranks,
             "train.batch": batch,
         }

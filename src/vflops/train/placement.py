@@ -7,7 +7,6 @@ import os
 import torch
 
 from vflops.bagging.plan import Node, plan
-from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
@@ -27,7 +26,7 @@ def rank_device(name: str, local_rank: int) -> torch.device:
 
 
 def check_placement(
-    settings: TrainSettings, bagging: BaggingSettings, launch: LaunchSettings
+    settings: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
     """Refuse more ranks than this machine has devices for, and precisions that they lack."""
     name, ranks = settings.device, settings.ranks
@@ -41,7 +40,7 @@ def check_placement(
             f"{ranks} ranks need a device each: there are {count} {what}",
             cure=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
-    plan([Node("this machine", count)], bagging.models, ranks, waves=bagging.waves)
+    plan([Node("this machine", count)], models, ranks, waves=waves)
     Precision.named(settings.precision, place)
 
 

@@ -43,6 +43,8 @@ class WorkloadSpec:
     """``package.module:function`` that a rank calls to run a job of it."""
     exhibit: str | None = None
     """``package.module:function`` that makes figures of what a job left to be shown (no torch)."""
+    expected: str | None = None
+    """``package.module:function`` from its settings to ``ExpectedData`` (no torch)."""
     in_suite: bool = True
     """Whether a run of everything includes it."""
     origin: str = "vflops"

@@ -18,4 +18,5 @@ def extreme_weather() -> WorkloadSpec:
         profiles=PROFILES,
         code="vflops.workloads.extreme_weather.workload:ExtremeWeather",
         exhibit="vflops.workloads.extreme_weather.exhibit:figures",
+        expected="vflops.workloads.extreme_weather.expected:expected",
     )

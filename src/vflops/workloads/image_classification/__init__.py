@@ -19,4 +19,5 @@ def image_classification() -> WorkloadSpec:
         settings=ImageSettings,
         profiles=PROFILES,
         code="vflops.workloads.image_classification.workload:ImageClassification",
+        expected="vflops.workloads.image_classification.expected:expected",
     )

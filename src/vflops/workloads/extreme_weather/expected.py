@@ -1,0 +1,28 @@
+"""What the frames will be like: packed data says it itself, of synthetic data the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.bagging.estimate import kept_bytes
+from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.names import MOST_BOXES
+from vflops.workloads.expected import ExpectedData
+from vflops.workloads.extreme_weather.settings import WeatherSettings
+
+_TRUTH_BYTES = MOST_BOXES * (4 * 4 + 8) + 4 + 8
+"""Boxes and labels, a draw, the frame's number."""
+
+
+def expected(settings: WeatherSettings) -> ExpectedData:
+    """The frames that a run with these settings would be given."""
+    made = settings.synthetic
+    height, width, counts = made.height, made.width, [made.train, made.validation, made.test]
+    size = sum(counts) * aligned(frame_bytes(height, width, "half"))
+    if settings.data is not None:
+        index = PackedFrames.open(Path(settings.data)).index
+        height, width, size = index.height, index.width, sum(file.bytes for file in index.files())
+        counts = [index.splits[name].frames if name in index.splits else 0 for name in SPLITS]
+    kept = kept_bytes((settings.network.detections, 6), _TRUTH_BYTES)
+    return ExpectedData.of(counts, size, kept, height=height, width=width)

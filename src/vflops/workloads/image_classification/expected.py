@@ -1,0 +1,25 @@
+"""What the images will be like: packed data says it itself, of synthetic data the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.bagging.estimate import kept_bytes
+from vflops.data.images.index import CHANNELS
+from vflops.data.images.shards import PackedImages
+from vflops.workloads.expected import ExpectedData
+from vflops.workloads.image_classification.settings import ImageSettings
+
+_LABEL_BYTES = 8
+
+
+def expected(settings: ImageSettings) -> ExpectedData:
+    """The images that a run with these settings would be given."""
+    made = settings.synthetic
+    classes, counts = made.classes, [made.train, made.validation]
+    size = sum(counts) * CHANNELS * made.size**2
+    if settings.data is not None:
+        index = PackedImages.open(Path(settings.data)).index
+        classes, size = len(index.classes), sum(file.bytes for file in index.files())
+        counts = [index.splits[name].images for name in ("train", "val")]
+    return ExpectedData.of(counts, size, kept_bytes((classes,), _LABEL_BYTES), classes=classes)
