@@ -17,6 +17,7 @@ from vflops.record import atomic
 from vflops.record.events import EventLine
 from vflops.record.folder import RunRecord
 from vflops.record.measurement import Measurement
+from vflops.record.node import NodeRecord
 from vflops.record.schema import Document
 from vflops.record.training import JobRecord
 from vflops.scale.result import Scale
@@ -29,6 +30,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     SystemRecord,
     Graph,
     JobRecord,
+    NodeRecord,
     Header,
     PackedIndex,
     DataReport,

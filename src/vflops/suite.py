@@ -98,7 +98,7 @@ def _attempt(folder: RunFolder, watch: Watch, prepared: list[Prepared] | None) -
         except (KeyboardInterrupt, Interrupted) as error:
             message = error.message if isinstance(error, Interrupted) else "stopped by the user"
             events.write("stopped", message=message)
-            raise _interrupted(folder, message) from None
+            raise _interrupted(folder, message, getattr(error, "cure", None)) from None
         except VflopsError as error:
             _note_failure(events, error)
             raise
@@ -144,7 +144,10 @@ def _steps(
         members = [record for record in jobs if record.bag is not None]
         if members:
             training.run_ensembles(folder, events, members, watch.step, watch.jobs)
-        for record in (record for record in jobs if record.bag is None):
+        searching = [record for record in jobs if record.worker is not None]
+        if searching:
+            training.run_searches(folder, events, searching, watch.step, watch.jobs)
+        for record in (job for job in jobs if job.bag is None and job.worker is None):
             if training.by_agents(settings):
                 watch.step(f"training {record.workload}, seed {record.seed}")
                 training.run_side_by_side(folder, events, [record], watch.jobs)
@@ -244,8 +247,8 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
     return findings
 
 
-def _interrupted(folder: RunFolder, message: str) -> Interrupted:
+def _interrupted(folder: RunFolder, message: str, cure: str | None = None) -> Interrupted:
     return Interrupted(
         f"interrupted, {message}; what was done is kept in {folder.path}",
-        cure=f"go on with it: vflops resume {folder.path}",
+        cure=cure or f"go on with it: vflops resume {folder.path}",
     )

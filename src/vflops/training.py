@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings, workload_settings
 from vflops.config.training import WorkloadSettings
-from vflops.errors import RunFailed
+from vflops.errors import RunFailed, UsageError
 from vflops.record import atomic
 from vflops.record.events import Counted, EventWriter
 from vflops.record.folder import RunFolder, file_hash
+from vflops.record.node import node_files
 from vflops.record.training import (
     BagRecord,
     DataFacts,
@@ -22,6 +24,7 @@ from vflops.record.training import (
     JobPlanned,
     JobRecord,
     JobTrained,
+    WorkerRecord,
 )
 from vflops.workloads.registry import workload
 from vflops.workloads.spec import ENGINE, WorkloadSpec
@@ -69,13 +72,24 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
     found = []
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        if spec.runner == ENGINE and settings.launch.on == "local":
+        _check_twins(settings, name)
+        workers = spec.load_code().workers(section)
+        if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
             from vflops.train.placement import check_placement
 
-            models, waves = settings.models_of(name), settings.bagging.waves
+            models, waves = workers or settings.models_of(name), settings.bagging.waves
             check_placement(section.train, models, settings.launch, waves=waves)
         found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
     return found
+
+
+def _check_twins(settings: Settings, name: str) -> None:
+    models = settings.models_of(name)
+    if settings.bagging.twins and models % 2:
+        raise UsageError(
+            f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
+            cure=f"take --models {models + 1}",
+        )
 
 
 def plan(
@@ -96,14 +110,19 @@ def plan(
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
             keep_graph(folder, events, work)
-        models = settings.models_of(each.spec.name)
-        for repeat, model in product(range(settings.repeat), range(models)):
+        workers = each.spec.load_code().workers(each.settings)
+        each.spec.load_code().lay_out(folder.path, each.settings)
+        models = settings.models_of(each.spec.name) if workers is None else 1
+        numbers = _in_order(models, settings) if workers is None else range(workers)
+        for repeat, model in product(range(settings.repeat), numbers):
+            bag = _bag(settings, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),
                 workload=each.spec.name,
                 repeat=repeat,
-                seed=settings.seed + repeat * models + model,
-                bag=_bag(settings, models, repeat, model),
+                seed=settings.seed + repeat * models + (bag.number if bag else 0),
+                bag=bag,
+                worker=WorkerRecord(worker=model, workers=workers) if workers else None,
                 ranks=each.settings.train.ranks,
                 goal=each.goal(settings.profile),
                 settings=each.settings.model_dump(mode="json"),
@@ -121,6 +140,13 @@ def plan(
     return jobs
 
 
+def _in_order(models: int, settings: Settings) -> Sequence[int]:
+    """The models as they are placed: twins half of all apart, so that few share a node."""
+    if not settings.bagging.twins:
+        return range(models)
+    return (*range(0, models, 2), *range(1, models, 2))
+
+
 def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord | None:
     bagging = settings.bagging
     if models == 1:
@@ -131,6 +157,7 @@ def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord 
         bootstrap=bagging.bootstrap,
         seed=settings.seed + repeat,
         out_of_bag=bagging.out_of_bag,
+        twins=bagging.twins,
     )
 
 
@@ -155,6 +182,24 @@ def run_ensembles(
         events.write("ensemble", **found.model_dump(mode="json"))
 
 
+def run_searches(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    step: Callable[[str], None],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Search with workers side by side, and write down what they trained."""
+    from vflops.automl.replay import keep_ledger
+
+    for repeat in dict.fromkeys(record.repeat for record in records):
+        group = [record for record in records if record.repeat == repeat]
+        step(f"searching with {len(group)} worker{'s' * (len(group) > 1)}")
+        run_side_by_side(folder, events, group, show)
+        written = keep_ledger(folder, group)
+        events.write("ledger", **written.model_dump(mode="json"))
+
+
 def run_side_by_side(
     folder: RunFolder,
     events: EventWriter,
@@ -164,11 +209,14 @@ def run_side_by_side(
     """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
     from vflops.bagging.controller import Controller
     from vflops.launch.choose import launcher
+    from vflops.launch.clock import served
 
+    elsewhere = folder.record.settings.launch.on != "local"
     attempts = folder.record.settings.bagging.attempts
     starts = launcher(folder, records)
     controller = Controller(folder, events, starts, records, attempts=attempts, show=show)
-    standings = controller.run()
+    with served(folder) if elsewhere else nullcontext():
+        standings = controller.run()
     history = folder.history()
     pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
     ended = [record.job for record in records if history.ended(record.job)]
@@ -213,6 +261,7 @@ def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
         attempt=int(place.name),
         sha256=file_hash(place / "events.jsonl"),
         telemetry_sha256=file_hash(telemetry) if telemetry.is_file() else None,
+        files={path.name: file_hash(path) for path in node_files(place)},
     )
     events.write("job-trained", **trained.model_dump(mode="json"))
 

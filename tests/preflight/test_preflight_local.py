@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import sys
-import time
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +14,7 @@ import pytest
 
 from conftest import Vflops
 from vflops.launch.site import SiteSettings
-from vflops.preflight import clock, start
+from vflops.preflight import start
 from vflops.preflight.gather import Gathering
 from vflops.preflight.gpus import gpus
 from vflops.preflight.links import rounds
@@ -103,30 +100,6 @@ def test_every_pair_of_the_ring_has_its_turn(size: int) -> None:
     for turn in turns:
         busy = [node for pair in turn for node in pair]
         assert len(busy) == len(set(busy))
-
-
-def test_a_clock_that_is_behind_is_measured() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def tell() -> None:
-            asking, _ = server.accept()
-            with asking:
-                while asking.recv(1):
-                    asking.sendall(struct.pack("!d", time.time() - 5))
-
-        Thread(target=tell, daemon=True).start()
-        found = clock.offset("127.0.0.1", server.getsockname()[1], 5)
-    assert found.offset_s is not None and found.uncertainty_s is not None
-    assert abs(found.offset_s - 5) <= found.uncertainty_s + 1e-4
-    assert 0 < found.uncertainty_s < 1
-
-
-def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    found = clock.offset("127.0.0.1", port, 1)
-    assert found.offset_s is None
-    assert str(port) in (found.fault or "")
 
 
 class FakeNvml(SimpleNamespace):

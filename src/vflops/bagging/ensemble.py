@@ -45,8 +45,9 @@ def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> 
     if not members:
         return None
     first = members[0].record
-    sizes = _sizes(len(members))
-    qualities = _qualities(members, sizes)
+    different = _different(members)
+    sizes = _sizes(len(different))
+    qualities = _qualities(different, sizes)
     return Ensembled(
         workload=first.workload,
         repeat=first.repeat,
@@ -59,6 +60,15 @@ def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> 
         ),
         took_s=round(time.monotonic() - started_s, 6),
     )
+
+
+def _different(members: Sequence[_Member]) -> list[_Member]:
+    """Of twins the first that came to its end: a model does not count twice."""
+    found: dict[int, _Member] = {}
+    for member in members:
+        bag = member.record.bag
+        found.setdefault(bag.number if bag else 0, member)
+    return list(found.values())
 
 
 def _predictions(folder: RunFolder, history: History, record: JobRecord) -> KeptPredictions | None:

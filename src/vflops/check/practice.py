@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.check.training import powered, processed, timed, trained
+from vflops.check.twins import twins
 from vflops.errors import FolderError
 from vflops.record.events import Described, Loaded, Planned
 from vflops.record.folder import file_hash
@@ -17,7 +18,7 @@ from vflops.score.words import count
 from vflops.system.record import SystemRecord
 from vflops.units import percent, quantity
 
-VERSION = 2
+VERSION = 3
 LEAST_SAMPLES = 3
 MOST_LOAD = 0.1
 """Of the CPUs, by others, while ceilings are measured."""
@@ -183,6 +184,7 @@ PRACTICE: tuple[Rule, ...] = (
     Rule("powered", "power logs of the node are those that were imported", powered),
     Rule("processed", "samples are epochs of the data set, evaluated on all of it", processed),
     Rule("timed", "the time of every training adds up", timed),
+    Rule("twins", "twins compute the same", twins),
     Rule("score", "the score follows from the record", _score),
 )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from vflops.check.record import Verdict
 from vflops.record.events import Event
 from vflops.record.folder import file_hash
+from vflops.record.node import node_files
 from vflops.record.training import JobPlanned, JobTrained, PowerImported
 from vflops.score.contents import Contents
 from vflops.score.trained import STANDINGS, Trained
@@ -38,11 +41,23 @@ def trained(contents: Contents) -> Outcome:
         seen = file_hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
             return "fail", f"{telemetry}: not the telemetry that the job ended with"
+        changed = _changed(log.parent, pinned[job.job].files)
+        if changed:
+            return "fail", f"{changed}: not what a node of the job left"
     for each in contents.trained:
         for exhibit in each.exhibits:
             if file_hash(exhibit.path) != exhibit.payload.sha256:
                 return "fail", f"{exhibit.path}: not the exhibit that the job left"
     return "pass", f"{len(planned)} planned, each came to its end"
+
+
+def _changed(place: Path, pinned: dict[str, str] | None) -> Path | None:
+    """The first file of a node that was changed, added or removed since it was pinned."""
+    if pinned is None:
+        return None
+    here = {path.name: file_hash(path) for path in node_files(place)}
+    wrong = sorted(name for name in {*pinned, *here} if pinned.get(name) != here.get(name))
+    return place / wrong[0] if wrong else None
 
 
 def powered(contents: Contents) -> Outcome:

@@ -37,6 +37,10 @@ def run(
     waves: Annotated[
         bool, typer.Option("--waves", help="Let models that find no place wait for others.")
     ] = False,
+    twins: Annotated[
+        bool,
+        typer.Option("--twins", help="Train each model twice: which nodes compute something else?"),
+    ] = False,
     repeat: Annotated[
         int | None, typer.Option(help="Trainings, each with the next seed: how far do they agree?")
     ] = None,
@@ -68,6 +72,8 @@ def run(
         )
     if waves:
         assignments.append("bagging.waves=true")
+    if twins:
+        assignments.append("bagging.twins=true")
     if kernels:
         assignments.append("telemetry.kernels=true")
     settings = options.settings(

@@ -22,3 +22,6 @@ class BaggingSettings(Section):
     """Nodes that copy data to their own storage at once."""
     waves: bool = False
     """Whether models that find no place wait for others to end: no claim of weak scaling then."""
+    twins: bool = False
+    """Whether models 2k and 2k + 1 have one sample and one seed: a diagnostic of the nodes, no
+    score of a system. The number of models is even then."""

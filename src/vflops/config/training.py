@@ -56,10 +56,17 @@ class TrainSettings(Section):
     """Equal parts of a rank's batch that batch norm treats each by itself."""
     compile: Literal["auto", "on", "off"] = "auto"
     """``auto`` compiles on accelerators."""
+    deterministic: bool = False
+    """Whether an accelerator uses only kernels that give the same bits again: slower, and an error
+    where torch has none. A CPU always does."""
 
     evaluate_every: int = Field(default=1, ge=1)
     """Epochs between two evaluations; there is always one at the end."""
+    end_epoch: int | None = Field(default=None, ge=1)
+    """The epoch after which training ends, before its schedule does; None: with its schedule."""
     stop_at_target: bool = False
+    patience: int | None = Field(default=None, ge=1)
+    """Evaluations without a better quality after which training ends; None: all epochs are run."""
     checkpoint_s: float = Field(default=300.0, gt=0)
     """Most seconds between two checkpoints; there is one before each evaluation as well."""
     checkpoint_share: float = Field(default=0.05, gt=0, le=1)

@@ -7,15 +7,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.launch.local import STORE, LocalRanks
+from vflops.launch.node import describe_node
 from vflops.launch.team import ALONE, Team
 from vflops.record.folder import RunFolder
+from vflops.record.node import telemetry_file
 from vflops.record.tail import Listener, Tail
 from vflops.record.training import JobRecord
 from vflops.telemetry.sampler import Sampler
@@ -47,6 +49,7 @@ def run_job(
     meet = team.lead if team.leads else team.join
     attempt, store = meet(folder, record.job)
     place = folder.attempt_folder(record.job, attempt)
+    describe_node(folder, place, team)
     environment = {} if store is None else {STORE: store}
     environment |= prepare(place, team.node, team.nodes)
     # -P: a user's queue.py in the folder of the command must not stand in for Python's.
@@ -54,8 +57,8 @@ def run_job(
     command += [str(folder.path), str(record.job), str(attempt)]
     interval_s = folder.record.settings.telemetry.interval_s
     tail = Tail(place / "events.jsonl", on_event)
-    sampler = Sampler(place / "telemetry.jsonl", folder.path, interval_s=interval_s)
-    with sampler if team.leads else nullcontext(), _Stop() as stop:
+    sampled = telemetry_file(place, team.node)
+    with Sampler(sampled, folder.path, interval_s, node=team.node), _Stop() as stop:
         ranks = LocalRanks(command, record.ranks, place, environment, own)
         try:
             _watch(ranks, stop, tail, on_event)

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import vflops
 from vflops.errors import RunFailed, VflopsError
+from vflops.launch import clock
 from vflops.launch.script import LOCAL_PATH
-from vflops.preflight import clock
 from vflops.preflight.gpus import gpus
 from vflops.preflight.record import Found, Hello, Link, Links, Order, Roll, Space
 from vflops.record.atomic import cannot_write

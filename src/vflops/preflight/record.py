@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from vflops.record.node import Clock
 from vflops.record.schema import Data, Document
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -98,15 +99,6 @@ class Links(Document):
     links: tuple[Link, ...]
 
 
-class Clock(Data):
-    """A node's clock less that of the first node, by TCP pings."""
-
-    offset_s: float | None
-    uncertainty_s: float | None
-    """Half of the quickest round trip."""
-    fault: str | None = None
-
-
 class Found(Document):
     """``found-<k>.json``: what a node found of the others."""
 
@@ -115,7 +107,7 @@ class Found(Document):
     unseen: tuple[int, ...]
     """Nodes whose file it does not see in the shared folder."""
     clock: Clock | None
-    """None on the first node."""
+    """Against that of the first node; None there."""
     read_bandwidth: float | None
     """Of the shared folder, in bytes a second."""
     read_fault: str | None

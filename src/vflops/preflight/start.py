@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vflops.errors import UsageError
+from vflops.launch.held import slurm
 from vflops.launch.scheduler import Scheduler, Seen, held_allocation, slurm_nodes
 from vflops.launch.script import LOCAL_PATH, Request, Step, allocation_script
 from vflops.launch.site import SiteSettings
@@ -132,10 +133,7 @@ def on_slurm(folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Probes:
     # A step for each node: one that cannot be reached takes no other with it.
     steps = [Step(k, k, 1, 1) for k in range(nodes)]
     atomic.write_text(request.script, allocation_script(request, folder, steps, _PROBE))
-    held = held_allocation()
-    if held is None:
-        return Submitted(Scheduler("slurm"), request)
-    return Processes([["bash", str(request.script)]], held.nodes[:nodes], folder, {})
+    return Submitted(slurm(folder), request)
 
 
 def choose(wanted: int | None, partition: str | None) -> tuple[int, list[Unusable]]:

@@ -7,6 +7,7 @@ runs/<utc>-<workload>-<short id>/
   jobs/<k>/job.json                what job k trains; job 0 is the run itself and has none
   jobs/<k>/<attempt>/events.jsonl  what happened, chained
   jobs/<k>/<attempt>/telemetry.jsonl  power, utilisation, memory, network, disk
+  jobs/<k>/<attempt>/node-<n>.json    a node that it ran on; n > 0 has a telemetry-<n>.jsonl
   jobs/<k>/<attempt>/exhibit.npz      what a workload leaves to be shown
   jobs/<k>/checkpoint/             newest complete ones; never part of a result
   score.json  findings.json  report.html   pure functions of the above

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from vflops.record.events import EventLine
 
 Listener = Callable[[str, dict[str, Any]], None]
@@ -30,6 +32,9 @@ class Tail:
             return  # it is not there yet
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        for line in whole.splitlines():
-            event = EventLine.model_validate_json(line)
+        for line in whole.split(b"\n")[:-1]:
+            try:
+                event = EventLine.model_validate_json(line)
+            except ValidationError:
+                continue  # a damaged line is the check's matter; what follows it is not lost
             self._on_event(event.kind, event.data)

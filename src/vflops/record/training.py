@@ -64,6 +64,21 @@ class BagRecord(Data):
     """The same for all models of the ensemble: with the model's number it gives the sample."""
     out_of_bag: int = 0
     """The most samples outside of its own that the model is judged by."""
+    twins: bool = False
+    """Whether models 2k and 2k + 1 have one sample and one seed."""
+
+    @property
+    def number(self) -> int:
+        """What the sample is drawn by: the model's own number, or that of its pair."""
+        return self.model // 2 if self.twins else self.model
+
+
+class WorkerRecord(Data):
+    """Which worker of a search a job is."""
+
+    worker: int
+    """From 0."""
+    workers: int
 
 
 class JobRecord(Document):
@@ -83,6 +98,8 @@ class JobRecord(Document):
     data: DataFacts
     bag: BagRecord | None = None
     """None for a training by itself, on all samples."""
+    worker: WorkerRecord | None = None
+    """Of a search; None for a training."""
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None
@@ -133,6 +150,8 @@ class JobTrained(Data):
     """Of its log."""
     telemetry_sha256: str | None = None
     """Of its telemetry; None where there is none."""
+    files: dict[str, str] | None = None
+    """Of what its nodes left beside them, by name; None in a log of an older vflops."""
 
 
 class PowerImported(Data):
@@ -178,6 +197,8 @@ class JobStarted(Data):
     """By torch.compile."""
     recorded: bool = False
     """Whether the step is a model of our own kernels, replayed as a CUDA graph."""
+    deterministic: bool = False
+    """Whether the same computation gives the same bits again, on the same device."""
     threads: int
     parameters: int | None
     torch: str | None
@@ -271,7 +292,8 @@ class Ensembled(Data):
     repeat: int
     planned: int
     jobs: tuple[int, ...]
-    """Those whose predictions are in it; fewer than planned make a partial ensemble."""
+    """Those whose predictions are in it; fewer than planned make a partial ensemble. Of twins both
+    are named, and the predictions of one are in it."""
     evaluated: int
     sizes: tuple[EnsembleSize, ...]
     """The last one is all of them."""
@@ -290,7 +312,7 @@ class Checkpointed(Data):
 class Finished(Standing):
     """Training came to its end."""
 
-    reason: Literal["epochs", "target", "command"]
+    reason: Literal["epochs", "target", "patience", "command"]
     weights_sha256: str | None
     """Of the trained weights: the same for the same seed on the same CPU."""
     peak_memory_bytes: int | None = None

@@ -10,7 +10,7 @@ from vflops.report.style import SERIES, data, finished
 from vflops.report.training_charts import WIDTH
 from vflops.score import show, words
 from vflops.score.record import EnsembleScore, Score
-from vflops.units import quantity
+from vflops.units import quantity, seconds
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,10 @@ class EnsembleBlock:
     tiles: list[Tile]
     rows: list[tuple[str, str]]
     by_models: dict[str, Any]
+    node_names: tuple[str, ...]
+    nodes: list[tuple[str, ...]]
+    apart: str
+    """How far apart the models started."""
 
 
 def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
@@ -29,13 +33,20 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
-            title=f"{each.workload}, {each.planned} models",
+            title=f"{each.workload}, {each.planned} models{_twins(each)}",
             tiles=_tiles(each),
             rows=show.ensemble_rows(each),
             by_models=_by_models(each),
+            node_names=show.NODES,
+            nodes=show.node_rows(each),
+            apart=seconds(each.started_apart_s),
         )
         for number, each in enumerate(scored.ensembles)
     ]
+
+
+def _twins(ensemble: EnsembleScore) -> str:
+    return f", twins: {show.TWINS}" if ensemble.twins else ""
 
 
 def _tiles(ensemble: EnsembleScore) -> list[Tile]:

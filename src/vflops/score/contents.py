@@ -52,6 +52,15 @@ class Contents:
     @cached_property
     def trained(self) -> list[Trained]:
         """The training jobs that were planned, in their order."""
+        return [job for job in self._jobs if job.record.worker is None]
+
+    @cached_property
+    def workers(self) -> list[Trained]:
+        """The workers of searches, in their order."""
+        return [job for job in self._jobs if job.record.worker is not None]
+
+    @cached_property
+    def _jobs(self) -> list[Trained]:
         planned = [event.payload(JobPlanned).job for event in self.history.events("job-planned")]
         return [
             Trained(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.metrics import flops, mean, penalty
-from vflops.record.events import Event, Log
+from vflops.metrics import flops, mean, penalty, vflops_per_watt
 from vflops.record.training import Ensembled, OutOfBag
 from vflops.score.contents import Contents
+from vflops.score.nodes import all_power, node_scores, utilisation
+from vflops.score.pieces import named_nodes
+from vflops.score.places import places
 from vflops.score.record import EnsembleScore, TrainingScore
+from vflops.score.timeline import Timeline
 from vflops.score.trained import Trained
+from vflops.score.twins import twins_score
 
 
 def ensemble_scores(
@@ -41,11 +45,22 @@ def _score(
     worth = penalty(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
-    starts = _starts(members)
-    window_s = window(members)
+    timeline = Timeline(members)
+    starts = [timeline.start_s(member) for member in members]
+    end_s = max(timeline.end_s(member) for member in members)
+    window_s = end_s - min(starts)
     done = sum(score.speed.ops_training for score in scores if score.speed)
     known = all(score.speed for score in scores) and window_s > 0
     rate = flops(ops=done, time_s=window_s) if known else None
+    worthy = None if rate is None else rate * worth
+    nodes = node_scores(contents.folder, timeline, (min(starts), end_s))
+    power = all_power(nodes, window_s)
+    planned = [
+        each
+        for each in contents.trained
+        if (each.record.workload, each.record.repeat) == (found.workload, found.repeat)
+    ]
+    where = places(contents, planned)
     outside = [
         event.payload(OutOfBag).quality
         for member in members
@@ -72,18 +87,28 @@ def _score(
         ops_training=done,
         flops=rate,
         flops_epoch=_published(members, scores) if known else None,
-        vflops=None if rate is None else rate * worth,
+        vflops=worthy,
+        clock_corrected_s=round(timeline.corrected_s, 6),
+        clock_unknown=timeline.unknown,
+        nodes=nodes,
+        power=power,
+        vflops_per_watt=None
+        if worthy is None
+        else vflops_per_watt(vflops=worthy, power_w=power.power_w),
+        utilisation=utilisation(nodes),
+        nodes_named=named_nodes(members, where),
+        twins=twins_score(planned, where),
     )
 
 
 def window(members: Sequence[Trained]) -> float:
-    """Seconds from the first step of the first model to the last step of the last."""
-    ends = [_last(member.logs, "finished").utc_s for member in members]
-    return max(ends) - min(_starts(members))
+    """Seconds from the first step of the first model to the last step of the last.
 
-
-def _starts(members: Sequence[Trained]) -> list[float]:
-    return [_first(member.logs, "job").utc_s for member in members]
+    Their nodes' clocks are corrected by what they were off when the models started.
+    """
+    timeline = Timeline(members)
+    ends = [timeline.end_s(member) for member in members]
+    return max(ends) - min(timeline.start_s(member) for member in members)
 
 
 def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> float | None:
@@ -93,11 +118,3 @@ def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> f
     if work is None or epoch_s <= 0:
         return None
     return flops(ops=len(members) * members[0].record.data.train * work.ops_total, time_s=epoch_s)
-
-
-def _first(logs: Sequence[Log], kind: str) -> Event:
-    return next(event for log in logs for event in log.events if event.kind == kind)
-
-
-def _last(logs: Sequence[Log], kind: str) -> Event:
-    return [event for log in logs for event in log.events if event.kind == kind][-1]

@@ -9,6 +9,7 @@ from pydantic import Field
 from vflops.record.measurement import Unit
 from vflops.record.schema import Data, Document
 from vflops.record.training import EnsembleSize, KernelTime
+from vflops.score.verdicts import NodesNamed, TwinsScore
 
 
 class CeilingScore(Data):
@@ -128,6 +129,30 @@ class PowerScore(Data):
     sources: tuple[str, ...] = ()
     reason: str | None = None
     """Why it was not measured."""
+    shared_with: tuple[int, ...] = ()
+    """Jobs that ran on the same machine at the same time, whose power these sensors told too."""
+
+
+class NodeScore(Data):
+    """A machine that trained models of an ensemble."""
+
+    host: str
+    machine: str
+    """Its processor and accelerators."""
+    jobs: tuple[int, ...]
+    offset_s: float | None
+    """Its clock less the controller's; None: not known, nothing was corrected."""
+    uncertainty_s: float | None
+    fault: str | None
+    """Why its clock is not known."""
+    trained_s: float
+    """Between the first step there and the last."""
+    power: PowerScore
+    """Over that time; each sensor once, however many jobs there were."""
+    accelerators: int
+    """Whose utilisation was read."""
+    utilisation: float | None
+    """Their mean over that time, in %."""
 
 
 class TrainingScore(Data):
@@ -190,6 +215,91 @@ class RepeatScore(Data):
     """None unless every complete training reached the target."""
 
 
+class CandidateScore(Data):
+    """One architecture that a search tried."""
+
+    candidate: str
+    worker: int
+    parent: str | None
+    digest: str
+    state: Literal["training", "trained", "failed", "cut"]
+    """``cut``: the time was up; ``training``: its worker died and nobody went on."""
+    accuracy: float | None
+    """The best of its evaluations."""
+    predicted: float | None
+    """Of a warm-up round: what the search took it for."""
+    epochs: float
+    batch: int
+    kernel: int | None
+    """What tuning chose; None: it was not tuned."""
+    parameters: int
+    ops_per_sample: int
+    ops: int
+    """Of its training and its evaluations."""
+    inherited: bool
+    waited_s: float
+    """For its proposal."""
+    message: str | None
+    """Why it failed."""
+
+
+class SearchMoment(Data):
+    """Where a search stood after some time."""
+
+    time_s: float
+    ops: int
+    ops_per_s: float
+    error: float | None
+    """Of the best model by then."""
+    regulated: float | None
+    """−ln(error) · operations a second."""
+    trained: int
+    """Candidates whose training was over."""
+    counts: bool
+    """Whether the score may be this one: the warm-up, where rules leave it out, is over."""
+
+
+class SearchScore(Data):
+    """A search by AIPerf's rules: all operations of all workers a second."""
+
+    workload: str
+    repeat: int
+    seed: int
+    workers: int
+    ranks: int
+    """Of each worker."""
+    rules: str
+    ordered: bool
+    """Whether proposals depend on results in a fixed order."""
+    searcher: str
+    inherited: bool
+    """Whether candidates start from their parents' weights."""
+    duration_s: float
+    """From the first worker's beginning to the last work."""
+    ops: int
+    ops_per_s: float | None
+    """The largest of all moments that count."""
+    regulated: float | None
+    """The largest −ln(error) · operations a second of those."""
+    last_ops_per_s: float | None
+    """Of the last moment, as the published program reports it."""
+    last_regulated: float | None
+    converged: bool | None
+    """Whether operations a second stood still in the last fifth of the time."""
+    error: float | None
+    """Of the best model."""
+    error_limit: float
+    winner: str | None
+    """The candidate with the best accuracy."""
+    candidates: tuple[CandidateScore, ...]
+    moments: tuple[SearchMoment, ...]
+    idle_share: float | None
+    """Of the workers' time: waiting for proposals, and building networks."""
+    prediction_error: float | None
+    """Mean error of predicted accuracies, where the truth is known."""
+    clock_faults: tuple[str, ...] = ()
+
+
 class EnsembleScore(Data):
     """Base models together: HPC AI500 V3.0's figure of a system."""
 
@@ -227,6 +337,20 @@ class EnsembleScore(Data):
     """As published (equations 4 and 6): the operations of one epoch of all models over the time of
     an epoch, that of the slowest model."""
     vflops: float | None
+    clock_corrected_s: float = 0.0
+    """The largest correction of a clock that the window and the starts rest on."""
+    clock_unknown: tuple[int, ...] = ()
+    """Jobs whose times stand as their node's own clock has them."""
+    nodes: tuple[NodeScore, ...] = ()
+    power: PowerScore = PowerScore()
+    """Of all nodes over the window, each while it trained."""
+    vflops_per_watt: float | None = None
+    utilisation: float | None = None
+    """Of all accelerators, in %; None: no telemetry has it."""
+    nodes_named: NodesNamed | None = None
+    """Those that are slow or noisy beyond chance."""
+    twins: TwinsScore | None = None
+    """Those that compute something else; of a run of twins, which is a diagnostic and no claim."""
 
 
 class Score(Document):
@@ -243,3 +367,4 @@ class Score(Document):
     trainings: tuple[TrainingScore, ...] = ()
     repeats: tuple[RepeatScore, ...] = ()
     ensembles: tuple[EnsembleScore, ...] = ()
+    searches: tuple[SearchScore, ...] = ()

@@ -10,6 +10,7 @@ from vflops.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.score.contents import Contents
 from vflops.score.ensemble import ensemble_scores
 from vflops.score.record import BoundScore, CeilingScore, ModelScore, RuleCount, Score
+from vflops.score.search import search_scores
 from vflops.score.training import SCORING_RULES, repeat_scores, training_scores
 
 
@@ -28,6 +29,7 @@ def score(contents: Contents) -> Score:
         trainings=trainings,
         repeats=repeat_scores(trainings),
         ensembles=ensemble_scores(contents, trainings),
+        searches=search_scores(contents),
     )
 
 

@@ -16,6 +16,8 @@ from vflops.units import percent, quantity, seconds
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "at most here")
 REPEATS = ("figure", "mean", "variation", "of")
+TWINS = "a diagnostic of the nodes, not a claim"
+NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
 
 def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
@@ -35,7 +37,15 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         ),
         ("by models", grown),
         ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
+        ("VFLOPS/W", _per_watt(ensemble)),
+        ("clocks", _clocks(ensemble)),
     ]
+    if ensemble.utilisation is not None:
+        rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
+    if ensemble.nodes_named is not None:
+        rows.append(("nodes", words.nodes_named(ensemble.nodes_named)))
+    if ensemble.twins is not None:
+        rows.insert(0, ("twins", f"{TWINS}; {words.twins(ensemble.twins, ensemble.quality_name)}"))
     if ensemble.waves:
         rows.append(("waves", "models waited for others: nothing is said of weak scaling"))
     if ensemble.partial:
@@ -47,8 +57,9 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
 def ensemble_line(ensemble: EnsembleScore) -> str:
     """What an ensemble came to, in one line."""
     of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
+    twins = f" (twins: {TWINS})" if ensemble.twins else ""
     return (
-        f"{of} models together: {words.number(ensemble.achieved)} {ensemble.quality_name} "
+        f"{of} models together{twins}: {words.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(alone {words.number(ensemble.mean_quality)}), {quantity(ensemble.flops, 'FLOPS')} × "
         f"{ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
     )
@@ -158,11 +169,36 @@ def model_rows(score: Score) -> list[tuple[str, ...]]:
     ]
 
 
-def _per_watt(training: TrainingScore) -> str:
-    if training.vflops_per_watt is None:
-        return f"— {words.power(training.power)}"
-    figure = quantity(training.vflops_per_watt, "VFLOPS/W")
-    return f"{figure} at {words.power(training.power)}"
+def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
+    if scored.vflops_per_watt is None:
+        return f"— {words.power(scored.power)}"
+    figure = quantity(scored.vflops_per_watt, "VFLOPS/W")
+    return f"{figure} at {words.power(scored.power)}"
+
+
+def _clocks(ensemble: EnsembleScore) -> str:
+    """How far the nodes' clocks were set right for the window and the starts."""
+    hosts = words.count(len(ensemble.nodes), "node")
+    told = f"{hosts}, corrected by at most {words.offset(ensemble.clock_corrected_s)}"
+    if ensemble.clock_unknown:
+        jobs = words.numbers(ensemble.clock_unknown)
+        told += f"; not known, and not corrected, of jobs {jobs}"
+    return told
+
+
+def node_rows(ensemble: EnsembleScore) -> list[tuple[str, ...]]:
+    """The machines that trained an ensemble, a row each, under the names of ``NODES``."""
+    return [
+        (
+            node.host,
+            node.machine,
+            words.numbers(node.jobs),
+            words.clock(node),
+            words.power(node.power),
+            "" if node.utilisation is None else f"{node.utilisation:.1f} %",
+        )
+        for node in ensemble.nodes
+    ]
 
 
 def _most(model: ModelScore, count: RuleCount) -> str:

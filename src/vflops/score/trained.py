@@ -104,11 +104,22 @@ class Attempt:
     @property
     def span_s(self) -> tuple[float, float] | None:
         """From the first step to the last note, by the clock of the events."""
+        events = self._edges
+        return (events[0].time_s, events[1].time_s) if events else None
+
+    @property
+    def span_utc_s(self) -> tuple[float, float] | None:
+        """The same by the clock on the wall of the node that wrote the log."""
+        events = self._edges
+        return (events[0].utc_s, events[1].utc_s) if events else None
+
+    @cached_property
+    def _edges(self) -> tuple[Event, Event] | None:
         begun = self._first("job")
-        noted = [event.time_s for event in self.log.events if event.kind in STANDINGS]
-        if begun is None or not noted or noted[-1] <= begun.time_s:
+        noted = [event for event in self.log.events if event.kind in STANDINGS]
+        if begun is None or not noted or noted[-1].time_s <= begun.time_s:
             return None
-        return begun.time_s, noted[-1]
+        return begun, noted[-1]
 
     def _first(self, kind: str) -> Event | None:
         return next((event for event in self.log.events if event.kind == kind), None)

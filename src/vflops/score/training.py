@@ -19,6 +19,7 @@ from vflops.metrics import (
 from vflops.record.training import JobRecord
 from vflops.roofline.analysis import Roofs, roofs
 from vflops.score.contents import Contents
+from vflops.score.nodes import sharing
 from vflops.score.power import job_power
 from vflops.score.record import (
     MfuScore,
@@ -38,7 +39,11 @@ SCORING_RULES = "hpcai500"
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """One score a training job, in the order of the jobs."""
     machine = roofs(contents.measurements)
-    return tuple(_score(contents, trained, machine) for trained in contents.trained)
+    shared = sharing(contents.folder, contents.trained)
+    return tuple(
+        _score(contents, trained, machine, shared.get(trained.record.job, ()))
+        for trained in contents.trained
+    )
 
 
 def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
@@ -53,12 +58,14 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
     return tuple(found)
 
 
-def _score(contents: Contents, trained: Trained, machine: Roofs) -> TrainingScore:
+def _score(
+    contents: Contents, trained: Trained, machine: Roofs, shared: tuple[int, ...]
+) -> TrainingScore:
     record = trained.record
     work = work_of(record, contents.graphs)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
-    power = job_power(contents.folder, trained)
+    power = job_power(contents.folder, trained, shared)
     started = trained.started
     return TrainingScore(
         job=record.job,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vflops.record.training import PHASES
 from vflops.score.record import (
     MfuScore,
+    NodeScore,
     PowerScore,
     QualityScore,
     Spread,
     TrainingScore,
     WorkScore,
 )
+from vflops.score.verdicts import NodesNamed, TwinPair, TwinsScore
 from vflops.units import percent, quantity, seconds
 
 NOT_REACHED = "not reached"
@@ -121,7 +125,78 @@ def power(found: PowerScore) -> str:
     """Mean power and of what, or why there is none."""
     if found.power_w is None:
         return f"{NOT_MEASURED} ({found.reason})"
-    return f"{quantity(found.power_w, 'W')} mean ({', '.join(found.includes)})"
+    told = f"{quantity(found.power_w, 'W')} mean ({', '.join(found.includes)})"
+    if found.shared_with:
+        jobs = numbers(found.shared_with)
+        told += f", of sensors shared with job{'s' if len(found.shared_with) > 1 else ''} {jobs}"
+    return told
+
+
+def offset(seconds_off: float) -> str:
+    """A difference between clocks, to the microsecond."""
+    if abs(seconds_off) >= 1:
+        return f"{seconds_off:.3f} s"
+    return f"{seconds_off * 1e3:.3f} ms"
+
+
+def clock(node: NodeScore) -> str:
+    """How far a node's clock was from the controller's, or why that is not known."""
+    if node.offset_s is None or node.uncertainty_s is None:
+        return f"not known: {node.fault}"
+    if not node.uncertainty_s:
+        return "the controller's own"
+    sign = "+" if node.offset_s >= 0 else ""
+    return f"{sign}{offset(node.offset_s)} ± {offset(node.uncertainty_s)}"
+
+
+def numbers(found: Sequence[int]) -> str:
+    """Numbers in a row as ranges: ``1–4, 7``."""
+    runs: list[list[int]] = []
+    for each in sorted(found):
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def nodes_named(found: NodesNamed) -> str:
+    """Which nodes stand out, or that none does, or why that cannot be told."""
+    if found.reason is not None:
+        return f"cannot tell which are slow or noisy: {found.reason}"
+    if not found.named:
+        return f"none of {found.places} slow or noisy beyond chance"
+    told = []
+    for each in found.named:
+        by = percent(each.excess)
+        how = f"by {by}" if each.trait == "slow" else f"times spread by {by} more than elsewhere"
+        told.append(f"{', '.join(each.nodes)} {each.trait}, {how} (jobs {numbers(each.jobs)})")
+    return "; ".join(told)
+
+
+def twins(found: TwinsScore, quality: str) -> str:
+    """How many pairs agree, what is known of the others, and whom that points to."""
+    agree = [pair for pair in found.pairs if pair.verdict == "agree"]
+    told = [f"{len(agree)} of {count(len(found.pairs), 'pair')} agree"]
+    near = sum(pair.one_node for pair in agree)
+    if near:
+        told.append(f"{near} of them on one node: it is not compared with another")
+    told += [twin_pair(pair, quality) for pair in found.pairs if pair.verdict != "agree"]
+    if found.suspects:
+        told.append(f"suspect: {', '.join(found.suspects)}")
+    return "; ".join(told)
+
+
+def twin_pair(pair: TwinPair, quality: str) -> str:
+    """A pair that does not agree: where it was, and from when on it differs."""
+    where = " and ".join(" + ".join(nodes) or "an unknown node" for nodes in pair.nodes)
+    pair_of = f"models {pair.models[0] + 1} and {pair.models[1] + 1} ({where})"
+    if pair.verdict == "cannot tell":
+        return f"{pair_of} cannot be told: {pair.reason}"
+    if pair.epoch is None:
+        return f"{pair_of} differ in their trained weights, and in no evaluation"
+    by = "" if pair.difference is None else f", by {abs(pair.difference):.3g} {quality}"
+    return f"{pair_of} differ from epoch {number(pair.epoch)} on{by}"
 
 
 def rate(samples_per_s: float | None) -> str:

@@ -82,17 +82,44 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
 
     A counter in J gives differences, a gauge in W the area under the line through its readings.
     """
-    if not start_s < end_s:
-        raise ValueError(f"the span is {start_s!r} to {end_s!r}: expected an end after its start")
     if (series.kind, series.unit) == ("counter", "J"):
         powers = _counter_powers(telemetry.header.interval_s, series.wraps_at)
     elif (series.kind, series.unit) == ("gauge", "W"):
         powers = _gauge_powers(telemetry.header.interval_s)
     else:
         raise ValueError(f"{series.id} is a {series.kind} in {series.unit}: neither J nor W")
-    readings = zip(telemetry.times_s, telemetry.column(series.id), strict=True)
-    known = [(time_s, value) for time_s, value in readings if value is not None]
-    return _integral(series, known, start_s, end_s, powers)
+    return _integral(telemetry, series, start_s, end_s, powers)
+
+
+def area(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+    """The area under a gauge of any unit: its mean over the covered time is ``mean_power_w``."""
+    powers = _gauge_powers(telemetry.header.interval_s)
+    return _integral(telemetry, series, start_s, end_s, powers)
+
+
+Recorded = Sequence[tuple[Telemetry, Series]]
+"""Readings of one thing, by whoever sampled it; all by one clock."""
+
+
+def joined(
+    recorded: Recorded,
+    start_s: float,
+    end_s: float,
+    of: Callable[[Telemetry, Series, float, float], Energy] = energy,
+) -> Energy:
+    """Energy of one thing: every moment counts once, by the first telemetry that covers it."""
+    (telemetry, series), *others = recorded
+    found = of(telemetry, series, start_s, end_s)
+    if not others:
+        return found
+    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in found.gaps]
+    return Energy(
+        series,
+        found.span_s,
+        found.covered_s + sum(each.covered_s for each in filled),
+        found.covered_energy_j + sum(each.covered_energy_j for each in filled),
+        tuple(gap for each in filled for gap in each.gaps),
+    )
 
 
 def mean_power_w(
@@ -136,12 +163,12 @@ def _longest_s(interval_s: float) -> float:
 
 
 def _integral(
-    series: Series,
-    readings: Sequence[tuple[float, float]],
-    start_s: float,
-    end_s: float,
-    powers: _Powers,
+    telemetry: Telemetry, series: Series, start_s: float, end_s: float, powers: _Powers
 ) -> Energy:
+    if not start_s < end_s:
+        raise ValueError(f"the span is {start_s!r} to {end_s!r}: expected an end after its start")
+    column = zip(telemetry.times_s, telemetry.column(series.id), strict=True)
+    readings = [(time_s, value) for time_s, value in column if value is not None]
     covered_s = energy_j = 0.0
     gaps: list[Gap] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 from collections.abc import Callable, Sequence
@@ -49,7 +50,8 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
         except Exception as error:
             absent.append(Absent(what=f"gpu{number}", reason=f"NVML answers: {error}"))
         else:
-            channels += [_channel(nvml, number, gpu, figure) for figure in _FIGURES]
+            same = _device(nvml, gpu)
+            channels += [_channel(nvml, number, gpu, same, figure) for figure in _FIGURES]
     return Channels(channels, absent)
 
 
@@ -83,7 +85,16 @@ def _handle(nvml: Any, device: str | int) -> Any:
     return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device}")  # as torch writes it
 
 
-def _channel(nvml: Any, number: int, gpu: Any, figure: _Figure) -> Channel:
+def _device(nvml: Any, gpu: Any) -> str | None:
+    """What tells the device from others, the same for every process; of its UUID only a hash."""
+    try:
+        uuid = str(nvml.nvmlDeviceGetUUID(gpu))
+    except Exception:  # an old pynvml, or a device that is lost
+        return None
+    return hashlib.sha256(uuid.encode()).hexdigest()[:16]
+
+
+def _channel(nvml: Any, number: int, gpu: Any, device: str | None, figure: _Figure) -> Channel:
     series = Series(
         id=f"gpu{number}.{figure.name}",
         title=f"accelerator {number}, {figure.title}",
@@ -91,6 +102,7 @@ def _channel(nvml: Any, number: int, gpu: Any, figure: _Figure) -> Channel:
         source=f"NVML {figure.asks}",
         kind=figure.kind,
         part="accelerator",
+        device=device,
     )
 
     def read() -> float:

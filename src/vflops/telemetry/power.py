@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vflops.record.schema import Data
-from vflops.telemetry.energy import Energy, Gap, energy
+from vflops.telemetry.energy import Energy, Gap, Recorded, joined
 from vflops.telemetry.series import Part, Series, Telemetry
 
 Measured = Literal["accelerators", "processors", "node"]
@@ -59,12 +59,22 @@ class PowerSummary(Data):
 def power_summary(
     telemetry: Telemetry, start_s: float, end_s: float, imported: Sequence[Telemetry] = ()
 ) -> PowerSummary:
-    """The power of one node from ``start_s`` to ``end_s`` by the clock of ``telemetry``.
+    """The power of one node from ``start_s`` to ``end_s`` by the clock of ``telemetry``."""
+    logs = [log.on_clock_of(telemetry) for log in imported]
+    return host_power([telemetry], start_s, end_s, logs)
 
-    A log of the whole node wins over the sum of its parts; several logs are its several feeds.
+
+def host_power(
+    sampled: Sequence[Telemetry], start_s: float, end_s: float, imported: Sequence[Telemetry] = ()
+) -> PowerSummary:
+    """The power of one machine that several jobs sampled: each sensor counts once.
+
+    All telemetry is by one clock. A log of the whole node wins over the sum of its parts; several
+    logs are its several feeds.
     """
-    recorded = [telemetry, *(log.on_clock_of(telemetry) for log in imported)]
-    parts = tuple(_part_power(part, recorded, start_s, end_s) for part in _PARTS)
+    if not sampled:
+        raise ValueError("sampled is empty: expected the telemetry of one job or more")
+    parts = tuple(_part_power(part, sampled, imported, start_s, end_s) for part in _PARTS)
     known = [part for part in parts if part.energy_j is not None]
     whole = [part for part in known if part.part == "node" and part.covered >= NODE_MUST_COVER]
     return _total(whole or [part for part in known if part.part != "node"], parts)
@@ -113,19 +123,20 @@ def _nothing(reason: str, parts: tuple[PartPower, ...]) -> PowerSummary:
 
 
 def _part_power(
-    part: Measured, recorded: Sequence[Telemetry], start_s: float, end_s: float
+    part: Measured,
+    sampled: Sequence[Telemetry],
+    imported: Sequence[Telemetry],
+    start_s: float,
+    end_s: float,
 ) -> PartPower:
-    found = [
-        _best(telemetry, meter, start_s, end_s)
-        for telemetry in recorded
-        for meter in _meters(telemetry, _PARTS[part])
-    ]
+    meters = [_meters(sampled, _PARTS[part]), *(_meters([log], _PARTS[part]) for log in imported)]
+    found = [_best(recorded, start_s, end_s) for each in meters for recorded in each.values()]
     if not found:
         return PartPower(
-            part=part, energy_j=None, power_w=None, covered=0.0, reason=_why(part, recorded[0])
+            part=part, energy_j=None, power_w=None, covered=0.0, reason=_why(part, sampled[0])
         )
     blind = [one.series.id for one in found if one.energy_j is None]
-    blind += _without_meter(recorded[0], part)
+    blind += [thing for telemetry in sampled for thing in _without_meter(telemetry, part)]
     reason = f"no reading of {', '.join(blind)} in the span" if blind else None
     return PartPower(
         part=part,
@@ -139,28 +150,46 @@ def _part_power(
     )
 
 
-def _meters(telemetry: Telemetry, part: Part) -> list[list[Series]]:
-    """The series of each thing that has an energy: ``gpu0.energy`` and ``gpu0.power`` are one's."""
-    meters: dict[str, list[Series]] = {}
-    for series in telemetry.series(part):
-        thing, _, quantity = series.id.rpartition(".")
-        if (series.kind, series.unit) == ("counter", "J"):
-            # memory_energy of a package is beside its energy, not another reading of it.
-            meters.setdefault(thing + quantity.removesuffix("energy"), []).append(series)
-        elif (series.kind, series.unit) == ("gauge", "W"):
-            meters.setdefault(thing + quantity.removesuffix("power"), []).append(series)
-    return list(meters.values())
+def meter(series: Series) -> str | None:
+    """What of a machine a series tells the energy of; None where it tells none.
+
+    ``gpu0.energy`` and ``gpu0.power`` are one's; the same name by two jobs of a machine is one.
+    """
+    thing, _, quantity = series.id.rpartition(".")
+    thing = series.device or thing
+    if (series.kind, series.unit) == ("counter", "J"):
+        # memory_energy of a package is beside its energy, not another reading of it.
+        return f"{thing} {quantity.removesuffix('energy')}"
+    if (series.kind, series.unit) == ("gauge", "W"):
+        return f"{thing} {quantity.removesuffix('power')}"
+    return None
 
 
-def _best(telemetry: Telemetry, meter: list[Series], start_s: float, end_s: float) -> Energy:
-    """The reading that covers most; where both do, the counter, which misses no peak."""
-    found = [energy(telemetry, series, start_s, end_s) for series in meter]
+def _meters(sampled: Sequence[Telemetry], part: Part) -> dict[str, list[tuple[Telemetry, Series]]]:
+    """Whatever was read of each thing that has an energy."""
+    found: dict[str, list[tuple[Telemetry, Series]]] = {}
+    for telemetry in sampled:
+        for series in telemetry.series(part):
+            name = meter(series)
+            if name is not None:
+                found.setdefault(name, []).append((telemetry, series))
+    return found
+
+
+def _best(recorded: Recorded, start_s: float, end_s: float) -> Energy:
+    """The kind of reading that covers most; where both do, the counter, which misses no peak."""
+    kinds = {series.kind for _, series in recorded}
+    found = [
+        joined([each for each in recorded if each[1].kind == kind], start_s, end_s)
+        for kind in kinds
+    ]
     return max(found, key=lambda one: (one.covered, one.series.kind == "counter"))
 
 
 def _without_meter(telemetry: Telemetry, part: Measured) -> list[str]:
     """Things of this part that are in the machine and have neither energy nor power."""
-    metered = {meter[0].id.partition(".")[0] for meter in _meters(telemetry, _PARTS[part])}
+    series = telemetry.series(_PARTS[part])
+    metered = {each.id.partition(".")[0] for each in series if meter(each) is not None}
     absent = (one.what.partition(".") for one in telemetry.header.absent)
     things = {thing for thing, _, quantity in absent if quantity in ("", "energy", "power")}
     return sorted(thing for thing in things - metered if thing.startswith(_THINGS[part]))

@@ -79,6 +79,16 @@ def read(path: Path) -> Telemetry:
     return Telemetry(header, samples.times_s, samples.utc_s, samples.table, faults, torn)
 
 
+def read_header(path: Path) -> Header:
+    """What a telemetry file is of, without its samples."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    return Header.parse(_object(line, path), path)
+
+
 class _Samples:
     """The lines of a file as arrays: no object a sample, so that a day is read in a second."""
 

@@ -32,6 +32,9 @@ class Series(Data):
     """What of the machine it is a reading of."""
     wraps_at: PositiveFloat | None = None
     """Where a counter starts again from 0; None for one that does not."""
+    device: str | None = None
+    """Which device it is, where the id only numbers those of one job: jobs that share a node each
+    have a ``gpu0``. None: the id names it on the whole node."""
 
 
 class Absent(Data):
@@ -47,7 +50,7 @@ class Header(Document):
     schema_name: ClassVar[str] = "vflops.telemetry"
 
     node: int = Field(default=0, ge=0)
-    """Which node of the run; its name is not recorded, because results get published."""
+    """Which node of the attempt; its name is not recorded, because results get published."""
     clock: Literal["monotonic", "utc"] = "monotonic"
     """What ``time_s`` of a sample counts: ``time.monotonic()``, as events do, or Unix time."""
     interval_s: PositiveFloat

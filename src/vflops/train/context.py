@@ -11,7 +11,7 @@ from vflops.record.events import EventWriter
 from vflops.record.schema import Data
 from vflops.record.training import JobRecord
 from vflops.train.clock import Clock
-from vflops.train.signals import StopRequest
+from vflops.train.signals import Stopping
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class JobContext:
     events: EventWriter | None
     """The job's log; only rank 0 has it."""
     clock: Clock
-    stop: StopRequest
+    stop: Stopping
     local_ranks: int | None = None
     """Of the job's ranks, those of this node; None: all of them."""
     finished_step: int | None = None

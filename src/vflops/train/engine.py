@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -66,7 +67,12 @@ class Engine:
 
     def __post_init__(self) -> None:
         torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
-        torch.backends.cudnn.benchmark = self.device.type == "cuda"  # shapes never change
+        exact = self.settings.deterministic
+        # Shapes never change, so it pays to try; what is quickest may be another one next time.
+        torch.backends.cudnn.benchmark = self.device.type == "cuda" and not exact
+        if exact and self.device.type != "cpu":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch asks for it
+            torch.use_deterministic_algorithms(True)
         fast = self._fast_model()
         model = fast or self.plan.normalise(self.workload.model(), self.settings)
         model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -131,6 +137,7 @@ class Engine:
             emulated=self.precision.emulated,
             compiled=self.compiled,
             recorded=self.recorded,
+            deterministic=self.settings.deterministic or not accelerator,
             threads=threads if not accelerator else 0,
             parameters=sum(each.numel() for each in self.state.model.parameters()),
             torch=torch.__version__,

@@ -56,6 +56,7 @@ class Loop:
         learned = len(self._samples) if self._bag is None else len(self._bag)
         self._sampler = Sampler(learned, mix(record.seed))
         self._steps = self._after(self.settings.epochs)
+        self._end = min(self._after(self.settings.end_epoch or self.settings.epochs), self._steps)
         self._losses = Losses(self.device)
         self._loss: float | None = None
         self._told_s = self._kept_s = time.monotonic()
@@ -70,21 +71,21 @@ class Loop:
         self._clock.enter("training")
         due = self._evaluations()
         # A checkpoint is older than the evaluation of its step, which a kill may have cut short.
-        if self.state.step in due and self._evaluate_enough():
-            self._finish("target")
+        if self.state.step in due and (reason := self._evaluate_enough()):
+            self._finish(reason)
             return None
         batches = loader(
             self._samples, self._requests(self.state.step), self._prepared, self.device
         )
         incoming = iter(batches)
         try:
-            while self.state.step < self._steps:
+            while self.state.step < self._end:
                 self._step(incoming)
                 if self.state.step in due:
                     if self.plan.agree(self._checkpoint_pays()):
                         self._checkpoint()
-                    if self._evaluate_enough():
-                        self._finish("target")
+                    if reason := self._evaluate_enough():
+                        self._finish(reason)
                         return None
                 if self.state.step % self.plan.agree_every == 0 or self.state.step in due:
                     wish = self._wish()
@@ -107,9 +108,13 @@ class Loop:
         finally:
             batches.close()
 
-    def _evaluate_enough(self) -> bool:
-        """Whether the evaluation that is due ends the training."""
-        return self._evaluate() and self.settings.stop_at_target
+    def _evaluate_enough(self) -> str | None:
+        """Why the evaluation that is due ends the training; None: it goes on."""
+        if self._evaluate() and self.settings.stop_at_target:
+            return "target"
+        assert self.outcome is not None
+        since = self.state.since_best(self.outcome.quality, self.goal.better)
+        return "patience" if since == self.settings.patience else None
 
     def _step(self, incoming: Iterator[Inputs]) -> None:
         state = self.state
@@ -229,7 +234,7 @@ class Loop:
         """This rank's share of every step from ``first``, in the parts it is computed in."""
         train, draws = self.settings, self.workload.draws
         seed = mix(self.context.record.seed, 1)
-        for step in range(first, self._steps):
+        for step in range(first, self._end):
             start, indices = self._sampler.share(step, train.batch, self.plan.rank, self.plan.ranks)
             if self._bag is not None:
                 indices = self._bag[indices]
@@ -245,7 +250,7 @@ class Loop:
         """The steps after which the model is evaluated: those that end an epoch that counts."""
         train = self.settings
         every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
-        return {self._after(epoch) for epoch in (*every, train.epochs)}
+        return {self._after(epoch) for epoch in every} | {self._end}
 
     def _after(self, epochs: int) -> int:
         """The steps of so many epochs; one is as many samples as the data has, whatever is drawn of

@@ -10,6 +10,7 @@ from vflops.bagging.plan import Node, plan
 from vflops.config.launch import LaunchSettings
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
+from vflops.launch.binding import BINDING
 from vflops.micro.device import pick
 from vflops.train.precision import Precision
 
@@ -71,7 +72,8 @@ def use_threads(device: torch.device, ranks: int) -> int:
     cores = len(usable_cores())
     if "SLURM_CPUS_PER_TASK" in os.environ:  # an agent's; not every site binds it to them
         cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
-    count = max(cores // ranks, 1)
+    # A rank that is bound sees its own cores only.
+    count = max(cores // ranks, 1) if BINDING not in os.environ else len(usable_cores())
     if device.type == "cpu":
         torch.set_num_threads(count)
     return count

@@ -6,10 +6,8 @@ parent: if that dies, so does the rank.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import traceback
 from contextlib import nullcontext, suppress
@@ -23,16 +21,15 @@ from vflops.record.folder import RunFolder
 from vflops.record.training import Finished, JobRecord
 from vflops.train.clock import Clock
 from vflops.train.context import JobContext
+from vflops.train.parent import die_with
 from vflops.train.signals import StopRequest
 from vflops.workloads.registry import workload
-
-_SET_PARENT_DEATH_SIGNAL = 1
 
 
 def main(run: str, job: str, attempt: str) -> int:
     """Run this rank's part of the job; the exit code."""
     clock, stop = Clock(), StopRequest()
-    _die_with_parent()
+    die_with(int(os.environ["VFLOPS_LAUNCHER"]))
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
     record = read_staged(JobRecord.read(folder.job_file(int(job))))
@@ -91,14 +88,6 @@ def _note(place: Path, rank: int, message: str, cure: str | None, exit_code: int
         atomic.write_json(place / f"rank-{rank}.error.json", data)
     except VflopsError:
         print(json.dumps(data), file=sys.stderr)
-
-
-def _die_with_parent() -> None:
-    parent = int(os.environ["VFLOPS_LAUNCHER"])
-    with suppress(OSError, AttributeError):  # only Linux has it
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the launcher is gone")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import Protocol
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR1)
 """A scheduler's end and a scheduler's warning."""
+
+
+class Stopping(Protocol):
+    """What may ask a job to stop."""
+
+    @property
+    def signal(self) -> str | None:
+        """What asks; None: nothing does."""
 
 
 class StopRequest:

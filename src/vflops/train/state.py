@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vflops.errors import RunFailed
+from vflops.metrics.quality import Better
 from vflops.record.training import Checkpointed
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.parallel import ParallelPlan
@@ -18,6 +19,8 @@ from vflops.train.step import RecordedStep, Step
 from vflops.workloads.workload import Inputs
 
 Result = TypeVar("Result")
+
+_PATIENCE = ("best", "worse", "judged")
 
 
 @dataclass
@@ -29,6 +32,12 @@ class TrainState:
     predict: Callable[..., Tensor]
     checkpoints: Checkpoints
     step: int = 0
+    best: float | None = None
+    """The best quality so far."""
+    worse: int = 0
+    """Evaluations since."""
+    judged: int | None = None
+    """The step of the newest evaluation: one that is repeated after a resume counts once."""
     _taken: int = field(default=0, init=False)
 
     @property
@@ -51,6 +60,16 @@ class TrainState:
         finally:
             self.model.train()
 
+    def since_best(self, quality: float, better: Better) -> int:
+        """Evaluations since the best one, this one of ``quality`` included."""
+        if self.judged != self.step:
+            is_best = self.best is None or (
+                quality > self.best if better == "higher" else quality < self.best
+            )
+            self.best, self.worse = (quality, 0) if is_best else (self.best, self.worse + 1)
+            self.judged = self.step
+        return self.worse
+
     def save(self, plan: ParallelPlan) -> Checkpointed | None:
         """Keep a checkpoint; weights that are not finite are not worth one.
 
@@ -67,6 +86,7 @@ class TrainState:
         if contents is None:
             return None
         contents |= {"scaler": self.take.scaler.state_dict(), "step": self.step}
+        contents |= {name: getattr(self, name) for name in _PATIENCE}
         return self.checkpoints.save(self.step, contents)
 
     def restore(self, plan: ParallelPlan, on_bad: Callable[[str, str], None]) -> str | None:
@@ -78,6 +98,8 @@ class TrainState:
         plan.spread(contents, self.model, self.take.optimizer)
         self.take.scaler.load_state_dict(contents["scaler"])
         self.step = contents["step"]
+        for each in _PATIENCE:
+            setattr(self, each, contents[each])
         return name
 
     def weights_hash(self) -> str:

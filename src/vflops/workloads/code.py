@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from vflops.config.training import WorkloadSettings
@@ -42,6 +43,16 @@ class WorkloadCode(ABC):
     @abstractmethod
     def target(cls, settings: WorkloadSettings) -> float:
         """The quality to reach with these settings."""
+
+    @classmethod
+    def workers(cls, settings: WorkloadSettings) -> int | None:
+        """Jobs that work on one thing side by side; None: each job is a training by itself."""
+        return None
+
+    @classmethod
+    def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
+        """Put what the jobs of a run share into its folder, before any of them starts."""
+        return None
 
     @classmethod
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:

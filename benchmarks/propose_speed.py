@@ -1,0 +1,93 @@
+"""How long a search takes to propose one candidate, with many trained models in its history.
+
+    OMP_NUM_THREADS=1 python benchmarks/propose_speed.py [--models N] [--rounds R] [--profile P]
+
+The history is a random search from ResNet-50 (or from a profile's small network) with made-up
+accuracies; every figure is the processor time of one core, a fresh process's first proposal
+included, since nothing is kept between proposals. The target is 5 s for 500 models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import TypeVar
+
+from vflops.automl.architecture import resnet
+from vflops.automl.architecture.graph import Architecture
+from vflops.automl.architecture.morphs import Limits, sample
+from vflops.automl.search import process
+from vflops.automl.search.distance import distance_matrix
+from vflops.automl.search.registry import searchers
+from vflops.automl.search.searcher import Trial
+from vflops.units import seconds
+
+T = TypeVar("T")
+TARGET_S = 5.0
+SEED = 1
+
+
+def history(start: Architecture, models: int, limits: Limits) -> list[Trial]:
+    """Morphs of morphs of the start, and accuracies that grow with depth."""
+    rng = random.Random(SEED)
+    found = {start.digest: start}
+    while len(found) < models:
+        drawn = sample(rng.choice(list(found.values())), rng, limits)
+        if drawn is not None:
+            found[drawn[1].digest] = drawn[1]
+    accuracy = [0.5 + 0.01 * (each.depth - start.depth) for each in found.values()]
+    return [
+        Trial(f"{place:05d}", each, known + rng.gauss(0, 0.01))
+        for place, (each, known) in enumerate(zip(found.values(), accuracy, strict=True))
+    ]
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    started_s = time.process_time()
+    return work(), time.process_time() - started_s
+
+
+def row(what: str, taken_s: list[float]) -> None:
+    print(f"{what:34} {seconds(median(taken_s)):>9} {seconds(max(taken_s)):>9}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", choices=["tiny", "laptop"])
+    arguments = parser.parse_args()
+    start = resnet.small(arguments.profile) if arguments.profile else resnet.resnet50()
+    limits = Limits(parameters=4 * start.parameters)
+    trials = history(start, arguments.models, limits)
+    layers = [len(trial.architecture.signature_layers()) for trial in trials]
+    print(f"{len(trials)} models of {min(layers)} to {max(layers)} layers on the main chain")
+
+    print(f"{'seconds of one core':34} {'median':>9} {'most':>9}")
+    found = [
+        timed(lambda: distance_matrix([trial.architecture for trial in trials]))
+        for _ in range(arguments.rounds)
+    ]
+    row("distances among the models", [taken_s for _, taken_s in found])
+    accuracies = [trial.accuracy for trial in trials]
+    fits = [timed(lambda: process.fit(found[0][0], accuracies)) for _ in range(arguments.rounds)]
+    row("Gaussian process", [taken_s for _, taken_s in fits])
+    slowest_s = 0.0
+    for name, searcher in searchers().items():
+        proposals = [
+            timed(lambda: searcher.propose(trials, random.Random(seed), limits))  # noqa: B023
+            for seed in range(arguments.rounds)
+        ]
+        tried = max(proposal.why.tried for proposal, _ in proposals)
+        taken_s = [each for _, each in proposals]
+        row(f"a proposal, {name} ({tried} tried)", taken_s)
+        slowest_s = max(slowest_s, *taken_s)
+    met = "met" if slowest_s < TARGET_S else "missed"
+    print(f"target: under {seconds(TARGET_S)}: {met}")
+
+
+if __name__ == "__main__":
+    main()

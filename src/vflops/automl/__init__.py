@@ -1,0 +1,1 @@
+"""AutoML as the workload: architectures, search, workers without a master."""

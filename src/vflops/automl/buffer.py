@@ -1,0 +1,96 @@
+"""Where candidates wait between search and training: files that are made once and never changed.
+
+RUN/buffer/<candidate>.json         a proposal
+RUN/buffer/<candidate>.passed.json  a turn that is no longer waited for
+RUN/claims/<candidate>.json         who trains it
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from vflops.automl.record import Candidate, Claim, Passed, Turn
+from vflops.record import atomic
+from vflops.record.folder import file_hash
+from vflops.record.schema import Document
+
+
+class Buffer:
+    """The candidates of a run that were proposed, by whomever."""
+
+    def __init__(self, run: Path) -> None:
+        self._proposals, self._claims = run / "buffer", run / "claims"
+        for folder in (self._proposals, self._claims):
+            atomic.make_folder(folder)
+        self.look()
+
+    def look(self) -> None:
+        """See what is there now, with one listing whatever is in it."""
+        names = {path.name.removesuffix(".json") for path in self._proposals.glob("r*-w*.json")}
+        self._given_up = {name.removesuffix(".passed") for name in names if "." in name}
+        self._proposed = {name for name in names if "." not in name}
+
+    def put(self, proposal: Candidate) -> bool:
+        """Offer a candidate; False where its turn has one already."""
+        return _make_once(proposal, self._proposal(proposal.turn))
+
+    def get(self, turn: Turn) -> Candidate | None:
+        """The candidate of a turn, once there is one."""
+        path = self._proposal(turn)
+        return Candidate.read(path) if path.is_file() else None
+
+    def proposal_sha256(self, turn: Turn) -> str:
+        """Of its file."""
+        return file_hash(self._proposal(turn))
+
+    def claim(self, turn: Turn, worker: int, job: int) -> bool:
+        """Take a candidate to train it; False where another has it."""
+        return _make_once(Claim(worker=worker, job=job), self._claims / f"{turn.name}.json")
+
+    def claimed_by(self, turn: Turn) -> int | None:
+        """The worker that has a candidate; None: nobody yet."""
+        path = self._claims / f"{turn.name}.json"
+        return Claim.read(path).worker if path.is_file() else None
+
+    def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
+        """No longer wait for a worker's turn; False where another has said so."""
+        return _make_once(Passed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
+
+    def given_up(self, turn: Turn) -> bool:
+        """Whether nobody waited for this turn any more, at the last look."""
+        return turn.name in self._given_up
+
+    def has(self, turn: Turn) -> bool:
+        """Whether the turn had its candidate, at the last look."""
+        return turn.name in self._proposed
+
+    def turns(self) -> tuple[Turn, ...]:
+        """Of all proposals at the last look, in their order."""
+        return tuple(Turn.named(name) for name in sorted(self._proposed))
+
+    def waiting(self) -> tuple[Turn, ...]:
+        """Of those, the ones that nobody has claimed by now."""
+        taken = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
+        return tuple(turn for turn in self.turns() if turn.name not in taken)
+
+    def _proposal(self, turn: Turn) -> Path:
+        return self._proposals / f"{turn.name}.json"
+
+    def _passed(self, turn: Turn) -> Path:
+        return self._proposals / f"{turn.name}.passed.json"
+
+
+def _make_once(document: Document, path: Path) -> bool:
+    """Write the document whole, by one of all who try at once; whether this was the one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
+    document.write(draft)
+    try:
+        os.link(draft, path)  # a rename would replace another's; a link is refused
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise atomic.cannot_write(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,1 @@
+"""What to train next: distance, surrogate, searchers, rounds and tuning; no torch, no files."""

@@ -1,0 +1,81 @@
+"""The accuracy that a model would reach, told from its first epochs.
+
+Models of the warm-up rounds train for few epochs; they are ranked by what the curve
+a · log2(e + b) + c, fitted to their accuracies by least squares, says of a later epoch, less twice
+the root of its mean squared error: a curve that is badly known is worth less.
+
+A curve has three parameters and a model may stop after one epoch, so with few points fewer of them
+are free:
+
+    1, 2 points   none: the best accuracy seen counts as it is; there is no error to take off
+    3 points      a and c, with b = 0: one point is left to judge the fit by
+    4 and more    a, b and c
+
+A curve that falls (a < 0) is taken as flat: noise, or a model past its best, is no trend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+OFFSETS = (0.0, *(2 ** (step / 2) for step in range(-4, 13)))
+"""Values of b that are tried: 0, and ¼ to 64 by factors of √2."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An accuracy at ``epoch``, told from ``points`` earlier ones."""
+
+    value: float
+    """a · log2(epoch + b) + c − 2 · rmse, within 0 and 1."""
+    epoch: int
+    points: int
+    a: float
+    b: float
+    c: float
+    rmse: float | None
+    """Of the fit; None with too few points to know it."""
+
+    def error(self, truth: float) -> float:
+        """How much too high the prediction was, once the accuracy at that epoch is known."""
+        return self.value - truth
+
+
+def predict(curve: Sequence[tuple[int, float]], epoch: int) -> Prediction:
+    """The accuracy to expect at ``epoch``, from (epoch, accuracy) pairs, epochs counted from 1."""
+    if not curve:
+        raise ValueError("a curve without points predicts nothing: expected at least one")
+    for at, accuracy in curve:
+        if at < 1 or not isfinite(accuracy):
+            raise ValueError(f"epoch {at} with accuracy {accuracy}: expected 1 or more, finite")
+    if len(curve) < 3:
+        best = max(accuracy for _, accuracy in curve)
+        return Prediction(_share(best), epoch, len(curve), 0.0, 0.0, best, None)
+    epochs = np.array([at for at, _ in curve], dtype=np.float64)
+    accuracies = np.array([accuracy for _, accuracy in curve], dtype=np.float64)
+    offsets = OFFSETS if len(curve) > 3 else (0.0,)
+    rmse, b, a, c = min(_fit(epochs, accuracies, offset) for offset in offsets)
+    value = _share(a * log2(epoch + b) + c - 2 * rmse)
+    return Prediction(value, epoch, len(curve), a, b, c, rmse)
+
+
+def _fit(
+    epochs: NDArray[np.float64], accuracies: NDArray[np.float64], b: float
+) -> tuple[float, float, float, float]:
+    """RMSE, b, a and c of the best curve with this b that does not fall."""
+    x = np.log2(epochs + b)
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    a = max(0.0, float(centred @ accuracies) / spread) if spread > 0 else 0.0
+    c = float(accuracies.mean() - a * x.mean())
+    rmse = float(np.sqrt(np.mean(np.square(a * x + c - accuracies))))
+    return rmse, b, a, c
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))

@@ -1,0 +1,153 @@
+"""The search beside a worker, as a process: ``python -m vflops.automl.searching RUN JOB``.
+
+It proposes the worker's candidates ahead of its training, without torch, and puts them into the
+buffer. In ordered mode it waits for what a proposal depends on; a worker that gives no sign of life
+for too long is no longer waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+from vflops.automl.buffer import Buffer
+from vflops.automl.ledger import Ledger
+from vflops.automl.propose import Proposer, first_network
+from vflops.automl.record import Candidate, Turn
+from vflops.automl.search.searcher import EmptySpace
+from vflops.automl.turns import Known, known_before, known_now, late
+from vflops.errors import FolderError, RunFailed, VflopsError
+from vflops.record.folder import RunFolder
+from vflops.record.training import JobRecord
+from vflops.train.context import JobContext
+from vflops.train.parent import die_with
+from vflops.workloads.automl.settings import AutomlSettings
+
+_PARENT = "VFLOPS_WORKER"
+_LOOK_S = 0.1
+_NICE = 5
+"""Training comes first where both want a core."""
+
+
+def worker_of(record: JobRecord) -> tuple[int, int]:
+    """Which worker of how many a job is."""
+    if record.worker is None:
+        raise FolderError(f"job {record.job} is no worker of a search")
+    return record.worker.worker, record.worker.workers
+
+
+def jobs_of(record: JobRecord) -> dict[int, int]:
+    """The job of every worker of a search: they were planned one after the other."""
+    me, workers = worker_of(record)
+    return {worker: record.job - me + worker for worker in range(workers)}
+
+
+class Searching:
+    """The process that searches for a worker; it does not outlive it."""
+
+    def __init__(self, context: JobContext) -> None:
+        run = context.attempt.parents[2]
+        self._log = context.attempt / "search.log"
+        command = [sys.executable, "-P", "-m", "vflops.automl.searching"]
+        own = {_PARENT: str(os.getpid()), "OMP_NUM_THREADS": "1"}
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, str(run), str(context.record.job)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **own},
+            )
+
+    def goes_on(self) -> bool:
+        """Whether more candidates may come; False: there is none left within the limits."""
+        code = self._process.poll()
+        if code:
+            lines = self._log.read_text(errors="replace").strip().splitlines() or ["no message"]
+            raise RunFailed(
+                f"the search ended with code {code}: {lines[-1]}", cure=f"see {self._log}"
+            )
+        return code is None
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Search:
+    """Proposes for one worker."""
+
+    def __init__(self, folder: RunFolder, record: JobRecord) -> None:
+        self._me, self._workers = worker_of(record)
+        self._settings = AutomlSettings.model_validate(record.settings)
+        self._buffer, self._ledger = Buffer(folder.path), Ledger(folder, jobs_of(record))
+        first = first_network(self._settings, record.data)
+        self._proposer = Proposer(self._settings, record.seed, first, cache(self._proposed))
+        self._turn = self._first_open()
+
+    def run(self) -> None:
+        """For ever, or until there is nothing new within the limits."""
+        while True:
+            known = self._known()
+            if known is None:
+                time.sleep(_LOOK_S)
+                continue
+            self._buffer.put(self._proposer.propose(self._turn, known))
+            self._turn = Turn(round=self._turn.round + 1, worker=self._me)
+
+    def _known(self) -> Known | None:
+        """What the next proposal is made from; None: it is not its time."""
+        if self._settings.ordered:
+            known = known_before(self._turn, self._workers, self._ledger, self._buffer)
+            if known is None:
+                self._pass_late()
+            return known
+        self._buffer.look()
+        waiting = [turn for turn in self._buffer.waiting() if turn.worker == self._me]
+        if len(waiting) >= self._settings.search.ahead:
+            return None
+        return known_now(self._ledger, self._buffer)
+
+    def _pass_late(self) -> None:
+        """Give up turns of workers that were silent for too long."""
+        patience_s = self._settings.search.turn_s
+        for turn in late(self._turn, self._workers, self._ledger, self._buffer):
+            silent_s = self._ledger.silent_s(turn.worker)
+            gone = turn.worker != self._me and silent_s > patience_s
+            if gone and self._buffer.give_up(turn, self._me, round(silent_s, 3)):
+                print(f"{turn.name} is passed: silent for {silent_s:.0f} s", file=sys.stderr)
+
+    def _proposed(self, turn: Turn) -> Candidate:
+        found = self._buffer.get(turn)
+        assert found is not None, turn.name
+        return found
+
+    def _first_open(self) -> Turn:
+        """The worker's first turn without a candidate."""
+        own = {turn.round for turn in self._buffer.turns() if turn.worker == self._me}
+        return Turn(round=next(n for n in range(len(own) + 1) if n not in own), worker=self._me)
+
+
+def main(run: str, job: str) -> int:
+    """Search until the worker ends; the exit code."""
+    die_with(int(os.environ[_PARENT]))
+    os.nice(_NICE)
+    folder = RunFolder.open(Path(run))
+    try:
+        Search(folder, JobRecord.read(folder.job_file(int(job)))).run()
+    except EmptySpace as error:
+        print(error.message, file=sys.stderr)
+        return 0
+    except VflopsError as error:
+        print(error.message, error.cure or "", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

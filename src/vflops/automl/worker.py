@@ -1,0 +1,297 @@
+"""A worker of the search: trains one candidate after the other until its time is up.
+
+``run`` is the runner of the workload: every rank of a worker's job calls it. The first rank takes
+candidates from the buffer, where a process beside it proposes them; the others follow.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import time
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vflops.automl.architecture import work
+from vflops.automl.architecture.build import build
+from vflops.automl.architecture.morphs import apply
+from vflops.automl.architecture.transfer import transfer
+from vflops.automl.buffer import Buffer
+from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline
+from vflops.automl.ledger import Ledger
+from vflops.automl.offers import FixedWork, Offers, Searched
+from vflops.automl.past import Half, Past
+from vflops.automl.record import (
+    Candidate,
+    CandidateBegun,
+    CandidateCut,
+    CandidateFailed,
+    CandidateTrained,
+    Turn,
+    WorkerBegun,
+)
+from vflops.automl.search import curve
+from vflops.automl.searching import Searching, jobs_of, worker_of
+from vflops.automl.weights import WeightStore
+from vflops.data.sampler import mix
+from vflops.errors import Interrupted, RunFailed
+from vflops.record.folder import RunFolder
+from vflops.record.training import Evaluated, JobRecord
+from vflops.score.training import SCORING_RULES
+from vflops.train.context import JobContext
+from vflops.train.engine import Engine
+from vflops.train.parallel import ParallelPlan, parallel_plan
+from vflops.train.placement import rank_device, use_threads
+from vflops.train.precision import Precision
+from vflops.workloads.automl.settings import AutomlSettings
+
+_LOOK_S = 0.05
+_MOST_TRIES = 3
+"""Attempts of a worker that may die over one candidate before it is left out."""
+
+
+def run(context: JobContext) -> None:
+    """Search and train to the end of the worker's time; this rank's part of it."""
+    record = context.record
+    settings = AutomlSettings.model_validate(record.settings)
+    device = rank_device(settings.train.device, context.local_rank)
+    threads = use_threads(device, context.local_ranks or record.ranks)
+    precision = Precision.named(settings.train.precision, device)
+    plan = parallel_plan(context.rank, record.ranks, device, context.store)
+    try:
+        with precision.settings():
+            Worker(context, settings, plan, precision, device, threads).run()
+    finally:
+        plan.close()
+
+
+@dataclass
+class Worker:
+    """One rank of a worker."""
+
+    context: JobContext
+    settings: AutomlSettings
+    plan: ParallelPlan
+    precision: Precision
+    device: torch.device
+    threads: int
+    _waited_s: float = field(default=0.0, init=False)
+    _started: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.me, self.workers = worker_of(self.context.record)
+        run = self.context.attempt.parents[2]
+        self.folder = RunFolder.open(run)
+        self.buffer, self.weights = Buffer(run), WeightStore(run)
+        self.ledger = Ledger(self.folder, jobs_of(self.context.record))
+        past = Past(self.folder.job_history(self.context.record.job))
+        self._done, self._half = past.rounds, past.half()
+        spent_s, line = past.spent_s()
+        left_s = max(self.settings.search.duration_s - spent_s, 0.0)
+        self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
+        began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
+        self.context.tell("worker", began)
+
+    def run(self) -> None:
+        """Candidate after candidate, until the time is up or there is none."""
+        offers = self._offers() if self.plan.leads else None
+        try:
+            while (turn := self._next(offers)) is not None:
+                self._train(turn)
+                self._done += 1
+        finally:
+            if offers is not None:
+                offers.close()
+
+    def _offers(self) -> Offers:
+        if self.settings.search.ledger is not None:
+            return FixedWork(self.buffer, self.ledger)
+        own = (lambda: Turn(round=self._done, worker=self.me)) if self.settings.ordered else None
+        return Searched(Searching(self.context), self.buffer, own)
+
+    def _next(self, offers: Offers | None) -> Turn | None:
+        """The candidate to train, the same on all ranks; None: it is over."""
+        self.context.clock.enter("start-up")
+        began_s = time.monotonic()
+        turn = self._take(offers) if offers is not None else None
+        self._waited_s = time.monotonic() - began_s
+        number = self.plan.agree(0 if turn is None else 1 + turn.number) - 1
+        if self.context.stop.signal:
+            raise Interrupted(f"stopped by {self.context.stop.signal} between two candidates")
+        return None if number < 0 else Turn.numbered(number)
+
+    def _take(self, offers: Offers) -> Turn | None:
+        """Claim a candidate: the one that was begun before, else the next."""
+        if self._half is not None:
+            return self._half.turn
+        most = self.settings.search.candidates
+        while not self.deadline.signal and (most is None or self._done < most):
+            offered = offers.now()
+            if offered is None:
+                return None
+            for turn in offered:
+                if self.buffer.claim(turn, self.me, self.context.record.job):
+                    return turn
+            time.sleep(_LOOK_S)
+        return None
+
+    def _train(self, turn: Turn) -> None:
+        """Train a candidate, and tell what came of it."""
+        half, self._half = self._half, None
+        try:
+            if half is not None and half.tries >= _MOST_TRIES:
+                raise RunFailed(f"{half.tries} attempts of the worker died over it")
+            self._attempt(self._candidate(turn), half)
+        except RunFailed as error:
+            failed = CandidateFailed(candidate=turn.name, message=error.message)
+            self.context.tell("candidate-failed", failed)
+        self._clean(turn.name)
+
+    def _attempt(self, candidate: Candidate, half: Half | None) -> None:
+        """To the end of its training, or of the worker's time."""
+        began_s = time.monotonic()
+        context = self._candidate_context(candidate, half)
+        engine = self._engine(context, candidate)
+        if not self._started:
+            self.context.tell("job", engine.started(self.threads))
+            self._started = True
+        self.context.tell("candidate", self._begun(candidate, time.monotonic() - began_s))
+        try:
+            engine.train()
+        except Interrupted:
+            if self.context.stop.signal:
+                raise
+            samples = engine.state.step * engine.settings.batch
+            cut = CandidateCut(candidate=candidate.turn.name, samples=samples)
+            self.context.tell("candidate-cut", cut)
+        else:
+            self._trained(candidate, context, engine)
+
+    def _candidate(self, turn: Turn) -> Candidate:
+        """As it was proposed; on a shared file system it may come into sight late."""
+        while (found := self.buffer.get(turn)) is None:
+            time.sleep(_LOOK_S)
+        return found
+
+    def _candidate_context(self, candidate: Candidate, half: Half | None) -> CandidateContext:
+        """The worker's own with the candidate's record, checkpoints and time."""
+        own = {each.name: getattr(self.context, each.name) for each in fields(JobContext)}
+        own |= {
+            "record": self._record(candidate),
+            "stop": self.deadline,
+            "finished_step": half.finished.step if half and half.finished else None,
+        }
+        context = CandidateContext(**own, folder=self._checkpoints(candidate.turn.name))
+        if half is not None:
+            context.evaluations.extend(half.evaluations)
+            context.ended.extend([half.finished] if half.finished else [])
+        return context
+
+    def _record(self, candidate: Candidate) -> JobRecord:
+        """What the engine trains: the job with the candidate's epochs, batch and seed."""
+        train = self.settings.train.model_copy(
+            update={
+                "epochs": candidate.epochs,
+                "batch": candidate.hyper.batch,
+                "patience": candidate.patience,
+                "end_epoch": candidate.end_epoch,
+            }
+        )
+        settings = self.settings.model_copy(update={"train": train})
+        turn = candidate.turn
+        return self.context.record.model_copy(
+            update={
+                "settings": settings.model_dump(mode="json"),
+                "seed": mix(self.context.record.seed, turn.round, turn.worker) >> 1,
+                "kernels": False,
+            }
+        )
+
+    def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
+        record = context.record
+        settings = AutomlSettings.model_validate(record.settings)
+        torch.manual_seed(mix(record.seed, 2) >> 1)  # the same weights on every rank
+        workload = CandidateTraining(settings, record.data, self._network(candidate))
+        return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
+
+    def _network(self, candidate: Candidate) -> nn.Module:
+        """The network, with its parent's weights where it has a parent whose weights are kept."""
+        if not self._inherits(candidate):
+            return build(candidate.architecture)
+        assert candidate.parent is not None
+        self.ledger.read()
+        parent = self._candidate(Turn.named(candidate.parent)).architecture
+        network = build(parent)
+        result = self.ledger.results[candidate.parent].trained
+        sha256 = result.weights_sha256 if result else None
+        self.weights.load(candidate.parent, sha256, network)
+        generator = torch.Generator().manual_seed(mix(self.context.record.seed, 3) >> 1)
+        architecture = parent
+        for morph in candidate.morphs:
+            child = apply(architecture, morph)
+            network = transfer(network, architecture, morph, child, generator)
+            architecture = child
+        return network
+
+    def _inherits(self, candidate: Candidate) -> bool:
+        return (
+            self.settings.search.inherit
+            and candidate.parent is not None
+            and self.weights.has(candidate.parent)
+        )
+
+    def _begun(self, candidate: Candidate, built_s: float) -> CandidateBegun:
+        batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
+        ops = work.ops(candidate.architecture, SCORING_RULES, batch)
+        return CandidateBegun(
+            candidate=candidate.turn.name,
+            digest=candidate.architecture.digest,
+            proposal_sha256=self.buffer.proposal_sha256(candidate.turn),
+            parent=candidate.parent,
+            inherited=self._inherits(candidate),
+            epochs=candidate.epochs,
+            batch=candidate.hyper.batch,
+            parameters=candidate.architecture.parameters,
+            ops_forward=ops.forward // batch,
+            ops_total=ops.total // batch,
+            waited_s=round(self._waited_s, 6),
+            built_s=round(built_s, 6),
+        )
+
+    def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
+        """Keep the weights for children, then tell the result: who reads it finds them."""
+        name = candidate.turn.name
+        sha256 = self.weights.keep(name, engine.state.model) if self.plan.leads else None
+        best = max(context.evaluations, key=lambda each: each.quality)
+        trained = CandidateTrained(
+            candidate=name,
+            accuracy=best.quality,
+            predicted=self._predicted(candidate.turn, context.evaluations),
+            epochs=len({each.step for each in context.evaluations}),
+            reason=context.ended[-1].reason,
+            inherited=self._inherits(candidate),
+            hyper=candidate.hyper,
+            weights_sha256=sha256,
+        )
+        self.context.tell("candidate-trained", trained)
+
+    def _predicted(self, turn: Turn, evaluations: list[Evaluated]) -> float | None:
+        """What a candidate of the warm-up would reach in a whole training."""
+        if turn.round + 1 >= self.settings.search.tune_from:
+            return None
+        points = {max(round(each.epoch), 1): each.quality for each in evaluations}
+        return curve.predict(sorted(points.items()), self.settings.train.epochs).value
+
+    def _clean(self, name: str) -> None:
+        """Leave nothing of the candidate in memory, and none of its checkpoints."""
+        gc.collect()
+        if self.device.type != "cpu":
+            torch.accelerator.empty_cache()
+        if self.plan.leads and not self.context.stop.signal:
+            shutil.rmtree(self._checkpoints(name), ignore_errors=True)
+
+    def _checkpoints(self, name: str) -> Path:
+        return self.context.checkpoints / name

@@ -1,0 +1,35 @@
+"""The rule of twins: pairs of models with one sample and one seed came to the same."""
+
+from __future__ import annotations
+
+from vflops.check.record import Verdict
+from vflops.score.contents import Contents
+from vflops.score.places import places
+from vflops.score.trained import Trained
+from vflops.score.twins import twins_score
+from vflops.score.words import count, twin_pair
+
+Outcome = tuple[Verdict, str]
+
+_WORST: tuple[tuple[str, Verdict], ...] = (("differ", "fail"), ("cannot tell", "cannot tell"))
+_SHOWN = 3
+
+
+def twins(contents: Contents) -> Outcome:
+    """Every pair agrees; one that differs fails, one that cannot be told leaves that open."""
+    ensembles: dict[tuple[str, int], list[Trained]] = {}
+    for each in contents.trained:
+        ensembles.setdefault((each.record.workload, each.record.repeat), []).append(each)
+    found = [
+        (pair, members[0].record.goal.quality)
+        for members in ensembles.values()
+        if (score := twins_score(members, places(contents, members)))
+        for pair in score.pairs
+    ]
+    if not found:
+        return "not applicable", "no twins in this run"
+    for kind, verdict in _WORST:
+        told = [twin_pair(pair, quality) for pair, quality in found if pair.verdict == kind]
+        if told:
+            return verdict, "; ".join(told[:_SHOWN]) + (" …" if len(told) > _SHOWN else "")
+    return "pass", f"{count(len(found), 'pair')}, each with the same weights and qualities"

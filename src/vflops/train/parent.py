@@ -1,0 +1,19 @@
+"""A process that does not outlive the one that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def die_with(parent: int) -> None:
+    """End this process when ``parent``, which started it, is gone; at once if it already is."""
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the process that started this one is gone")

@@ -1,0 +1,25 @@
+"""AutoML: workers search for architectures and train them until the time is up (AIPerf)."""
+
+from vflops.metrics.quality import EXPONENT_IMAGE_CLASSIFICATION
+from vflops.workloads.automl.settings import PROFILES, AutomlSettings
+from vflops.workloads.registry import register
+from vflops.workloads.spec import Quality, WorkloadSpec
+
+
+@register
+def automl() -> WorkloadSpec:
+    """What describes the workload."""
+    return WorkloadSpec(
+        name="automl",
+        title="search for image classifiers from ResNet-50, AIPerf; scored in operations a second",
+        quality=Quality(
+            name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
+        ),
+        combine="vflops.workloads.combine:mean",
+        settings=AutomlSettings,
+        profiles=PROFILES,
+        code="vflops.workloads.automl.workload:Automl",
+        runner="vflops.automl.worker:run",
+        expected="vflops.workloads.image_classification.expected:expected",
+        in_suite=False,
+    )

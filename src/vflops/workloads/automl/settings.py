@@ -1,0 +1,146 @@
+"""Settings of AutoML: what is searched, by how many workers, for how long; and its four sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from vflops.config.section import Section
+from vflops.workloads.image_classification import settings as images
+from vflops.workloads.image_classification.settings import ImageSettings
+
+_ORDERED_BELOW = 16
+"""Workers from which on waiting for each other would cost more than repeating a search is worth."""
+
+Kernel = Annotated[int, Field(ge=3, le=7)]
+
+
+class LimitSettings(Section):
+    """What no candidate may exceed; None: no limit."""
+
+    parameters: int | None = Field(default=None, ge=1)
+    operations: int | None = Field(default=None, ge=1)
+    """Of training on one sample, by AIPerf's rules."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """Of one rank's batch in training, as estimated."""
+    depth: int | None = Field(default=None, ge=1)
+
+
+class SearchSettings(Section):
+    """The search for architectures and hyper-parameters."""
+
+    workers: int = Field(default=1, ge=1, le=65536)
+    duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
+    """How long each worker searches and trains."""
+    candidates: int | None = Field(default=None, ge=1)
+    """Rounds of each worker after which it ends before its time; None: it uses all of it."""
+    ledger: str | None = None
+    """The ``ledger.json`` of a search that is replayed: its candidates, and no others."""
+    searcher: str = "bayesian"
+    """bayesian, evolution or random."""
+    order: Literal["auto", "ordered", "free"] = "auto"
+    """``ordered``: proposals depend on results in a fixed order, so that a seed repeats a search;
+    ``free``: on whatever is known by then, as published. ``auto``: ordered below 16 workers."""
+    turn_s: float = Field(default=300.0, gt=0)
+    """Ordered: how long a worker that gives no sign of life is waited for."""
+    inherit: bool = True
+    """Whether a candidate starts from its parent's weights; else from new ones."""
+    ahead: int = Field(default=2, ge=1, le=64)
+    """Free: proposals of each worker that wait in the buffer."""
+    limits: LimitSettings = LimitSettings()
+    tune_from: int = Field(default=5, ge=1)
+    """The round, from 1, from which on hyper-parameters are tuned."""
+    batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
+    """Batches to choose from; empty: half of train.batch, itself, and twice."""
+    kernels: tuple[Kernel, ...] = (3, 5, 7)
+    """Kernel sizes to choose from."""
+    error: float = Field(default=0.3, gt=0, lt=1)
+    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text."""
+    score_from_round: int = Field(default=1, ge=1)
+    """The round from which on results count; later than 1 leaves a warm-up out."""
+
+
+class AutomlSettings(ImageSettings):
+    """AutoML on images."""
+
+    search: SearchSettings = SearchSettings()
+
+    @model_validator(mode="after")
+    def _can_be_searched(self) -> AutomlSettings:
+        if any(kernel % 2 == 0 for kernel in self.search.kernels) or not self.search.kernels:
+            raise ValueError(
+                f"search.kernels {list(self.search.kernels)}: kernels are 3, 5 or 7, at least one"
+            )
+        parts = self.train.ranks * self.train.accumulate * self.train.ghosts
+        for batch in self.batches:
+            if batch % parts:
+                raise ValueError(
+                    f"search.batches holds {batch}, which {self.train.ranks} ranks × "
+                    f"{self.train.accumulate} accumulation cannot share evenly"
+                )
+        return self
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batches that tuning chooses from."""
+        if self.search.batches:
+            return tuple(sorted(set(self.search.batches)))
+        parts = self.train.ranks * self.train.accumulate * self.train.ghosts
+        half = self.train.batch // 2
+        smaller = (half,) if half and half % parts == 0 else ()
+        return (*smaller, self.train.batch, self.train.batch * 2)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether proposals depend on results in a fixed order."""
+        if self.search.order == "auto":
+            return self.search.workers < _ORDERED_BELOW
+        return self.search.order == "ordered"
+
+
+def _sized(like: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSettings:
+    """The images and the recipe of image classification, trained for so many epochs at most."""
+    train = like.train.model_copy(update={"epochs": epochs, "warmup_epochs": 0.0})
+    return AutomlSettings.model_validate(
+        {**like.model_dump(), "train": train.model_dump(), "search": search.model_dump()}
+    )
+
+
+def tiny() -> AutomlSettings:
+    """Seconds: a few candidates of three stages on a few hundred small images."""
+    search = SearchSettings(duration_s=8, limits=LimitSettings(parameters=300_000))
+    return _sized(images.tiny(), 2, search)
+
+
+def laptop() -> AutomlSettings:
+    """Half a minute a worker on one core: small networks on 2,000 images of 32 pixels."""
+    like = images.laptop()
+    like = like.model_copy(
+        update={
+            "network": images.ResNetSettings(blocks=(1, 1, 1, 1), width=8, stem="small"),
+            "synthetic": like.synthetic.model_copy(update={"train": 2000, "validation": 500}),
+        }
+    )
+    search = SearchSettings(duration_s=40, limits=LimitSettings(operations=60_000_000), turn_s=60)
+    return _sized(like, 4, search)
+
+
+def gpu() -> AutomlSettings:
+    """Five minutes on an accelerator: ResNet-50 and its children on 100 classes."""
+    search = SearchSettings(duration_s=300)
+    return _sized(images.gpu(), 4, search)
+
+
+def reference() -> AutomlSettings:
+    """The published rules: ImageNet, 60 epochs, an hour at least."""
+    return _sized(images.reference(), 60, SearchSettings())
+
+
+PROFILES: dict[str, Callable[[], AutomlSettings]] = {
+    "tiny": tiny,
+    "laptop": laptop,
+    "gpu": gpu,
+    "reference": reference,
+}
