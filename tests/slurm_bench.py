@@ -173,6 +173,13 @@ class SlurmBench:
         if noticed:
             self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
+    def hide(self, node: str, folder: Path) -> None:
+        """The node has another, empty folder in the place of this one, until it loses its power."""
+        self.kill_node(node)
+        words = f"mount -t tmpfs none {folder} && exec slurmd -D -N {node}"
+        self._guard("unshare", "--mount", "bash", "-c", words, name=node)
+        self.wait(lambda: self.node_states().get(node) == "idle", f"idle {node}")
+
     def start_slurmd(self, node: str) -> None:
         """The node comes back; steps that outlived its daemon are found again."""
         if node in self._guards:

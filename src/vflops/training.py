@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings, workload_settings
-from vflops.config.training import WorkloadSettings
+from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.errors import RunFailed, UsageError
 from vflops.record import atomic
 from vflops.record.events import Counted, EventWriter
@@ -74,6 +75,8 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
         spec = workload(name)
         _check_twins(settings, name)
         workers = spec.load_code().workers(section)
+        if workers is not None:
+            _check_search(settings, name, workers, section.train)
         if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
             from vflops.train.placement import check_placement
 
@@ -89,6 +92,31 @@ def _check_twins(settings: Settings, name: str) -> None:
         raise UsageError(
             f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
             cure=f"take --models {models + 1}",
+        )
+
+
+def _check_search(settings: Settings, name: str, workers: int, train: TrainSettings) -> None:
+    """Workers are neither base models nor repeats, and all of them must have a place at once."""
+    from vflops.train.placement import here
+
+    if settings.launch.on == "local":
+        slots, _ = here(train.device, settings.launch.cores_per_rank)
+        fit = slots // train.ranks
+        if 0 < fit < workers:
+            raise UsageError(
+                f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
+                cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
+            )
+    if settings.models_of(name) > 1:
+        models = settings.models_of(name)
+        raise UsageError(
+            f"{name} is a search: it has workers, and no {models} base models",
+            cure=f"take --workers {models}",
+        )
+    if settings.repeat > 1:
+        raise UsageError(
+            f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
+            cure="run it again with another --seed, or repeat its work: vflops replay RUN",
         )
 
 
@@ -196,8 +224,18 @@ def run_searches(
         group = [record for record in records if record.repeat == repeat]
         step(f"searching with {len(group)} worker{'s' * (len(group) > 1)}")
         run_side_by_side(folder, events, group, show)
+        for message in _early_ends(folder, group):
+            step(message)
         written = keep_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
+    rmtree(folder.path / "weights", ignore_errors=True)  # for children, of whom there are no more
+
+
+def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:
+    """Why workers ended before their time, each reason once."""
+    history = folder.history()
+    ends = [e for record in group for e in history.events("search-ended", job=record.job)]
+    return list(dict.fromkeys(str(event.data.get("message")) for event in ends))
 
 
 def run_side_by_side(

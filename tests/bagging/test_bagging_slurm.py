@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 import ensemble_runs
-from ensemble_runs import ended, wait_for
+from ensemble_runs import ended, processes_of, wait_for
 from slurm_bench import SlurmBench
 from vflops.launch.scheduled_jobs import Submitted
 from vflops.record.folder import RunFolder
-from vflops.record.training import Ensembled
+from vflops.record.training import Ensembled, JobBegun, Staged
 from vflops.score.contents import Contents
 from vflops.score.score import score
 
 
 def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
     return ensemble_runs.started(place, "--on", "slurm", *arguments, epochs=epochs)
+
+
+def vflops(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vflops", *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
 
 
 def assert_whole(folder: RunFolder, models: int, samples: int) -> None:
@@ -36,6 +49,14 @@ def assert_whole(folder: RunFolder, models: int, samples: int) -> None:
     assert scored.vflops is not None and scored.vflops > 0
 
 
+def node_python(place: Path, words: str) -> None:
+    """A site whose Python is started on each node after these words of bash."""
+    python = place / "python"
+    python.write_text(f'#!/bin/bash\nset -- {sys.executable} "$@"\n{words}\nexec "$@"\n')
+    python.chmod(0o755)
+    (place / "site.toml").write_text(f'python = "{python}"\n')
+
+
 def test_four_models_on_four_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
     process = started(tmp_path, "--models", "4")
     folder = ended(process, tmp_path)
@@ -46,14 +67,46 @@ def test_four_models_on_four_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
     assert slurm.run("squeue", "-h") == ""
 
 
-def test_two_models_of_two_ranks_span_two_nodes_each(slurm: SlurmBench, tmp_path: Path) -> None:
-    process = started(tmp_path, "--models", "2", "--ranks", "2", "--set", "launch.ranks_per_node=1")
+def test_data_is_staged_once_a_node_and_a_full_disk_is_done_without(
+    slurm: SlurmBench, tmp_path: Path, small_disk: Path
+) -> None:
+    """Two models share n1, one has n2; the nodes are one machine, so each has its own folder."""
+    (tmp_path / "n2").symlink_to(small_disk)
+    (small_disk / "full").write_bytes(bytes(1 << 20))
+    node_python(tmp_path, f"export VFLOPS_LOCAL_PATH={tmp_path}/$SLURMD_NODENAME")
+    process = started(tmp_path, "--models", "3", "--set", "launch.ranks_per_node=2")
     folder = ended(process, tmp_path)
-    assert_whole(folder, 2, 512)
+    assert_whole(folder, 3, 512)
+    history = folder.history()
+    staged = [history.events("staged", job=job)[-1].payload(Staged) for job in (1, 2, 3)]
+    assert [each.where for each in staged] == ["local", "local", "shared"]
+    assert sorted(each.bytes > 0 for each in staged) == [False, False, True]  # by one of the two
+    assert staged[0].folder.startswith(f"{tmp_path}/n1/")
+    assert "No space left on device" in (staged[2].reason or "")
+
+
+def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allocation(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
+    process = started(tmp_path, "--models", "2", *spans, epochs=4)
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    rank_of(folder, 1).kill()
+    folder = ended(process, tmp_path)
+    assert_whole(folder, 2, 4 * 256)
     for job in (1, 2):
         place = folder.logged_attempts(job)[-1]
         assert (place / "claim.json").is_file()
         assert {path.name for path in place.glob("rank-*.log")} == {"rank-0.log", "rank-1.log"}
+    history = folder.history()
+    begun = [event.payload(JobBegun) for event in history.events("job-begun")]
+    assert [(each.job, each.attempt) for each in begun] == [(1, 1), (2, 1), (1, 2)]
+    (lost,) = history.events("job-lost")
+    assert (lost.data["job"], lost.data["where"]) == (1, "n1, n2")
+    assert ": job 1: rank " in lost.data["reason"]
+    assert history.events("resumed", job=1)
+    assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
+    assert "job 1 died with code" in (folder.path / "allocation-1.log").read_text()
 
 
 def rank_of(folder: RunFolder, job: int) -> psutil.Process:
@@ -72,17 +125,17 @@ def id_of(folder: RunFolder, job: int) -> str:
 
 def test_a_bad_night(slurm: SlurmBench, tmp_path: Path) -> None:
     """A process killed, a job put back in the queue, one cancelled, slurmctld gone for a while."""
-    process = started(tmp_path, "--models", "4", "--set", "launch.start=apart", epochs=24)
+    process = started(tmp_path, "--models", "4", "--set", "launch.start=apart", epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
     rank_of(folder, 1).kill()
     slurm.run("scontrol", "requeue", id_of(folder, 2))
-    slurm.restart_slurmctld()
     slurm.run("scancel", id_of(folder, 4))
+    slurm.restart_slurmctld()
     folder = ended(process, tmp_path)
-    assert_whole(folder, 4, 24 * 256)
+    assert_whole(folder, 4, 8 * 256)
     history = folder.history()
     lost = sorted(event.data["job"] for event in history.events("job-lost"))
-    assert lost == [1, 4]  # SLURM itself began the second again
+    assert lost == [1, 2, 4]  # SLURM itself began the second again
     assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 2]
     assert slurm.run("squeue", "-h") == ""
 
@@ -91,49 +144,18 @@ def test_a_node_dies_and_then_the_controller_and_another_takes_over(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     apart = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")  # a node each
-    process = started(tmp_path, "--models", "2", *apart, epochs=24)
+    process = started(tmp_path, "--models", "2", *apart, epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     before = [id_of(folder, job) for job in (1, 2)]
     (node,) = slurm.run("squeue", "-h", "-j", before[0], "-o", "%N").split()
     slurm.kill_node(node, noticed=True)
-    again = subprocess.run(
-        [sys.executable, "-m", "vflops", "resume", str(folder.path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    again = vflops(tmp_path, "resume", str(folder.path))
     assert again.returncode == 0, again.stdout + again.stderr
-    assert_whole(folder, 2, 24 * 256)
+    assert_whole(folder, 2, 8 * 256)
     assert id_of(folder, 2) == before[1]  # it was not handed in twice
     assert len(folder.history().jobs[2]) == 1
-
-
-def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
-    slurm: SlurmBench, tmp_path: Path
-) -> None:
-    process = started(
-        tmp_path,
-        "--models",
-        "2",
-        "--set",
-        "launch.start=apart",
-        "--set",
-        "bagging.attempts=1",
-        epochs=8,
-    )
-    folder = wait_for(tmp_path, "checkpoint", 2)
-    slurm.run("scancel", id_of(folder, 2))
-    folder = ended(process, tmp_path, code=1)
-    history = folder.history()
-    (event,) = history.events("job-given-up")
-    assert event.data["job"] == 2
-    assert event.data["reason"]
-    (scored,) = score(Contents(folder)).ensembles
-    assert (scored.partial, scored.jobs) == (True, (1,))
 
 
 def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: Path) -> None:
@@ -141,5 +163,100 @@ def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: P
     process = started(tmp_path, "--models", "2")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert "partition" in err
-    assert "main" in err
+    assert "Invalid partition name specified (nowhere)" in err
+    assert "set partition in site.toml to one of: fragile, main, urgent" in err
+
+
+def test_a_run_folder_that_nodes_do_not_have_ends_the_run_at_its_first_job(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "site.toml").write_text('directives = ["--nodelist=n2"]\n')
+    slurm.hide("n2", tmp_path / "runs")
+    try:
+        process = started(tmp_path, "--models", "2", "--set", "launch.ranks_per_node=2")
+        folder = ended(process, tmp_path, code=3)
+    finally:
+        slurm.kill_node("n2")
+    (failed,) = folder.history().events("failed")
+    assert f"{folder.path.name} is not seen from the nodes" in failed.data["message"]
+    assert "ran on n2" in failed.data["message"]
+    assert "FAILED" in failed.data["message"]
+    assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
+
+
+def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """One node of two has another folder in the place of the run's."""
+    (tmp_path / "runs").mkdir()
+    hide = f"'mount -t tmpfs none {tmp_path}/runs && exec \"$@\"'"
+    node_python(
+        tmp_path,
+        f'[ "$SLURMD_NODENAME" = n2 ] && set -- unshare -m bash -c {hide} - "$@"',
+    )
+    process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1")
+    folder = ended(process, tmp_path, code=1)
+    (event,) = folder.history().events("job-given-up")
+    assert event.data["job"] == 2
+    words = f"n2: job 2: the node does not see the run folder {folder.path.resolve()}"
+    assert words in event.data["reason"]
+    (scored,) = score(Contents(folder)).ensembles
+    assert (scored.partial, scored.jobs) == (True, (1,))
+
+
+@pytest.fixture
+def held(slurm: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two nodes that the user holds, as a shell of ``salloc`` sees them; the allocation's id."""
+    said = slurm.run("bash", "-c", "salloc --no-shell --nodes=2 --cpus-per-task=2 2>&1")
+    job = re.findall(r"Granted job allocation (\d+)", said)[0]
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    return str(job)
+
+
+def test_a_held_allocation_is_used_outlives_the_controller_and_is_found_again(
+    slurm: SlurmBench, tmp_path: Path, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(tmp_path, "--models", "2", epochs=8)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name)  # another shell
+    again = vflops(tmp_path, "attach", str(folder.path))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "of 2 jobs 2 go on" in again.stderr
+    assert_whole(folder, 2, 8 * 256)
+    history = folder.history()
+    begun = [event.payload(JobBegun) for event in history.events("job-begun")]
+    assert [each.launcher for each in begun] == [f"held allocation {held}"] * 2
+    assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]
+    assert slurm.run("squeue", "-h", "-o", "%i").split() == [held]  # nothing was submitted
+    assert processes_of(folder) == []
+
+
+def test_a_run_in_a_held_allocation_is_cancelled_and_the_allocation_stays(
+    slurm: SlurmBench, tmp_path: Path, held: str
+) -> None:
+    other = subprocess.Popen(["srun", "-N1", "-n1", "-c1", "--overlap", "sleep", "400"])
+    process = started(tmp_path, "--models", "2", epochs=100)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    done = vflops(tmp_path, "cancel", str(folder.path))
+    assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout, done.stdout + done.stderr
+    process.communicate(timeout=60)
+    assert processes_of(folder) == []
+    assert slurm.run("squeue", "-h", "-o", "%i").split() == [held]
+    steps = slurm.run("squeue", "-hs", "-j", held, "-o", "%j").split()
+    assert [step for step in steps if step not in ("extern", "interactive")] == ["sleep"]
+    other.terminate()
+    other.wait(timeout=30)
+
+
+def test_too_small_a_held_allocation_is_refused(
+    slurm: SlurmBench, tmp_path: Path, held: str
+) -> None:
+    process = started(tmp_path, "--models", "4")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"4 nodes are needed, and the allocation {held} has 2" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ import pytest
 
 from vflops.errors import UsageError
 from vflops.launch import site
+from vflops.launch.scheduled_jobs import Shape
 from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation
 from vflops.launch.script import Request, Step, allocation_script, job_script
 from vflops.launch.site import SiteSettings
+from vflops.launch.team import Team
 
 SITE = """\
 account = "proj42"
@@ -198,9 +201,9 @@ def test_each_container_runtime_wraps_the_agent(
 
 def test_an_allocation_is_as_large_as_its_steps(tmp_path: Path) -> None:
     asked = request(tmp_path, SiteSettings())
-    text = allocation_script(asked, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4)])
+    text = allocation_script(asked, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
     bash(text, "-n")
-    assert "step 0 0 1 2\nstep 1 1 1 4\n" in text
+    assert "tried 0 0 1 2 1 & all+=($!)\ntried 1 1 1 4 3 & all+=($!)\n" in text
     assert "#SBATCH --no-kill\n" in text
     with pytest.raises(UsageError, match="the jobs need 3 nodes and the allocation has 2"):
         allocation_script(asked, Path("/runs/a"), [Step(0, 1, 2, 4)])
@@ -291,3 +294,72 @@ def test_another_scheduler_is_told_and_asked_through_psij(
     assert (tmp_path / "qdel.calls").read_text() == "77.server\n"
     state("F")
     until("ended")
+
+
+_SRUN = """\
+#!/bin/bash
+job="${@: -1}"
+echo "$job" >> calls
+code="$(sed -n "$(grep -cx "$job" calls)p" "codes-$job")"
+[ "$code" != stop ] || { touch job.stop; code=3; }
+exit "${code:-0}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("codes", "tries", "calls", "code"),
+    [
+        ([3, 0], 3, 2, 0),  # the agent says that the run failed
+        ([137, 137, 137], 2, 2, 1),  # killed, and no more than twice
+        ([1, 0], 3, 1, 1),  # it was told to stop, or its node is gone
+        ([2, 0], 3, 1, 1),
+        (["stop", 0], 3, 1, 1),  # the run was cancelled while the script paused
+        ([3, 0], 1, 1, 1),
+    ],
+)
+def test_a_step_that_died_is_tried_again_and_no_other(
+    tmp_path: Path, codes: list[object], tries: int, calls: int, code: int
+) -> None:
+    for name, text in (
+        ("srun", _SRUN),
+        ("scontrol", "#!/bin/sh\necho n1\n"),
+        ("sleep", "#!/bin/sh\necho $1 >> pauses\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "codes-1").write_text("".join(f"{each}\n" for each in codes))
+    (tmp_path / "codes-2").write_text("0\n")
+    steps = [Step(1, 0, 1, 1, tries), Step(2, 0, 1, 1, tries)]
+    text = allocation_script(request(tmp_path, SiteSettings()), tmp_path / "run", steps)
+    done = subprocess.run(
+        ["bash", "-c", text],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n1"},
+        timeout=20,
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"]
+
+
+def test_the_meeting_place_is_nobody_elses_until_the_ranks_meet() -> None:
+    step = {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+    team = Team.of({**step, "SLURM_NODEID": "0"})
+    assert team.leads and team.port is not None
+    port = team.port.getsockname()[1]
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("", port))
+    with socket.socket() as store:  # as torch's does it
+        store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        store.bind(("", port))
+        store.listen()
+    assert Team.of({**step, "SLURM_NODEID": "1"}).port is None
+    assert Team.of({**step, "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}).port is None
+    team.port.close()
+
+
+def test_jobs_lie_side_by_side_and_are_tried_twice_in_a_place() -> None:
+    shared = Shape(ranks=1, slots=2).steps({1: 3, 2: 1, 3: 3})
+    assert shared == [Step(1, 0, 1, 1, 2), Step(2, 0, 1, 1, 1), Step(3, 1, 1, 1, 2)]
+    assert Shape(ranks=4, slots=2).steps({7: 5, 8: 5})[1] == Step(8, 2, 2, 2, 2)

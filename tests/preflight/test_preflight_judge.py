@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from vflops.preflight.judge import Facts, judged
-from vflops.preflight.record import Clock, Finding, Found, Gpu, Hello, Link, Space
+from vflops.preflight.record import Finding, Found, Gpu, Hello, Link, Space
+from vflops.record.node import Clock
 
 ROOM = Space(path="/x", free_bytes=10**12)
 

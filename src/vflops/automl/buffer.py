@@ -2,6 +2,7 @@
 
 RUN/buffer/<candidate>.json         a proposal
 RUN/buffer/<candidate>.passed.json  a turn that is no longer waited for
+RUN/buffer/<candidate>.last.json    a turn from which on its worker proposes nothing
 RUN/claims/<candidate>.json         who trains it
 """
 
@@ -10,7 +11,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from vflops.automl.record import Candidate, Claim, Passed, Turn
+from vflops.errors import FolderError
 from vflops.record import atomic
 from vflops.record.folder import file_hash
 from vflops.record.schema import Document
@@ -27,9 +31,14 @@ class Buffer:
 
     def look(self) -> None:
         """See what is there now, with one listing whatever is in it."""
-        names = {path.name.removesuffix(".json") for path in self._proposals.glob("r*-w*.json")}
-        self._given_up = {name.removesuffix(".passed") for name in names if "." in name}
-        self._proposed = {name for name in names if "." not in name}
+        seen: dict[str, set[str]] = {"": set(), "passed": set(), "last": set()}
+        for path in self._proposals.glob("r*-w*.json"):
+            name, _, what = path.name.removesuffix(".json").partition(".")
+            if what in seen and is_turn(name):  # a person may have put something there
+                seen[what].add(name)
+        self._proposed, self._given_up = seen[""], seen["passed"]
+        lasts = sorted(map(Turn.named, seen["last"]), key=lambda turn: -turn.round)
+        self._lasts = {turn.worker: turn.round for turn in lasts}
 
     def put(self, proposal: Candidate) -> bool:
         """Offer a candidate; False where its turn has one already."""
@@ -53,13 +62,24 @@ class Buffer:
         path = self._claims / f"{turn.name}.json"
         return Claim.read(path).worker if path.is_file() else None
 
+    def claims_of(self, worker: int) -> tuple[Turn, ...]:
+        """The candidates that a worker has claimed, in their order."""
+        names = (path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json"))
+        turns = (Turn.named(name) for name in sorted(filter(is_turn, names)))
+        return tuple(turn for turn in turns if self.claimed_by(turn) == worker)
+
     def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
         """No longer wait for a worker's turn; False where another has said so."""
         return _make_once(Passed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
 
+    def end(self, turn: Turn) -> bool:
+        """Say that its worker proposes nothing for this turn, nor for any later one."""
+        return _make_once(Passed(turn=turn, by=turn.worker, waited_s=0.0), self._last(turn))
+
     def given_up(self, turn: Turn) -> bool:
         """Whether nobody waited for this turn any more, at the last look."""
-        return turn.name in self._given_up
+        last = self._lasts.get(turn.worker)
+        return turn.name in self._given_up or (last is not None and turn.round >= last)
 
     def has(self, turn: Turn) -> bool:
         """Whether the turn had its candidate, at the last look."""
@@ -79,6 +99,17 @@ class Buffer:
 
     def _passed(self, turn: Turn) -> Path:
         return self._proposals / f"{turn.name}.passed.json"
+
+    def _last(self, turn: Turn) -> Path:
+        return self._proposals / f"{turn.name}.last.json"
+
+
+def is_turn(name: str) -> bool:
+    """Whether a file's name is that of a candidate."""
+    try:
+        return bool(Turn.named(name))
+    except (FolderError, ValidationError):
+        return False
 
 
 def _make_once(document: Document, path: Path) -> bool:

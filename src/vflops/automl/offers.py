@@ -18,6 +18,11 @@ class Offers(ABC):
     def now(self) -> Sequence[Turn] | None:
         """Those that wait, the next one first; None: none will come any more."""
 
+    @property
+    def why(self) -> str | None:
+        """Why none will come, where that is worth a word."""
+        return None
+
     def close(self) -> None:  # noqa: B027  (only a search has something to end)
         """The worker has ended."""
 
@@ -40,16 +45,26 @@ class Searched(Offers):
             waiting = tuple(turn for turn in waiting if turn == self._own())
         return waiting if waiting or goes_on else None
 
+    @property
+    def why(self) -> str:
+        """What the search said at its end."""
+        return self._searching.last_words
+
     def close(self) -> None:
         """End the search."""
         self._searching.close()
 
 
 class FixedWork(Offers):
-    """The candidates of a replay: those whose parents came to an end."""
+    """The candidates of a replay: those whose parents came to an end.
 
-    def __init__(self, buffer: Buffer, ledger: Ledger) -> None:
-        self._buffer, self._ledger = buffer, ledger
+    A parent whose worker died for good is not waited for: its children start from new weights, do
+    the same work, and their record says so.
+    """
+
+    def __init__(self, buffer: Buffer, ledger: Ledger, patience_s: float) -> None:
+        self._buffer, self._ledger, self._patience_s = buffer, ledger, patience_s
+        self._parents: dict[str, str | None] = {}
 
     def now(self) -> Sequence[Turn] | None:
         """In the order of the search."""
@@ -59,7 +74,12 @@ class FixedWork(Offers):
         return [turn for turn in waiting if self._ready(turn)] if waiting else None
 
     def _ready(self, turn: Turn) -> bool:
-        candidate = self._buffer.get(turn)
-        return candidate is not None and (
-            candidate.parent is None or candidate.parent in self._ledger.results
-        )
+        if turn.name not in self._parents:
+            candidate = self._buffer.get(turn)
+            self._parents[turn.name] = candidate.parent if candidate else None
+        parent = self._parents[turn.name]
+        return parent is None or parent in self._ledger.results or self._orphaned(parent)
+
+    def _orphaned(self, parent: str) -> bool:
+        holder = self._buffer.claimed_by(Turn.named(parent))
+        return holder is not None and self._ledger.silent_s(holder) > self._patience_s

@@ -19,6 +19,7 @@ class Half:
 
     turn: Turn
     tries: int = 0
+    """Attempts that died over it since its newest checkpoint; one that was stopped did not."""
     evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
 
@@ -39,6 +40,11 @@ class Past:
         """Whether there was an attempt that began to work."""
         return any(event.kind == "worker" for event in self._events())
 
+    @property
+    def ended(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(str(e.data.get("candidate")) for e in self._events() if e.kind in _ENDS)
+
     def half(self) -> Half | None:
         """The candidate to go on with, if there is one."""
         found: Half | None = None
@@ -49,6 +55,8 @@ class Past:
                 found.tries += 1
             elif event.kind in _ENDS:
                 found = None
+            elif found is not None and event.kind in ("checkpoint", "stopped"):
+                found.tries = 0
             elif found is not None and event.kind == "evaluation":
                 found.evaluations.append(event.payload(Evaluated))
             elif found is not None and event.kind == "finished":

@@ -32,15 +32,16 @@ def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
     return resnet(network.blocks, (3, size, size), classes, width=network.width, stem=network.stem)
 
 
-def limits_of(settings: AutomlSettings) -> Limits:
-    """What no candidate may exceed."""
+def limits_of(settings: AutomlSettings, batch: int | None = None) -> Limits:
+    """What no candidate may exceed that is trained with ``batch``, the workload's own by default."""
     given = settings.search.limits
+    parts = settings.train.ranks * settings.train.accumulate
     return Limits(
         parameters=given.parameters,
         operations_per_sample=given.operations,
         memory_bytes=given.memory_bytes,
         depth=given.depth,
-        batch=settings.train.rank_batch,
+        batch=(batch or settings.train.batch) // parts,
         bytes_per_value=4 if settings.train.precision in ("fp32", "tf32") else 2,
     )
 
@@ -118,16 +119,22 @@ class Proposer:
         return Hyper(batch=found.batch, kernel=found.kernel), True
 
     def _grown(self, chosen: _Chosen, hyper: Hyper, known: Known) -> tuple[_Chosen, Hyper]:
-        """The network with kernels of the tuned size, if that is within the limits and new."""
+        """The network with kernels of the tuned size, if that is within the limits and new.
+
+        A batch that does not fit with it is not taken: the workload's own does.
+        """
         if hyper.kernel is None:
             return chosen, hyper
+        if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
+            hyper = hyper.model_copy(update={"batch": self.settings.train.batch})
         network, more = grow_kernels(chosen.architecture, hyper.kernel)
         before = [self.candidate(turn) for turn in known.proposed]
         new = all(
             (each.architecture.digest, each.hyper.batch) != (network.digest, hyper.batch)
             for each in before
         )
-        if more and not (new and morphs.allowed(network, limits_of(self.settings))):
+        limits = limits_of(self.settings, hyper.batch)
+        if more and not (new and morphs.allowed(network, limits)):
             return chosen, hyper.model_copy(update={"kernel": None})
         return replace(chosen, architecture=network, morphs=(*chosen.morphs, *more)), hyper
 

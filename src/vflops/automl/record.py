@@ -14,7 +14,7 @@ from vflops.record.schema import Data, Document
 
 _MOST_WORKERS = 1 << 20
 """More than any search has."""
-_NAME = re.compile(r"r(\d+)-w(\d+)")
+_NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")
 
 
 class Turn(Data):
@@ -32,9 +32,10 @@ class Turn(Data):
     def named(cls, name: str) -> Turn:
         """The turn of a candidate's name."""
         found = _NAME.fullmatch(name)
-        if found is None:
+        turn = cls(round=int(found[1]), worker=int(found[2])) if found else None
+        if turn is None or turn.name != name:
             raise FolderError(f"{name!r} is no candidate's name: r00003-w00001 is one")
-        return cls(round=int(found[1]), worker=int(found[2]))
+        return turn
 
     @property
     def number(self) -> int:
@@ -94,7 +95,11 @@ class Claim(Document):
 
 
 class Passed(Document):
-    """``buffer/<candidate>.passed.json``: a worker's turn that is no longer waited for."""
+    """``buffer/<candidate>.passed.json``: a worker's turn that is no longer waited for.
+
+    ``buffer/<candidate>.last.json``: this one and all later ones, said by the worker itself, whose
+    search found nothing more.
+    """
 
     schema_name: ClassVar[str] = "vflops.turn-passed"
 
@@ -112,6 +117,13 @@ class WorkerBegun(Data):
     """Of its time."""
     clock: str | None = None
     """What is wrong with the machine's clock, where something is."""
+
+
+class SearchEnded(Data):
+    """A worker ends before its time: its search found nothing more within the limits."""
+
+    worker: int
+    message: str
 
 
 class CandidateBegun(Data):

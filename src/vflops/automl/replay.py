@@ -18,7 +18,7 @@ from vflops.config.settings import Settings, load
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.schema import Data, Document
-from vflops.record.training import JobRecord
+from vflops.record.training import DataFacts, JobRecord
 
 _NO_END_S = 30 * 86400.0
 """A replay takes as long as it takes."""
@@ -64,6 +64,11 @@ class SearchLedger(Document):
         self, path: Path, flags: Mapping[str, object], assignments: Sequence[str]
     ) -> Settings:
         """The settings of a run that replays the ledger at ``path``."""
+        if not self.candidates:
+            raise UsageError(
+                f"the ledger of {self.run} holds no candidate that was trained",
+                cure="search for longer, then replay that",
+            )
         file = path / "ledger.json" if path.is_dir() else path
         section = {
             **self.settings,
@@ -73,6 +78,15 @@ class SearchLedger(Document):
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})
         given = [f"{key}={value}" for key, value in flags.items() if value is not None]
         return load(base, None, [*assignments, *given, f'search.ledger="{file.resolve()}"'])
+
+    def refuse_other(self, data: DataFacts) -> None:
+        """Refuse data that the search did not have: the work would not be the same."""
+        if data.fingerprint != self.data_fingerprint:
+            raise UsageError(
+                f"this is not the data that {self.run} searched with: its fingerprint is "
+                f"{data.fingerprint[:16]}, expected {self.data_fingerprint[:16]}",
+                cure="give that data with --data, and change no setting of it",
+            )
 
     def fixed_work(self) -> list[Candidate]:
         """The candidates as a replay trains them: for as many epochs as they were, no fewer."""

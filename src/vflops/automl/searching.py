@@ -67,11 +67,16 @@ class Searching:
         """Whether more candidates may come; False: there is none left within the limits."""
         code = self._process.poll()
         if code:
-            lines = self._log.read_text(errors="replace").strip().splitlines() or ["no message"]
             raise RunFailed(
-                f"the search ended with code {code}: {lines[-1]}", cure=f"see {self._log}"
+                f"the search ended with code {code}: {self.last_words}", cure=f"see {self._log}"
             )
         return code is None
+
+    @property
+    def last_words(self) -> str:
+        """What it said last."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no message"
 
     def close(self) -> None:
         """End it."""
@@ -97,8 +102,15 @@ class Search:
             if known is None:
                 time.sleep(_LOOK_S)
                 continue
-            self._buffer.put(self._proposer.propose(self._turn, known))
+            self._buffer.put(self._propose(known))
             self._turn = Turn(round=self._turn.round + 1, worker=self._me)
+
+    def _propose(self, known: Known) -> Candidate:
+        try:
+            return self._proposer.propose(self._turn, known)
+        except EmptySpace:
+            self._buffer.end(self._turn)  # nobody waits for what will not come
+            raise
 
     def _known(self) -> Known | None:
         """What the next proposal is made from; None: it is not its time."""

@@ -9,16 +9,19 @@ from typing import Literal
 
 from vflops.automl.record import (
     CandidateBegun,
+    CandidateCut,
     CandidateFailed,
     CandidateTrained,
     Turn,
     WorkerBegun,
 )
 from vflops.record.events import Event, Log
-from vflops.record.training import Evaluated, Standing
+from vflops.record.training import Evaluated
 from vflops.score.trained import STANDINGS
 
 State = Literal["training", "trained", "failed", "cut"]
+
+_ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,11 @@ class Note:
     """Where a candidate stood at a moment."""
 
     utc_s: float
-    samples: int
-    """Trained on, each place of the stream once."""
-    evaluated: int
-    """In all evaluations up to then."""
-    quality: float | None
-    """Of the evaluation that was just made."""
+    ops: int
+    """Of its training and its evaluations up to then, work in progress by completed steps."""
     epoch: float
+    quality: float | None = None
+    """Of the evaluation that was just made."""
 
 
 @dataclass
@@ -44,11 +45,19 @@ class Story:
     began_s: float
     state: State = "training"
     notes: list[Note] = field(default_factory=list)
+    samples: int = 0
+    """Trained on, each place of the stream once."""
+    evaluations: dict[float, int] = field(default_factory=dict)
+    """Samples of the evaluation after each epoch; one that a later attempt repeats counts once."""
     ended_s: float | None = None
     trained: CandidateTrained | None = None
+    cut: CandidateCut | None = None
     message: str | None = None
+    tries: int = 0
+    """Attempts of its worker that worked on it."""
     idle_s: float = 0.0
     """Before its first step, since the end of the candidate before: waiting, and building."""
+    _evaluated: int = 0
 
     @property
     def turn(self) -> Turn:
@@ -56,33 +65,43 @@ class Story:
         return Turn.named(self.begun.candidate)
 
     @property
-    def samples(self) -> int:
-        """Trained on."""
-        return max((note.samples for note in self.notes), default=0)
-
-    @property
     def evaluated(self) -> int:
-        """In all evaluations."""
-        return max((note.evaluated for note in self.notes), default=0)
+        """Samples of all evaluations."""
+        return self._evaluated
 
     @property
     def ops(self) -> int:
         """Of training and of evaluation."""
-        return self.samples * self.begun.ops_total + self.evaluated * self.begun.ops_forward
-
-    def ops_by(self, utc_s: float) -> int:
-        """Operations that were done by then, charged by completed steps."""
-        samples = evaluated = 0
-        for note in self.notes:
-            if note.utc_s > utc_s:
-                break
-            samples, evaluated = max(samples, note.samples), max(evaluated, note.evaluated)
-        return samples * self.begun.ops_total + evaluated * self.begun.ops_forward
+        return self.samples * self.begun.ops_total + self._evaluated * self.begun.ops_forward
 
     @property
     def curve(self) -> list[tuple[float, float]]:
         """Epoch and accuracy of every evaluation."""
         return [(note.epoch, note.quality) for note in self.notes if note.quality is not None]
+
+    def take(self, event: Event, utc_s: float) -> None:
+        """Take in an event of the candidate."""
+        if event.kind in STANDINGS:
+            standing = event.payload(STANDINGS[event.kind])
+            self.samples = max(self.samples, standing.samples)
+            quality = None
+            if isinstance(standing, Evaluated):
+                quality = standing.quality
+                if standing.epoch not in self.evaluations:
+                    self.evaluations[standing.epoch] = standing.evaluated
+                    self._evaluated += standing.evaluated
+            self.notes.append(Note(utc_s, self.ops, standing.epoch, quality))
+            return
+        self.ended_s = utc_s
+        if event.kind == "candidate-trained":
+            self.trained, self.state = event.payload(CandidateTrained), "trained"
+        elif event.kind == "candidate-failed":
+            self.message, self.state = event.payload(CandidateFailed).message, "failed"
+        else:
+            self.cut, self.state = event.payload(CandidateCut), "cut"
+            self.samples = max(self.samples, self.cut.samples)
+            epoch = self.notes[-1].epoch if self.notes else 0.0
+            self.notes.append(Note(utc_s, self.ops, epoch))
 
 
 @dataclass(frozen=True)
@@ -91,26 +110,34 @@ class Search:
 
     workers: Sequence[Sequence[Log]]
     """The logs of each worker, by attempt."""
-    offsets_s: Sequence[float] = ()
-    """How far each worker's clock is ahead of the run's."""
+    offsets_s: Sequence[Sequence[float]] = ()
+    """How far the clock of each of them is ahead of the run's; empty: not at all."""
 
     @cached_property
     def candidates(self) -> list[Story]:
-        """In the order of their turns."""
+        """In the order of their turns; one in two workers' logs is there twice."""
         found = [story for worker in range(len(self.workers)) for story in self._stories(worker)]
         return sorted(found, key=lambda story: story.begun.candidate)
 
     @cached_property
+    def unbuilt(self) -> dict[str, str]:
+        """Why candidates failed that nobody could so much as begin to train."""
+        begun = {story.begun.candidate for story in self.candidates}
+        events = (e for logs in self.workers for log in logs for e in log.events)
+        told = (e.payload(CandidateFailed) for e in events if e.kind == "candidate-failed")
+        return {each.candidate: each.message for each in told if each.candidate not in begun}
+
+    @cached_property
     def span_s(self) -> tuple[float, float] | None:
-        """From the first worker's beginning to the last event of a candidate."""
-        begins = [
-            event.utc_s - self._offset(worker)
-            for worker, logs in enumerate(self.workers)
-            for log in logs[:1]
-            for event in log.events
-            if event.kind == "worker"
-        ]
-        ends = [note.utc_s for story in self.candidates for note in story.notes[-1:]]
+        """From the first worker's beginning to the last work, or the end of the last worker."""
+        begins: list[float] = []
+        ends = [story.notes[-1].utc_s for story in self.candidates if story.notes]
+        for worker in range(len(self.workers)):
+            for event, utc_s in self._events(worker):
+                if event.kind == "worker":
+                    begins.append(utc_s)
+                elif event.kind == "end" and ends:
+                    ends.append(utc_s)
         return (min(begins), max(ends)) if begins and ends else None
 
     @property
@@ -120,58 +147,38 @@ class Search:
         told = (e.payload(WorkerBegun).clock for e in begins if e.kind == "worker")
         return [line for line in told if line]
 
-    def best_by(self, utc_s: float) -> float | None:
-        """The best accuracy of all evaluations by then."""
-        known = (
-            note.quality
-            for story in self.candidates
-            for note in story.notes
-            if note.quality is not None and note.utc_s <= utc_s
-        )
-        return max(known, default=None)
+    def _events(self, worker: int) -> Iterator[tuple[Event, float]]:
+        """The events of a worker, and when they were on the run's clock.
 
-    def _offset(self, worker: int) -> float:
-        return self.offsets_s[worker] if self.offsets_s else 0.0
+        An attempt's first event says when it began; after it the clock that nobody sets is asked.
+        """
+        for attempt, log in enumerate(self.workers[worker]):
+            if log.events:
+                first = log.events[0]
+                offset_s = self.offsets_s[worker][attempt] if self.offsets_s else 0.0
+                zero_s = first.utc_s - offset_s - first.time_s
+                for event in log.events:
+                    yield event, zero_s + event.time_s
 
     def _stories(self, worker: int) -> Iterator[Story]:
         """The candidates of one worker; one that was gone on with after a death is one."""
         stories: dict[str, Story] = {}
         now: Story | None = None
-        offset_s = self._offset(worker)
         free_s: float | None = None
-        for event in (event for log in self.workers[worker] for event in log.events):
-            utc_s = event.utc_s - offset_s
+        for event, utc_s in self._events(worker):
             if event.kind == "worker":
-                free_s = utc_s
+                now, free_s = None, utc_s
             elif event.kind == "candidate":
                 begun = event.payload(CandidateBegun)
                 now = stories.setdefault(begun.candidate, Story(begun, worker, utc_s))
+                now.tries += 1
                 now.idle_s += utc_s - free_s if free_s is not None else 0.0
-            elif now is not None:
-                _take(now, event, utc_s)
-                free_s = utc_s
+            elif event.kind in _ENDS:
+                # Told by name: one that cannot be built fails before it is begun.
+                story = stories.get(str(event.data.get("candidate")))
+                if story is not None:
+                    story.take(event, utc_s)
+                    now, free_s = None, utc_s
+            elif now is not None and event.kind in STANDINGS:
+                now.take(event, utc_s)
         return iter(stories.values())
-
-
-def _take(story: Story, event: Event, utc_s: float) -> None:
-    """Add an event of a candidate to its story."""
-    if event.kind in STANDINGS:
-        story.notes.append(_note(story, event.payload(STANDINGS[event.kind]), utc_s))
-    elif event.kind == "candidate-trained":
-        story.trained, story.state = event.payload(CandidateTrained), "trained"
-    elif event.kind == "candidate-failed":
-        story.message, story.state = event.payload(CandidateFailed).message, "failed"
-    elif event.kind == "candidate-cut":
-        story.state = "cut"
-    if event.kind.startswith("candidate-"):
-        story.ended_s = utc_s
-
-
-def _note(story: Story, standing: Standing, utc_s: float) -> Note:
-    """An evaluation that a later attempt repeats counts once."""
-    quality, evaluated = None, story.evaluated
-    if isinstance(standing, Evaluated):
-        known = {note.epoch for note in story.notes if note.quality is not None}
-        quality = standing.quality
-        evaluated += 0 if standing.epoch in known else standing.evaluated
-    return Note(utc_s, standing.samples, evaluated, quality, standing.epoch)

@@ -10,6 +10,7 @@ import gc
 import shutil
 import time
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from vflops.automl.architecture.build import build
 from vflops.automl.architecture.morphs import apply
 from vflops.automl.architecture.transfer import transfer
 from vflops.automl.buffer import Buffer
-from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline
+from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline, MakesInputs
 from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Offers, Searched
 from vflops.automl.past import Half, Past
@@ -30,6 +31,7 @@ from vflops.automl.record import (
     CandidateCut,
     CandidateFailed,
     CandidateTrained,
+    SearchEnded,
     Turn,
     WorkerBegun,
 )
@@ -37,7 +39,8 @@ from vflops.automl.search import curve
 from vflops.automl.searching import Searching, jobs_of, worker_of
 from vflops.automl.weights import WeightStore
 from vflops.data.sampler import mix
-from vflops.errors import Interrupted, RunFailed
+from vflops.errors import FolderError, Interrupted, RunFailed
+from vflops.micro.device import first_line, is_out_of_memory
 from vflops.record.folder import RunFolder
 from vflops.record.training import Evaluated, JobRecord
 from vflops.score.training import SCORING_RULES
@@ -47,10 +50,13 @@ from vflops.train.parallel import ParallelPlan, parallel_plan
 from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.image_classification.workload import ImageClassification
 
 _LOOK_S = 0.05
-_MOST_TRIES = 3
-"""Attempts of a worker that may die over one candidate before it is left out."""
+_MOST_TRIES = 2
+"""Attempts of a worker that may die over one candidate before it is left out: fewer than it has."""
+_STOP = 1 << 62
+"""More than any turn's number."""
 
 
 def run(context: JobContext) -> None:
@@ -88,12 +94,24 @@ class Worker:
         self.buffer, self.weights = Buffer(run), WeightStore(run)
         self.ledger = Ledger(self.folder, jobs_of(self.context.record))
         past = Past(self.folder.job_history(self.context.record.job))
-        self._done, self._half = past.rounds, past.half()
+        self._done, self._half = past.rounds, past.half() or self._claimed(past)
         spent_s, line = past.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
         began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
         self.context.tell("worker", began)
+
+    def _claimed(self, past: Past) -> Half | None:
+        """A candidate that an earlier attempt took and did not so much as begin."""
+        claims = self.buffer.claims_of(self.me) if past.begun else ()
+        return next((Half(turn) for turn in claims if turn.name not in past.ended), None)
+
+    @cached_property
+    def _inputs(self) -> MakesInputs:
+        """What makes batches ready: one for all candidates, so that it is compiled once."""
+        inputs = ImageClassification(self.settings, self.context.record.data).inputs
+        recorded = self.settings.train.compile == "record" and self.device.type == "cuda"
+        return torch.compile(inputs) if recorded else inputs
 
     def run(self) -> None:
         """Candidate after candidate, until the time is up or there is none."""
@@ -108,7 +126,7 @@ class Worker:
 
     def _offers(self) -> Offers:
         if self.settings.search.ledger is not None:
-            return FixedWork(self.buffer, self.ledger)
+            return FixedWork(self.buffer, self.ledger, self.settings.search.turn_s)
         own = (lambda: Turn(round=self._done, worker=self.me)) if self.settings.ordered else None
         return Searched(Searching(self.context), self.buffer, own)
 
@@ -118,10 +136,12 @@ class Worker:
         began_s = time.monotonic()
         turn = self._take(offers) if offers is not None else None
         self._waited_s = time.monotonic() - began_s
-        number = self.plan.agree(0 if turn is None else 1 + turn.number) - 1
-        if self.context.stop.signal:
-            raise Interrupted(f"stopped by {self.context.stop.signal} between two candidates")
-        return None if number < 0 else Turn.numbered(number)
+        wish = 0 if turn is None else 1 + turn.number
+        agreed = self.plan.agree(_STOP if self.context.stop.signal else wish)
+        if agreed == _STOP:
+            signal = self.context.stop.signal or "a signal on another rank"
+            raise Interrupted(f"stopped by {signal} between two candidates")
+        return None if agreed == 0 else Turn.numbered(agreed - 1)
 
     def _take(self, offers: Offers) -> Turn | None:
         """Claim a candidate: the one that was begun before, else the next."""
@@ -131,6 +151,9 @@ class Worker:
         while not self.deadline.signal and (most is None or self._done < most):
             offered = offers.now()
             if offered is None:
+                if offers.why is not None:
+                    ended = SearchEnded(worker=self.me, message=offers.why)
+                    self.context.tell("search-ended", ended)
                 return None
             for turn in offered:
                 if self.buffer.claim(turn, self.me, self.context.record.job):
@@ -141,14 +164,26 @@ class Worker:
     def _train(self, turn: Turn) -> None:
         """Train a candidate, and tell what came of it."""
         half, self._half = self._half, None
-        try:
-            if half is not None and half.tries >= _MOST_TRIES:
-                raise RunFailed(f"{half.tries} attempts of the worker died over it")
-            self._attempt(self._candidate(turn), half)
-        except RunFailed as error:
-            failed = CandidateFailed(candidate=turn.name, message=error.message)
-            self.context.tell("candidate-failed", failed)
+        if half is not None and half.tries >= _MOST_TRIES:
+            self._fail(turn, f"{half.tries} attempts of the worker died over it")
+        else:
+            self._try(turn, half)
         self._clean(turn.name)
+
+    def _try(self, turn: Turn, half: Half | None) -> None:
+        try:
+            self._attempt(self._candidate(turn), half)
+        except (RunFailed, FolderError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            self._fail(turn, first_line(error))
+            if self.plan.ranks > 1:  # the others may be in the middle of it: begin anew
+                raise
+
+    def _fail(self, turn: Turn, message: str) -> None:
+        """Write down that a candidate cannot be trained."""
+        failed = CandidateFailed(candidate=turn.name, message=message)
+        self.context.tell("candidate-failed", failed)
 
     def _attempt(self, candidate: Candidate, half: Half | None) -> None:
         """To the end of its training, or of the worker's time."""
@@ -162,7 +197,7 @@ class Worker:
         try:
             engine.train()
         except Interrupted:
-            if self.context.stop.signal:
+            if self.plan.agree(int(self.context.stop.signal is not None)):
                 raise
             samples = engine.state.step * engine.settings.batch
             cut = CandidateCut(candidate=candidate.turn.name, samples=samples)
@@ -198,6 +233,8 @@ class Worker:
                 "batch": candidate.hyper.batch,
                 "patience": candidate.patience,
                 "end_epoch": candidate.end_epoch,
+                "stop_at_target": self.settings.train.stop_at_target
+                and candidate.end_epoch is None,
             }
         )
         settings = self.settings.model_copy(update={"train": train})
@@ -214,10 +251,11 @@ class Worker:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
         torch.manual_seed(mix(record.seed, 2) >> 1)  # the same weights on every rank
-        workload = CandidateTraining(settings, record.data, self._network(candidate))
+        network = self._network(candidate, record.seed)
+        workload = CandidateTraining(settings, record.data, network, self._inputs)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
-    def _network(self, candidate: Candidate) -> nn.Module:
+    def _network(self, candidate: Candidate, seed: int) -> nn.Module:
         """The network, with its parent's weights where it has a parent whose weights are kept."""
         if not self._inherits(candidate):
             return build(candidate.architecture)
@@ -228,7 +266,7 @@ class Worker:
         result = self.ledger.results[candidate.parent].trained
         sha256 = result.weights_sha256 if result else None
         self.weights.load(candidate.parent, sha256, network)
-        generator = torch.Generator().manual_seed(mix(self.context.record.seed, 3) >> 1)
+        generator = torch.Generator().manual_seed(mix(seed, 3) >> 1)
         architecture = parent
         for morph in candidate.morphs:
             child = apply(architecture, morph)
@@ -270,7 +308,7 @@ class Worker:
             candidate=name,
             accuracy=best.quality,
             predicted=self._predicted(candidate.turn, context.evaluations),
-            epochs=len({each.step for each in context.evaluations}),
+            epochs=int(context.ended[-1].epoch),
             reason=context.ended[-1].reason,
             inherited=self._inherits(candidate),
             hyper=candidate.hyper,

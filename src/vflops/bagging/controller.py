@@ -7,11 +7,13 @@ somebody works on it. So a controller can die and another take over, and nothing
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.errors import Interrupted
+from vflops.automl.standing import WorkerStanding
+from vflops.errors import Interrupted, RunFailed
 from vflops.launch.jobs import Launcher
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
@@ -21,6 +23,13 @@ from vflops.record.training import JobBegun, JobGivenUp, JobLost, JobRecord
 _LOOK_S = 0.25
 _PATIENCE_S = 90.0
 """How long jobs may take to end when they are asked to."""
+_LONGEST_PAUSE_S = 60.0
+_CHECK_S = 20.0
+"""How often it is asked whether a job that shows nothing can show anything."""
+
+
+class Leave(KeyboardInterrupt):
+    """Raised where a person wants to go and have the jobs run on."""
 
 
 @dataclass
@@ -37,12 +46,26 @@ class JobStanding:
     samples: int = 0
     reason: str | None = None
     """Why the last attempt died."""
+    again_s: float = 0.0
+    """When it may be tried again, by this process's clock."""
+    newest: int = -1
+    """The number of the newest attempt that was seen; -1: none."""
+    awaited: bool = False
+    """Whether an attempt was begun that has no folder yet."""
     last: tuple[str, dict[str, Any]] | None = None
     """The newest event of the newest attempt."""
+    searching: WorkerStanding | None = None
+    """Of a worker of a search."""
+
+    def __post_init__(self) -> None:
+        if self.record.worker is not None:
+            self.searching = WorkerStanding(self.record.settings["search"]["duration_s"])
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Take in an event of the newest attempt."""
         self.last = kind, data
+        if self.searching is not None:
+            self.searching.take(kind, data)
         if kind in ("progress", "evaluation", "finished"):
             self.epoch = float(data["epoch"])
             self.samples = int(data["samples"])
@@ -78,6 +101,7 @@ class Controller:
         self._attempts, self._show = attempts, show
         self._jobs = {record.job: JobStanding(record) for record in records}
         self._tails: dict[int, Tail] = {}
+        self._checked_s = 0.0
 
     def run(self) -> list[JobStanding]:
         """Until every job has ended or was given up; how each stands then."""
@@ -89,6 +113,11 @@ class Controller:
                 self._show(list(self._jobs.values()))
                 time.sleep(_LOOK_S)
             self._wait()  # an agent writes on for a moment after the job's last event
+        except Leave:
+            raise Interrupted(
+                "its jobs were left running",
+                cure=f"pick them up: vflops attach {self._folder.path}",
+            ) from None
         except KeyboardInterrupt:
             self._stop()
             raise Interrupted("stopped; its jobs were asked to keep checkpoints") from None
@@ -98,64 +127,114 @@ class Controller:
         """Find what an earlier controller left: jobs that ended, and jobs that go on."""
         history = self._folder.history()
         alive = self._launcher.alive()
+        begun = Counter(event.payload(JobBegun).job for event in history.events("job-begun"))
         for job, standing in self._jobs.items():
+            standing.newest = self._folder.next_attempt(job) - 1
             if history.ended(job):
                 standing.state = "ended"
             elif job in alive:
                 standing.state, standing.where = "running", self._launcher.where(job)
                 standing.attempts = 1
+                standing.awaited = begun[job] > standing.newest + 1
+                self._follow(standing)
 
     def _over(self) -> bool:
         return all(each.state in ("ended", "given up") for each in self._jobs.values())
 
     def _start(self) -> None:
-        waiting = [job for job, standing in self._jobs.items() if standing.state == "waiting"]
-        for job in self._launcher.start(waiting) if waiting else ():
-            standing = self._jobs[job]
-            standing.state, standing.where = "running", self._launcher.where(job)
-            standing.attempts += 1
-            begun = JobBegun(
-                job=job,
-                launcher=self._launcher.name,
-                where=standing.where,
-                attempt=standing.attempts,
-            )
-            self._events.write("job-begun", **begun.model_dump(mode="json"))
+        now_s = time.monotonic()
+        waiting = [each for each in self._jobs.values() if each.state == "waiting"]
+        due = [each for each in waiting if each.again_s <= now_s]
+        for each in waiting:
+            left_s = each.again_s - now_s
+            each.where = f"again in {left_s:.0f} s" if left_s > 0 else ""
+        if not due or (self._launcher.together and len(due) < len(waiting)):
+            return
+        tries = {each.record.job: self._attempts - each.attempts for each in due}
+        for job in self._launcher.start(tries):
+            self._begun(self._jobs[job])
+            self._jobs[job].awaited, self._jobs[job].last = True, None
+            self._tails.pop(job, None)
+
+    def _begun(self, standing: JobStanding) -> None:
+        standing.state, standing.where = "running", self._launcher.where(standing.record.job)
+        standing.attempts += 1
+        begun = JobBegun(
+            job=standing.record.job,
+            launcher=self._launcher.name,
+            where=standing.where,
+            attempt=standing.attempts,
+        )
+        self._events.write("job-begun", **begun.model_dump(mode="json"))
 
     def _look(self) -> None:
         alive = self._launcher.alive()
+        check = time.monotonic() - self._checked_s >= _CHECK_S
+        if check:
+            self._checked_s = time.monotonic()
         for job, standing in self._jobs.items():
             if standing.state != "running":
                 continue
             standing.where = self._launcher.where(job)
-            self._read(job)  # after the look: what ended before it has said so
+            self._read(standing)  # after the look: what ended before it has said so
+            if standing.awaited and (check or job not in alive):
+                self._refuse_blind(job)
             if job not in alive and standing.state == "running":
                 self._gone(standing)
 
-    def _read(self, job: int) -> None:
-        """Take in what the newest attempt has written since."""
-        made = self._folder.next_attempt(job)
-        path = self._folder.attempt_folder(job, made - 1) / "events.jsonl"
-        if made and (job not in self._tails or self._tails[job].path != path):
-            standing = self._jobs[job]
-            standing.last = None
-            self._tails[job] = Tail(path, standing.take)
+    def _read(self, standing: JobStanding) -> None:
+        """Take in what was written since, also by attempts that the launcher itself began."""
+        job = standing.record.job
         if job in self._tails:
             self._tails[job].read()
+        for attempt in range(standing.newest + 1, self._folder.next_attempt(job)):
+            if standing.state == "ended":
+                return
+            if not standing.awaited:
+                self._lost(standing)
+                self._begun(standing)
+            standing.awaited, standing.newest = False, attempt
+            self._follow(standing)
+
+    def _follow(self, standing: JobStanding) -> None:
+        """Read the log of the newest attempt."""
+        if standing.newest >= 0:
+            job = standing.record.job
+            path = self._folder.attempt_folder(job, standing.newest) / "events.jsonl"
+            standing.last = None
+            self._tails[job] = Tail(path, standing.take)
+            self._tails[job].read()
+
+    def _refuse_blind(self, job: int) -> None:
+        """End the run where its first job shows that the nodes have another folder."""
+        why = self._launcher.unseen(job)
+        if why and not any(self._folder.next_attempt(other) for other in self._jobs):
+            self._stop()
+            raise RunFailed(
+                f"{self._folder.path} is not seen from the nodes: {why}",
+                cure="runs must be on a file system that all nodes share: name one with --out",
+            )
 
     def _gone(self, standing: JobStanding) -> None:
+        self._lost(standing)
+        if standing.attempts < self._attempts:
+            standing.state = "waiting"
+            pause_s = min(2.0 ** (standing.attempts - 1), _LONGEST_PAUSE_S)
+            standing.again_s = time.monotonic() + pause_s
+            return
+        standing.state = "given up"
+        given_up = JobGivenUp(
+            job=standing.record.job, attempts=standing.attempts, reason=str(standing.reason)
+        )
+        self._events.write("job-given-up", **given_up.model_dump(mode="json"))
+
+    def _lost(self, standing: JobStanding) -> None:
         job = standing.record.job
         known = (standing.why(), self._launcher.ending(job))
         standing.reason = "; ".join(each for each in known if each)
         lost = JobLost(job=job, reason=standing.reason, where=standing.where)
         self._events.write("job-lost", **lost.model_dump(mode="json"))
         self._launcher.lost(job)
-        if standing.attempts < self._attempts:
-            standing.state = "waiting"
-            return
-        standing.state = "given up"
-        given_up = JobGivenUp(job=job, attempts=standing.attempts, reason=standing.reason)
-        self._events.write("job-given-up", **given_up.model_dump(mode="json"))
 
     def _stop(self) -> None:
         self._launcher.stop()

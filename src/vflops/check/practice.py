@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vflops.check.record import Finding, Findings, Verdict
+from vflops.check.search import charged, ledgered, sampled, searched
 from vflops.check.training import powered, processed, timed, trained
 from vflops.check.twins import twins
 from vflops.errors import FolderError
@@ -18,7 +19,7 @@ from vflops.score.words import count
 from vflops.system.record import SystemRecord
 from vflops.units import percent, quantity
 
-VERSION = 3
+VERSION = 4
 LEAST_SAMPLES = 3
 MOST_LOAD = 0.1
 """Of the CPUs, by others, while ceilings are measured."""
@@ -185,6 +186,10 @@ PRACTICE: tuple[Rule, ...] = (
     Rule("processed", "samples are epochs of the data set, evaluated on all of it", processed),
     Rule("timed", "the time of every training adds up", timed),
     Rule("twins", "twins compute the same", twins),
+    Rule("searched", "every candidate was trained once, as it was proposed", searched),
+    Rule("charged", "operations are those of the recorded architectures", charged),
+    Rule("results", "a candidate's samples and results follow from its log", sampled),
+    Rule("ledger", "the ledger for replays is what was trained", ledgered),
     Rule("score", "the score follows from the record", _score),
 )
 

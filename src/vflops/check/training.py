@@ -93,10 +93,11 @@ def processed(contents: Contents) -> Outcome:
 
 def timed(contents: Contents) -> Outcome:
     """The phases of every attempt add up to what the clock of its events says."""
-    if not contents.trained:
+    jobs = (*contents.trained, *contents.workers)
+    if not jobs:
         return _NONE
     spans = 0
-    for job in contents.trained:
+    for job in jobs:
         for attempt in job.attempts:
             notes = [event for event in attempt.log.events if event.kind in STANDINGS]
             if len(notes) < 2:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from vflops.score.words import count, number
@@ -29,6 +31,7 @@ class JobsView:
         self._live: Live | None = None
         self._line_s = 0.0
         self._jobs: Sequence[JobStanding] = ()
+        self._keyboard = Keyboard() if console.is_terminal and sys.stdin.isatty() else None
 
     def show(self, jobs: Sequence[JobStanding]) -> None:
         """Take in where they stand now."""
@@ -36,8 +39,11 @@ class JobsView:
         if not self._console.is_terminal:
             if time.monotonic() - self._line_s >= _LINE_S:
                 self._line_s = time.monotonic()
-                print(f"  {_line(jobs)}", file=sys.stderr)
+                print(f"  {self.line(jobs)}", file=sys.stderr)
             return
+        if self._keyboard is not None and self._keyboard.struck:
+            self._pause()
+            self._keyboard.ask()
         if self._live is None:
             from rich.live import Live
 
@@ -45,18 +51,28 @@ class JobsView:
             self._live.start()
         self._live.update(self._table(max(self._console.height - 4, 4)))
 
+    def line(self, jobs: Sequence[JobStanding]) -> str:
+        """All of them in one line."""
+        return _line(jobs)
+
     def close(self) -> None:
-        """Leave the last state on the screen."""
+        """Leave the last state on the screen, and the keyboard as it was."""
+        if self._keyboard is not None:
+            self._keyboard.close()
+        if self._live is not None:
+            self._pause()
+            self._console.print(self._table(len(self._jobs)))
+
+    def _pause(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.print(self._table(len(self._jobs)))
 
     def _table(self, rows: int) -> Table:
         """The jobs that fit, those that run first; the rest is counted in the title."""
         from rich.table import Table
 
-        table = Table(title=_line(self._jobs), title_justify="left", box=None, pad_edge=False)
+        table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
         for name in ("model", "state", "where"):
             table.add_column(name)
         for name in ("epoch", "quality", "attempt"):
@@ -73,6 +89,40 @@ class JobsView:
                 str(each.attempts or ""),
             )
         return table
+
+
+class Keyboard:
+    """Ctrl-C as a question: it is asked when the jobs are looked at, never amid a submission.
+
+    A second Ctrl-C before there is an answer is one.
+    """
+
+    def __init__(self) -> None:
+        self.struck = False
+        self._before = signal.signal(signal.SIGINT, self._strike)
+
+    def close(self) -> None:
+        """Ctrl-C is again what it was."""
+        signal.signal(signal.SIGINT, self._before)
+
+    def ask(self) -> None:
+        """Leave the jobs, end them, or go on, as the person wants."""
+        from vflops.bagging.controller import Leave
+
+        words = "leave the jobs running (l), end them with checkpoints (e), or go on (Enter)? "
+        print(f"\n{words}", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        wish = answer.strip().lower()[:1]
+        if wish == "l":
+            raise Leave
+        if wish == "e" or not answer:  # the terminal is gone
+            raise KeyboardInterrupt
+        self.struck = False
+
+    def _strike(self, number: int, frame: FrameType | None) -> None:
+        if self.struck:
+            raise KeyboardInterrupt
+        self.struck = True
 
 
 def _line(jobs: Sequence[JobStanding]) -> str:

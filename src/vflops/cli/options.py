@@ -51,6 +51,25 @@ def settings(
     return loaded if workloads in (None, "suite") else for_one(loaded)
 
 
+def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:
+    """The settings that ``--workers`` and ``--for`` give; refused for what is no search."""
+    from vflops.cli.durations import seconds
+    from vflops.errors import UsageError
+    from vflops.workloads.registry import workload as find
+
+    given = {"--workers": workers, "--for": for_}
+    named = [f"{flag} {value}" for flag, value in given.items() if value is not None]
+    if not named:
+        return {}
+    if workload is None or "search" not in find(workload).settings.model_fields:
+        what = f"{workload} is none" if workload else "no workload is named"
+        raise UsageError(
+            f"{' '.join(named)} is for a search, and {what}",
+            cure=f"vflops run automl {' '.join(named)}",
+        )
+    return {"search.workers": workers, "search.duration_s": seconds(for_) if for_ else None}
+
+
 def default_profile() -> str:
     """``gpu`` where torch sees an accelerator, else ``laptop``."""
     import torch

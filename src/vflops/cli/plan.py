@@ -64,6 +64,8 @@ def plan(
     from vflops.bagging.plan import defaults
     from vflops.bagging.plan import plan as placed
     from vflops.cli import console
+    from vflops.cli.plan_search import plan_search, searched
+    from vflops.errors import UsageError
     from vflops.foresight import foresee
     from vflops.launch import choose
 
@@ -83,6 +85,14 @@ def plan(
     devices = {section["train"]["device"] for section in asked.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
     there = choose.nodes(asked.launch, device, nodes, slots)
+    if searched(asked) is not None:
+        if models or scale:
+            raise UsageError(
+                f"{workload} is a search: it has workers, and no --models or --scale",
+                cure="take --set search.workers=W",
+            )
+        plan_search(asked, there, json=json)
+        return
     own_models, own_ranks = _wanted(asked)
     m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
     mapping = placed(there, m, p, waves=asked.bagging.waves)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vflops.check.record import Findings
     from vflops.cli.bar import Bar
     from vflops.cli.jobs import JobsView
+    from vflops.cli.search import SearchView
     from vflops.cli.training import TrainingView
     from vflops.micro.plan import Item, Key
     from vflops.record.folder import RunFolder
@@ -44,7 +45,7 @@ class Progress:
         self._done: list[Measurement] = []
         self._bar: Bar | None = None
         self._training: TrainingView | None = None
-        self._ensemble: JobsView | None = None
+        self._ensemble: JobsView | SearchView | None = None
         self.watch = Watch(
             step=self._step,
             progress=self._progress,
@@ -96,10 +97,17 @@ class Progress:
         if self._quiet:
             return
         if self._ensemble is None:
-            from vflops.cli.jobs import JobsView
-
-            self._ensemble = JobsView(self._console)
+            self._ensemble = self._view(jobs)
         self._ensemble.show(jobs)
+
+    def _view(self, jobs: Sequence[JobStanding]) -> JobsView | SearchView:
+        if any(each.record.worker for each in jobs):
+            from vflops.cli.search import SearchView
+
+            return SearchView(self._console)
+        from vflops.cli.jobs import JobsView
+
+        return JobsView(self._console)
 
     def _event(self, kind: str, data: dict[str, Any]) -> None:
         if self._training is not None:
@@ -159,12 +167,23 @@ class Progress:
         longer = None if missed is None else _longer(folder, missed)
         if longer is not None:
             next_step(longer, "the target was not reached: train longer")
+        elif _searched(folder):
+            next_step(f"vflops replay {name}", "the same candidates as fixed work, on any machine")
         elif machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "what bounds a model here")
         else:
             next_step(f"vflops score {name}", "all figures again, from the folder alone")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
+
+
+def _searched(folder: RunFolder) -> bool:
+    """Whether the run left a search that can be replayed."""
+    from vflops.score.record import Score
+
+    searches = Score.read(folder.score_file).searches
+    ledger = (folder.path / "ledger.json").is_file()
+    return ledger and any(each.winner and not each.replay for each in searches)
 
 
 def _missed(folder: RunFolder) -> TrainingScore | None:
@@ -224,6 +243,7 @@ def _results(folder: RunFolder) -> None:
     """What the trainings came to, a line each."""
     from vflops.cli.columns import columns
     from vflops.score.record import Score
+    from vflops.score.search_words import aiperf_line, search_line
     from vflops.score.show import ensemble_line, repeat_line, result_rows
 
     score = Score.read(folder.score_file)
@@ -233,3 +253,5 @@ def _results(folder: RunFolder) -> None:
         say(repeat_line(repeat), file=sys.stdout)
     for ensemble in score.ensembles:
         say(ensemble_line(ensemble), file=sys.stdout)
+    for search in score.searches:
+        say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)

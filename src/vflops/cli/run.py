@@ -31,6 +31,12 @@ def run(
     models: Annotated[
         int | None, typer.Option(help="Base models of an ensemble, trained side by side.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers of a search, side by side; --ranks are of each.")
+    ] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="How long a search takes: 90s, 30m, 1h, 1h30m.")
+    ] = None,
     on: Annotated[
         str | None, typer.Option(help="Where they train: local, slurm, pbs, lsf, flux.")
     ] = None,
@@ -65,6 +71,7 @@ def run(
         "models": models,
         "launch.on": on,
     }
+    flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves and models is None:
         raise UsageError(

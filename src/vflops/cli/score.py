@@ -72,11 +72,19 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
 def _trainings(result: Score) -> Iterator[str]:
     """The trainings and how far repeats agree, each under its title, an empty line after each."""
-    from vflops.score import show
+    from vflops.score import search_words, show, words
 
     for ensemble in result.ensembles:
         yield heading(f"{ensemble.workload}, {ensemble.planned} models together")
         yield columns(show.ensemble_rows(ensemble)) + "\n"
+    for search in result.searches:
+        yield search_words.search_line(search)
+        yield columns(search_words.search_rows(search)) + "\n"
+        best = [search_words.candidate_row(each) for each in search_words.best(search)]
+        if best:
+            yield heading(f"the best of {words.count(len(search.candidates), 'candidate')}")
+            rows = [search_words.CANDIDATES, *best[: search_words.MOST_CANDIDATES]]
+            yield columns(rows, right=(1, 2, 3, 4, 5, 6)) + "\n"
     for training in result.trainings:
         yield heading(show.training_title(training))
         yield columns(show.training_rows(training)) + "\n"

@@ -54,8 +54,9 @@ class TrainSettings(Section):
     batch_norm: BatchNorm = "local"
     ghosts: int = Field(default=1, ge=1)
     """Equal parts of a rank's batch that batch norm treats each by itself."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """``auto`` compiles on accelerators."""
+    compile: Literal["auto", "on", "off", "record"] = "auto"
+    """``auto`` compiles on accelerators; ``record`` records steps of CUDA devices and compiles
+    nothing, which is sooner ready."""
     deterministic: bool = False
     """Whether an accelerator uses only kernels that give the same bits again: slower, and an error
     where torch has none. A CPU always does."""

@@ -8,36 +8,83 @@ scheduler's step of several nodes each has an agent, and the first one leads.
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from vflops.bagging.staging import stage_attempt
-from vflops.errors import VflopsError
+from vflops.errors import Interrupted, UsageError, VflopsError
+from vflops.launch import binding
+from vflops.launch.binding import Topology
 from vflops.launch.job import run_job
-from vflops.launch.script import LOCAL_PATH
+from vflops.launch.script import LOCAL_PATH, UNSEEN, said
 from vflops.launch.team import CORES, Team
 from vflops.record.folder import RunFolder
 from vflops.record.lock import held
 from vflops.record.training import JobRecord
+
+_STOPPED = 1
+"""Less than the code of an agent that died: where one of several nodes does, SLURM stops the rest,
+and gives the largest code as that of the step."""
+_LATE_S = 5.0
+"""A shared file system may show a new folder late."""
 
 
 def main(run: str, job: str) -> int:
     """Run one attempt at the job; the exit code."""
     if CORES in os.environ:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
-    folder = RunFolder.open(Path(run))
-    record = JobRecord.read(folder.job_file(int(job)))
-    team = Team.of()
     try:
+        folder = _open(Path(run))
+        record = JobRecord.read(folder.job_file(int(job)))
+        team = Team.of()
         with held(folder.job_lock(record.job), folder.path) if team.leads else nullcontext():
-            stage = partial(stage_attempt, folder, record, os.environ.get(LOCAL_PATH))
-            run_job(folder, record, lambda kind, data: None, team, stage)
+            run_job(
+                folder, record, lambda kind, data: None, team, partial(_prepare, folder, record)
+            )
+    except Interrupted as error:
+        print(f"{_name()}: job {job} was {error.message}", file=sys.stderr)
+        return _STOPPED
     except VflopsError as error:
-        print(error.message, error.cure or "", file=sys.stderr, sep="\n")
+        print(said(_name(), int(job)) + error.message, file=sys.stderr)
+        print(error.cure or "", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _prepare(
+    folder: RunFolder, record: JobRecord, place: Path, node: int, nodes: int
+) -> Mapping[str, str]:
+    """Stage the data and share the cores out; what the ranks of this node are told."""
+    local = os.environ.get(LOCAL_PATH)
+    told = dict(stage_attempt(folder, record, local, place, node, nodes))
+    if folder.record.settings.launch.bind:
+        cores = os.sched_getaffinity(0)
+        bound, words = binding.variables(Topology.read(), cores, record.ranks // nodes)
+        print(f"{_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
+        told |= bound
+    return told
+
+
+def _open(path: Path) -> RunFolder:
+    """The run; a node that does not have it says so in words that its controller knows again."""
+    end_s = time.monotonic() + _LATE_S
+    while not (path / "run.json").is_file():
+        if time.monotonic() > end_s:
+            raise UsageError(
+                f"{UNSEEN} {path}",
+                cure="runs must be on a file system that all nodes share: name one with --out",
+            )
+        time.sleep(0.2)
+    return RunFolder.open(path)
+
+
+def _name() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vflops.bagging.plan import Node
 from vflops.config.launch import LaunchSettings
@@ -11,6 +12,9 @@ from vflops.errors import UsageError
 from vflops.launch.jobs import Launcher
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
+
+if TYPE_CHECKING:
+    from vflops.launch.scheduled_jobs import ScheduledJobs
 
 
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
@@ -20,15 +24,25 @@ def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
         from vflops.launch.local_jobs import on_this_machine
 
         return on_this_machine(folder, records, waves=settings.bagging.waves)
+    return scheduled(folder, records)
+
+
+def scheduled(folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:
+    """The same where a scheduler has the nodes; in an allocation that is held all run together."""
     from vflops.launch import site
+    from vflops.launch.held import HeldAllocation, slurm_of
     from vflops.launch.scheduled_jobs import JobsApart, JobsTogether
     from vflops.launch.scheduler import Scheduler
 
-    together = settings.launch.on == "slurm" and settings.launch.start == "together"
-    kind = JobsTogether if together else JobsApart
-    scheduler = Scheduler(settings.launch.on, folder.path / "psij")
+    settings = folder.record.settings.launch
     ranks = {record.job: record.ranks for record in records}
-    return kind(folder, scheduler, site.find(), settings.launch, ranks)
+    if settings.on == "slurm":
+        scheduler = slurm_of(folder, [*ranks])
+        together = settings.start == "together" or isinstance(scheduler, HeldAllocation)
+    else:
+        scheduler, together = Scheduler(settings.on, folder.path / "psij"), False
+    kind = JobsTogether if together else JobsApart
+    return kind(folder, scheduler, site.find(), settings, ranks)
 
 
 def nodes(

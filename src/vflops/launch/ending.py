@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.choose import launcher
-from vflops.launch.scheduled_jobs import Submitted
-from vflops.launch.scheduler import Scheduler
+from vflops.launch.choose import scheduled
 from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
 from vflops.record.training import JobRecord
@@ -116,8 +114,8 @@ class _Scheduled:
     """Jobs in the hands of a scheduler, known by the ids that were written down."""
 
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord], told: bool) -> None:
-        self._folder, self._records, self._told = folder, records, told
-        self._launcher = launcher(folder, records) if records else None
+        self._told = told
+        self._launcher = scheduled(folder, records) if records else None
 
     def alive(self) -> Collection[int]:
         return self._launcher.alive() if self._launcher else ()
@@ -128,11 +126,8 @@ class _Scheduled:
             self._launcher.stop()
 
     def kill(self) -> None:
-        alive = self.alive()
-        places = [self._folder.job_file(job).parent / "submitted.json" for job in alive]
-        ids = {Submitted.read(path).id for path in places}
-        scheduler = Scheduler(self._folder.record.settings.launch.on, self._folder.path / "psij")
-        scheduler.cancel(sorted(ids))
+        if self._launcher:
+            self._launcher.kill()
 
 
 def _end_controller(folder: RunFolder, controller: int, jobs: _Jobs, end_s: float) -> bool:

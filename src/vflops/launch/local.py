@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from vflops.launch.binding import BINDING, numbers
 from vflops.record import atomic
 
 STORE = "VFLOPS_STORE"
@@ -29,7 +30,12 @@ class LocalRanks:
         environment: Mapping[str, str],
         own: range | None = None,
     ) -> None:
-        """``own``: those of all ``ranks`` that run here; None: all of them."""
+        """``own``: those of all ``ranks`` that run here; None: all of them.
+
+        ``BINDING`` in the environment: the cores of each of them.
+        """
+        binding = environment.get(BINDING)
+        cores = [numbers(part) for part in binding.split(";")] if binding else []
         self._own = range(ranks) if own is None else own
         self._processes: list[subprocess.Popen[bytes]] = []
         self.first_failed: list[int] = []
@@ -58,6 +64,9 @@ class LocalRanks:
             except OSError as error:
                 self.kill()
                 raise atomic.cannot_write(path, error) from error
+            if cores:  # its threads come later, and stay where it is
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(self._processes[-1].pid, cores[local])
 
     def poll(self) -> list[int | None]:
         """Exit codes by rank; None for those that run."""

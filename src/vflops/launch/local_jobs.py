@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.bagging.plan import Node, plan
+from vflops.launch.binding import Topology, bind, visible
 from vflops.launch.jobs import Launcher
 from vflops.launch.team import CORES
 from vflops.record import atomic
@@ -30,14 +31,20 @@ class Slot:
 
 
 def split_cores(
-    cores: Sequence[int], slots: int, *, devices: bool, each: int | None = None
+    topology: Topology,
+    cores: Sequence[int],
+    slots: int,
+    *,
+    devices: Sequence[int] = (),
+    each: int | None = None,
 ) -> list[Slot]:
-    """``slots`` equal parts of the cores, in order; what is left over is used by nobody."""
-    each = each or max(len(cores) // slots, 1)
-    return [
-        Slot(number, tuple(cores[number * each : (number + 1) * each]), number if devices else None)
-        for number in range(slots)
-    ]
+    """``slots`` equal parts of the cores, near their devices; the rest is used by nobody."""
+    shares = [part.cores for part in bind(topology, cores, slots, devices)]
+    if each is not None and any(len(share) < each for share in shares):
+        ordered = topology.order(cores)  # as many as were asked for, also of two NUMA nodes
+        shares = [tuple(ordered[k * each : (k + 1) * each]) for k in range(slots)]
+    shares = [share[:each] for share in shares] or [tuple(cores)] * slots
+    return [Slot(k, share, devices[k] if devices else None) for k, share in enumerate(shares)]
 
 
 def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
@@ -48,7 +55,10 @@ def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: b
     count, devices = here(records[0].settings["train"]["device"], each)
     number = count if devices else min(count, len(records) * ranks)
     planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
-    parts = split_cores(usable_cores(), number, devices=devices, each=each)
+    cuda = "CUDA_VISIBLE_DEVICES"  # the user may hide some
+    shown = visible({cuda: os.environ.get(cuda, "")})
+    gpus = (shown if len(shown) >= number else range(number)) if devices else ()
+    parts = split_cores(Topology.read(), usable_cores(), number, devices=gpus, each=each)
     own: dict[int, list[Slot]] = {}
     for record, placement in zip(records, planned.placements, strict=True):
         own[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
@@ -65,7 +75,7 @@ class LocalJobs(Launcher):
         self._slots = slots
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, jobs: Sequence[int]) -> Collection[int]:
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Start the agents of those jobs whose slots are free."""
         return [job for job in jobs if self._start(job)]
 

@@ -68,6 +68,8 @@ class Scheduler:
                 cure="start from a login node of the cluster (module load?), or use --on local",
             )
         self.name: SchedulerName = cast(SchedulerName, name)
+        self.label: str = name
+        """What the record calls it."""
         self.interval_s = _FIRST_S
         """Seconds until it is worth looking again: more while nothing changes, to 30."""
         self._work = work
@@ -111,7 +113,7 @@ class Scheduler:
             return
         self.interval_s = _FIRST_S
         if self.name == "slurm":
-            _scancel(*ids)
+            scancel(*ids)
             return
         for each in ids:
             self._attached(each).cancel()
@@ -122,13 +124,13 @@ class Scheduler:
             self.cancel(ids)
         elif ids:
             self.interval_s = _FIRST_S
-            _scancel("--state=PENDING", *ids)
+            scancel("--state=PENDING", *ids)
             # To the agents alone, and with no kill behind it as a cancellation has.
-            _scancel("--state=RUNNING", "--signal=TERM", *ids)
+            scancel("--state=RUNNING", "--signal=TERM", *ids)
 
     def _slurm(self, ids: Sequence[str]) -> dict[str, Seen]:
         form = ",".join(f"{field}:|" for field in _FIELDS)
-        done = _run(["squeue", "--noheader", "--states=all", f"--jobs={','.join(ids)}", "-O", form])
+        done = ask(["squeue", "--noheader", "--states=all", f"--jobs={','.join(ids)}", "-O", form])
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
             silent = Seen("waiting", (), _last_line(done.stderr))
             return {each: self._seen.get(each, silent) for each in ids}
@@ -192,8 +194,8 @@ class Scheduler:
             return RunFailed(message, cure="the scheduler does not answer: try again")
         cure = f"what it is told stands in {request.script}, from site.toml"
         if "partition" in words and self.name == "slurm":
-            names = sorted(set(_run(["sinfo", "--noheader", "-o", "%R"]).stdout.split()))
-            cure = f"set partition in site.toml to one of: {', '.join(names)}"
+            names = sorted(set(ask(["sinfo", "--noheader", "-o", "%R"]).stdout.split()))
+            cure = f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)"
             message += f" ({request.site.partition})" if request.site.partition else ""
         elif "account" in words:
             cure = "set account in site.toml to one of yours"
@@ -222,7 +224,7 @@ class SlurmNode:
 def slurm_nodes(partition: str | None) -> list[SlurmNode]:
     """Every node of a partition, or of all; one may stand there once for each partition."""
     command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
-    done = _run([*command, *([f"--partition={partition}"] if partition else [])])
+    done = ask([*command, *([f"--partition={partition}"] if partition else [])])
     if done.returncode != 0:
         raise RunFailed(f"sinfo: {_last_line(done.stderr)}", cure="is the scheduler up?")
     found = []
@@ -267,8 +269,9 @@ def _exit_words(code: str) -> str:
     return f", signal {number}" if number else f", exit code {exit_code}" if exit_code else ""
 
 
-def _scancel(*arguments: str) -> None:
-    done = _run(["scancel", "--quiet", *arguments])
+def scancel(*arguments: str) -> None:
+    """End or signal jobs and steps; those that are gone are no fault."""
+    done = ask(["scancel", "--quiet", *arguments])
     if done.returncode != 0 and done.stderr.strip():
         raise RunFailed(f"scancel: {_last_line(done.stderr)}", cure="cancel again")
 
@@ -278,7 +281,8 @@ def _last_line(text: str) -> str:
     return re.sub(r"^\w+: error: (Batch job submission failed: )?", "", lines[-1] if lines else "")
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The answer of one of the scheduler's commands; none in time is a failure."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -286,3 +290,5 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     except subprocess.TimeoutExpired:
         words = f"{command[0]} gave no answer in {_TIMEOUT_S:g} s"
         return subprocess.CompletedProcess(command, 1, "", words)
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 127, "", f"no {command[0]} here")

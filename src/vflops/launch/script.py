@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,30 @@ AGENT = ("-P", "-m", "vflops.launch.agent")
 """What starts a node's ranks; -P: a user's queue.py must not stand in for Python's."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The variable that tells the agents where the node's own storage is."""
+UNSEEN = "the node does not see the run folder"
+"""What an agent says on a node whose file system is not the shared one."""
+STOP = ".stop"
+"""The suffix of the file beside a script that keeps it from trying a job again."""
 
 _WARNING_S = 90
 """How long before the time limit a job is told to write a checkpoint and stop."""
+
+
+_TRIED = """\
+tried() {  # a step as above, and how often it may be tried
+  local try code
+  for ((try = 1; ; try++)); do
+    step "$@"
+    code=$?
+    # 0: it ended; 1: it was told to stop, or srun could not start it; 2: wrong use.
+    ((code > 2)) || return $code
+    ((try < $5)) || return $code
+    echo "job $1 died with code $code and is tried again"
+    sleep $((2 ** (try - 1)))
+    [ ! -e "$stop" ] || return $code
+  done
+}""".splitlines()
+"""Bash that tries a step again where it died."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,8 @@ class Step:
     nodes: int
     tasks_per_node: int
     """Its ranks on each of them; other steps may share a node."""
+    tries: int = 1
+    """How often it may die here."""
 
 
 def job_script(request: Request, run: Path, job: int, scheduler: SchedulerName = "slurm") -> str:
@@ -61,7 +85,9 @@ def allocation_script(
 
     ``program``: what Python is told to run in each step, with the run folder and the job's number.
 
-    It runs as well inside an allocation that is held already: ``bash SCRIPT``.
+    A step that dies is tried again while the allocation lives, until a file with the suffix
+    ``STOP`` lies beside the script. It runs as well in an allocation that is held already:
+    ``bash SCRIPT``.
     """
     last = max(step.first_node + step.nodes for step in steps)
     if last > request.nodes:
@@ -73,31 +99,44 @@ def allocation_script(
     # A step takes all memory of its node for itself where the job asked for --mem, unless told 0.
     options = "--exact --mem=0 --kill-on-bad-exit=1"
     parts = [
-        'srun --nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
+        f'srun --job-name={_quoted(step_name(run))}"$1"',
+        '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
         '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
         f"--cpus-per-task=$(($4 * {cores}))",
         *([f"--gpus-per-node=$(($4 * {gpus}))"] if gpus else []),
         options,
-        _command(site, run, '"$1"', gpus > 0, "slurm", program) + " &",
+        _command(site, run, '"$1"', gpus > 0, "slurm", program),
     ]
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+        f"stop={_quoted(request.script.with_suffix(STOP))}",
         "",
-        "step() {  # its job, the number of its first node, its nodes, its ranks on each",
+        "step() {  # a job, the number of its first node, its nodes, its ranks on each",
         "  " + " \\\n    ".join(parts),
-        "  steps+=($!)",
         "}",
+        *_TRIED,
         *(
-            f"step {step.job} {step.first_node} {step.nodes} {step.tasks_per_node}"
-            for step in steps
+            f"tried {each.job} {each.first_node} {each.nodes} {each.tasks_per_node} {each.tries} "
+            "& all+=($!)"
+            for each in steps
         ),
         "",
         "failed=0",
-        'for step in "${steps[@]}"; do wait "$step" || failed=1; done',
+        'for each in "${all[@]}"; do wait "$each" || failed=1; done',
         'exit "$failed"',
     ]
     # A node that fails must not take the jobs on other nodes with it.
     return _script(request, "slurm", body, more=("--no-kill",))
+
+
+def said(node: str, job: int) -> str:
+    """What an agent's last words begin with, in an output that jobs share."""
+    return f"{node}: job {job}: "
+
+
+def step_name(run: Path) -> str:
+    """What the names of a run's steps begin with, and those of no other run's."""
+    return f"{run.name}-{zlib.crc32(str(run.resolve()).encode()):08x}."
 
 
 def _script(

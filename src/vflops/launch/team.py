@@ -36,6 +36,8 @@ class Team:
     nodes: int = 1
     token: str = ""
     """The same on all nodes of one start of a job, and another for every start."""
+    port: socket.socket | None = None
+    """Where the ranks of several nodes meet: nobody else gets the port while this lives."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Team:
@@ -43,11 +45,10 @@ class Team:
         if CORES in environment or "SLURM_STEP_ID" not in environment:
             return cls()
         start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-        return cls(
-            node=int(environment.get("SLURM_NODEID", "0")),
-            nodes=int(environment.get("SLURM_STEP_NUM_NODES", "1")),
-            token=".".join(environment.get(name, "0") for name in start),
-        )
+        node = int(environment.get("SLURM_NODEID", "0"))
+        nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
+        token = ".".join(environment.get(name, "0") for name in start)
+        return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None)
 
     @property
     def leads(self) -> bool:
@@ -67,9 +68,10 @@ class Team:
     def lead(self, folder: RunFolder, job: int) -> tuple[int, str | None]:
         """Claim a new attempt; its number, and where its ranks meet if not in a file."""
         attempt = folder.claim_attempt(job)
-        if self.nodes == 1:
+        if self.port is None:
             return attempt, None
-        claim = Claim(token=self.token, store=f"tcp://{socket.gethostname()}:{_free_port()}")
+        store = f"tcp://{socket.gethostname()}:{self.port.getsockname()[1]}"
+        claim = Claim(token=self.token, store=store)
         claim.write(folder.attempt_folder(job, attempt) / "claim.json")
         return attempt, claim.store
 
@@ -92,8 +94,12 @@ ALONE = Team()
 """One node is the whole of it."""
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-    return port
+def _port() -> socket.socket:
+    """A free port that is kept without listening: the first rank may, later, and nobody else.
+
+    Data may be staged before the ranks start, which is long enough for a port to be taken.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
+    kept.bind(("", 0))
+    return kept

@@ -134,7 +134,7 @@ class PowerScore(Data):
 
 
 class NodeScore(Data):
-    """A machine that trained models of an ensemble."""
+    """A machine that trained models of an ensemble, or candidates of a search."""
 
     host: str
     machine: str
@@ -259,6 +259,23 @@ class SearchMoment(Data):
     """Whether the score may be this one: the warm-up, where rules leave it out, is over."""
 
 
+class Deviation(Data):
+    """Where a search is another than AIPerf's table IV fixes."""
+
+    what: str
+    conforms: str | None
+    """The setting that does as the table says; None: there is none."""
+
+
+class AiperfVerdict(Data):
+    """Whether a search is a result by AIPerf's rules; it is scored in any case."""
+
+    valid: bool
+    reasons: tuple[str, ...]
+    """The rules that it breaks, each with the figure."""
+    deviations: tuple[Deviation, ...]
+
+
 class SearchScore(Data):
     """A search by AIPerf's rules: all operations of all workers a second."""
 
@@ -274,13 +291,16 @@ class SearchScore(Data):
     searcher: str
     inherited: bool
     """Whether candidates start from their parents' weights."""
+    replay: bool = False
+    """Whether it trained what another search had found."""
     duration_s: float
-    """From the first worker's beginning to the last work."""
+    """From the first worker's beginning to the last work, or to the end of the last worker."""
     ops: int
     ops_per_s: float | None
     """The largest of all moments that count."""
     regulated: float | None
-    """The largest −ln(error) · operations a second of those."""
+    """The largest −ln(error) · operations a second of those; None without an evaluation, or where
+    no error is left."""
     last_ops_per_s: float | None
     """Of the last moment, as the published program reports it."""
     last_regulated: float | None
@@ -294,10 +314,30 @@ class SearchScore(Data):
     candidates: tuple[CandidateScore, ...]
     moments: tuple[SearchMoment, ...]
     idle_share: float | None
-    """Of the workers' time: waiting for proposals, and building networks."""
+    """Of the workers' time, between two candidates: waiting for proposals, and building."""
+    waited_s: float = 0.0
+    """Of all workers, for proposals."""
+    built_s: float = 0.0
+    """Of all workers, for networks and their parents' weights."""
+    phases: dict[str, float] = Field(default_factory=dict)
+    """Seconds of all workers by what they did; waiting and building are start-up."""
     prediction_error: float | None
     """Mean error of predicted accuracies, where the truth is known."""
+    unbuilt: dict[str, str] = Field(default_factory=dict)
+    """Candidates that could not so much as be begun, and why."""
     clock_faults: tuple[str, ...] = ()
+    clock_corrected_s: float = 0.0
+    """The largest correction of a clock that the times rest on."""
+    clock_unknown: tuple[int, ...] = ()
+    """Jobs whose times stand as their node's own clock has them."""
+    nodes: tuple[NodeScore, ...] = ()
+    power: PowerScore = PowerScore()
+    """Of all nodes over the search."""
+    ops_per_watt: float | None = None
+    """Operations a second for a watt."""
+    utilisation: float | None = None
+    """Of all accelerators, in %; None: no telemetry has it."""
+    aiperf: AiperfVerdict
 
 
 class EnsembleScore(Data):

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from math import log
+from math import ceil, log
 
 from vflops.automl.search.curve import predict
 from vflops.automl.story import Search, Story
-from vflops.metrics import mean
-from vflops.record.training import JobRecord
+from vflops.metrics import mean, vflops_per_watt
+from vflops.record.training import PHASES
+from vflops.score.aiperf import verdict
 from vflops.score.contents import Contents
-from vflops.score.record import CandidateScore, SearchMoment, SearchScore
+from vflops.score.nodes import all_power, node_scores, utilisation
+from vflops.score.record import CandidateScore, NodeScore, SearchMoment, SearchScore
+from vflops.score.timeline import Timeline
+from vflops.score.trained import Trained
 from vflops.score.training import SCORING_RULES
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
 """Of a search that are looked at, evenly from its beginning to its end."""
+_ROUNDING_S = 1e-6
+"""Unix time has no digits to spare for less."""
 _CALM_SHARE = 0.2
 _CALM_SPREAD = 0.02
 """Converged: in the last fifth of the time the score varies by less than this."""
@@ -24,30 +31,45 @@ _CALM_SPREAD = 0.02
 
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     """One score a search, in their order."""
+    return tuple(_score(contents, members) for members in searches(contents))
+
+
+def searches(contents: Contents) -> list[list[Trained]]:
+    """The workers of each search."""
     groups = groupby(contents.workers, key=lambda job: (job.record.workload, job.record.repeat))
-    found = []
-    for _, jobs in groups:
-        members = list(jobs)
-        search = Search([job.logs for job in members])
-        found.append(_score(members[0].record, search))
-    return tuple(found)
+    return [list(jobs) for _, jobs in groups]
 
 
-def _score(record: JobRecord, search: Search) -> SearchScore:
+def story_of(members: Sequence[Trained]) -> Search:
+    """What the workers' logs say together, on one time line."""
+    timeline = Timeline(members)
+    offsets_s = [
+        [
+            timeline.parts_of(each.record.job, place, (0.0, 0.0))[0].offset_s
+            for place in each.folders
+        ]
+        or [0.0] * len(each.logs)
+        for each in members
+    ]
+    return Search([each.logs for each in members], offsets_s)
+
+
+def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
+    record = members[0].record
     settings = AutomlSettings.model_validate(record.settings)
+    search, timeline = story_of(members), Timeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [each for each in moments if each.counts]
-    best = max(counted, key=lambda each: each.ops_per_s, default=None)
-    best_regulated = max(
-        (each for each in counted if each.regulated is not None),
-        key=lambda each: each.regulated or 0.0,
-        default=None,
-    )
+    rates = [each.ops_per_s for each in counted]
     trained = [story for story in search.candidates if story.trained is not None]
     winner = max(trained, key=lambda story: story.trained.accuracy, default=None)  # type: ignore[union-attr]
-    span = search.span_s
-    idle = sum(story.idle_s for story in search.candidates)
-    whole_s = (span[1] - span[0]) if span else 0.0
+    start_s, end_s = search.span_s or (0.0, 0.0)
+    whole_s = end_s - start_s
+    nodes = _nodes(contents, timeline, (start_s, end_s))
+    power = all_power(nodes, whole_s)
+    ops_per_s = max(rates, default=None)
+    error = moments[-1].error if moments else None
+    idle_s = sum(story.idle_s for story in search.candidates)
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,
@@ -58,69 +80,130 @@ def _score(record: JobRecord, search: Search) -> SearchScore:
         ordered=settings.ordered,
         searcher=settings.search.searcher,
         inherited=settings.search.inherit,
-        duration_s=whole_s,
+        replay=settings.search.ledger is not None,
+        duration_s=round(whole_s, 6),
         ops=sum(story.ops for story in search.candidates),
-        ops_per_s=best.ops_per_s if best else None,
-        regulated=best_regulated.regulated if best_regulated else None,
+        ops_per_s=ops_per_s,
+        regulated=_largest(counted),
         last_ops_per_s=moments[-1].ops_per_s if moments else None,
         last_regulated=moments[-1].regulated if moments else None,
-        converged=_converged(counted),
-        error=None if search.best_by(float("inf")) is None else 1 - _best(search),
+        converged=_converged(moments, counted),
+        error=error,
         error_limit=settings.search.error,
         winner=winner.begun.candidate if winner else None,
         candidates=tuple(_candidate(story) for story in search.candidates),
         moments=tuple(moments),
-        idle_share=idle / (whole_s * settings.search.workers) if whole_s else None,
+        idle_share=idle_s / (whole_s * len(members)) if whole_s else None,
+        waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
+        built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
+        phases={name: round(sum(each.phases[name] for each in members), 6) for name in PHASES},
         prediction_error=_prediction_error(trained),
+        unbuilt=search.unbuilt,
         clock_faults=tuple(search.clock_faults),
+        clock_corrected_s=round(timeline.corrected_s, 6),
+        clock_unknown=timeline.unknown,
+        nodes=nodes,
+        power=power,
+        ops_per_watt=None
+        if ops_per_s is None
+        else vflops_per_watt(vflops=ops_per_s, power_w=power.power_w),
+        utilisation=utilisation(nodes),
+        aiperf=verdict(
+            settings,
+            members,
+            search.candidates,
+            rules=SCORING_RULES,
+            duration_s=whole_s,
+            error=error,
+            ended=contents.state.complete,
+        ),
     )
 
 
-def _best(search: Search) -> float:
-    return search.best_by(float("inf")) or 0.0
+def _nodes(
+    contents: Contents, timeline: Timeline, window_s: tuple[float, float]
+) -> tuple[NodeScore, ...]:
+    """None before there was a step: there is no time to look at them over."""
+    return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
+
+
+@dataclass
+class _Step:
+    """What was added between two moments."""
+
+    ops: int = 0
+    ended: int = 0
+    accuracies: list[float] = field(default_factory=list)
 
 
 def _moments(search: Search, first_round: int) -> list[SearchMoment]:
     """The score at even steps of time; those after the rounds of a warm-up count."""
-    if search.span_s is None:
+    if search.span_s is None or search.span_s[1] <= search.span_s[0]:
         return []
     start_s, end_s = search.span_s
     warm_s = max(
         (each.ended_s or end_s for each in search.candidates if each.turn.round + 1 < first_round),
         default=start_s,
     )
-    found = []
-    for number in range(1, MOMENTS + 1):
-        time_s = (end_s - start_s) * number / MOMENTS
-        at_s = start_s + time_s
-        ops = sum(story.ops_by(at_s) for story in search.candidates)
-        best = search.best_by(at_s)
-        rate = ops / time_s if time_s else 0.0
+    step_s = (end_s - start_s) / MOMENTS
+    found: list[SearchMoment] = []
+    ops, ended, best = 0, 0, list[float]()
+    for number, step in enumerate(_steps(search, start_s, step_s), start=1):
+        time_s = number * step_s
+        ops, ended = ops + step.ops, ended + step.ended
+        best = [max(best + step.accuracies)] if best or step.accuracies else []
+        error = 1 - best[0] if best else None
         found.append(
             SearchMoment(
-                time_s=time_s,
+                time_s=round(time_s, 6),
                 ops=ops,
-                ops_per_s=rate,
-                error=None if best is None else 1 - best,
-                regulated=regulated(rate, best),
-                trained=sum((s.ended_s or at_s + 1) <= at_s for s in search.candidates),
-                counts=at_s >= warm_s and ops > 0,
+                ops_per_s=ops / time_s,
+                error=error,
+                regulated=regulated(ops / time_s, error),
+                trained=ended,
+                counts=ops > 0 and start_s + time_s >= warm_s - _ROUNDING_S,
             )
         )
     return found
 
 
-def regulated(ops_per_s: float, accuracy: float | None) -> float | None:
+def _steps(search: Search, start_s: float, step_s: float) -> list[_Step]:
+    """Every note once, in the step that it falls into; one on a moment belongs to it."""
+    steps = [_Step() for _ in range(MOMENTS)]
+
+    def step(utc_s: float) -> _Step:
+        number = ceil((utc_s - start_s - _ROUNDING_S) / step_s) - 1
+        return steps[min(max(number, 0), MOMENTS - 1)]
+
+    for story in search.candidates:
+        before = 0
+        for note in story.notes:
+            now = step(note.utc_s)
+            now.ops += note.ops - before
+            before = note.ops
+            if note.quality is not None:
+                now.accuracies.append(note.quality)
+        if story.ended_s is not None and story.state != "cut":
+            step(story.ended_s).ended += 1
+    return steps
+
+
+def regulated(ops_per_s: float, error: float | None) -> float | None:
     """−ln(error) · OPS; None where nothing was evaluated, or nothing is wrong any more."""
-    if accuracy is None or accuracy >= 1:
+    return None if error is None or error <= 0 else -log(min(error, 1.0)) * ops_per_s
+
+
+def _largest(counted: Sequence[SearchMoment]) -> float | None:
+    """Of all moments; where no error is left it is beyond any number, and no earlier one is it."""
+    if any(each.error is not None and each.error <= 0 for each in counted):
         return None
-    return -log(1 - accuracy) * ops_per_s
+    return max((each.regulated for each in counted if each.regulated is not None), default=None)
 
 
-def _converged(moments: Sequence[SearchMoment]) -> bool | None:
-    """Whether the score stood still at the end; None where there is no such end to look at."""
+def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment]) -> bool | None:
+    """Whether the score stood still at the end; None where the end does not count."""
     last = moments[-round(MOMENTS * _CALM_SHARE) :]
-    if len(last) < round(MOMENTS * _CALM_SHARE):
+    if not last or len(counted) < len(last):
         return None
     rates = [each.ops_per_s for each in last]
     return (max(rates) - min(rates)) / mean(rates) < _CALM_SPREAD
@@ -149,7 +232,7 @@ def _candidate(story: Story) -> CandidateScore:
         state=story.state,
         accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
         predicted=trained.predicted if trained else None,
-        epochs=story.notes[-1].epoch if story.notes else 0.0,
+        epochs=max((note.epoch for note in story.notes), default=0.0),
         batch=story.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
         parameters=story.begun.parameters,

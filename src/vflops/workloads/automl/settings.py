@@ -38,8 +38,7 @@ class SearchSettings(Section):
     """Rounds of each worker after which it ends before its time; None: it uses all of it."""
     ledger: str | None = None
     """The ``ledger.json`` of a search that is replayed: its candidates, and no others."""
-    searcher: str = "bayesian"
-    """bayesian, evolution or random."""
+    searcher: Literal["bayesian", "evolution", "random"] = "bayesian"
     order: Literal["auto", "ordered", "free"] = "auto"
     """``ordered``: proposals depend on results in a fixed order, so that a seed repeats a search;
     ``free``: on whatever is known by then, as published. ``auto``: ordered below 16 workers."""
@@ -69,9 +68,10 @@ class AutomlSettings(ImageSettings):
 
     @model_validator(mode="after")
     def _can_be_searched(self) -> AutomlSettings:
-        if any(kernel % 2 == 0 for kernel in self.search.kernels) or not self.search.kernels:
+        kernels = self.search.kernels
+        if not kernels or len(set(kernels)) < len(kernels) or any(x % 2 == 0 for x in kernels):
             raise ValueError(
-                f"search.kernels {list(self.search.kernels)}: kernels are 3, 5 or 7, at least one"
+                f"search.kernels {list(kernels)}: kernels are 3, 5 or 7, at least one, each once"
             )
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
         for batch in self.batches:
@@ -129,8 +129,11 @@ def laptop() -> AutomlSettings:
 
 def gpu() -> AutomlSettings:
     """Five minutes on an accelerator: ResNet-50 and its children on 100 classes."""
-    search = SearchSettings(duration_s=300)
-    return _sized(images.gpu(), 4, search)
+    like = images.gpu()
+    # A candidate trains for seconds: compiling it would take longer.
+    recorded = like.train.model_copy(update={"compile": "record"})
+    like = like.model_copy(update={"train": recorded})
+    return _sized(like, 4, SearchSettings(duration_s=300))
 
 
 def reference() -> AutomlSettings:

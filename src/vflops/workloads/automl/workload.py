@@ -7,11 +7,15 @@ from pathlib import Path
 from torch import nn
 
 from vflops.automl.architecture.build import build
+from vflops.automl.architecture.limits import reasons
 from vflops.automl.buffer import Buffer
-from vflops.automl.propose import first_network
+from vflops.automl.propose import first_network, limits_of
 from vflops.automl.replay import SearchLedger
 from vflops.config.training import WorkloadSettings
+from vflops.errors import UsageError
+from vflops.record.training import DataFacts
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.code import Progress
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
@@ -23,6 +27,22 @@ class Automl(ImageClassification):
         """Of the search."""
         assert isinstance(settings, AutomlSettings)
         return settings.search.workers
+
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        """The images; refused where the first network or a replay does not go with them."""
+        assert isinstance(settings, AutomlSettings)
+        data = super().prepare_data(settings, progress)
+        if settings.search.ledger is not None:
+            SearchLedger.find(Path(settings.search.ledger)).refuse_other(data)
+            return data
+        faults = reasons(first_network(settings, data), limits_of(settings))
+        if faults:
+            raise UsageError(
+                f"the network that the search starts from is beyond its limits: {'; '.join(faults)}",
+                cure="raise search.limits, or take a smaller network",
+            )
+        return data
 
     @classmethod
     def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
