@@ -12,9 +12,9 @@ run: $(VENV)/.installed
 	@$(BIN)/vflops run || [ $$? = 1 ]
 
 # Threads that wait do not spin: trainings of several tests share the cores. Three workers, because many
-# tests wait for a scheduler.
+# tests wait for a scheduler. Byte code is kept: tests start hundreds of processes.
 test: $(VENV)/.installed-dev packages check
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist worksteal
+	OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
 # What the tests use besides Python: a browser, and a scheduler of four nodes. Installed where one
 # may; else those tests skip.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import slurm_bench
+from fork_server import server
 from trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
 from vflops.record import atomic
@@ -130,11 +131,12 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     os.environ["VFLOPS_CACHE"] = str(root / "vflops-cache")
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # trainings of several tests share the cores
 
 
 @pytest.fixture
-def vflops(tmp_path: Path) -> Vflops:
-    """Runs the command in an empty folder, in a process of its own."""
+def vflops_alone(tmp_path: Path) -> Vflops:
+    """Runs the command in an empty folder, in a Python of its own, as a user does."""
 
     def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -146,6 +148,25 @@ def vflops(tmp_path: Path) -> Vflops:
             timeout=300,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def vflops(vflops_alone: Vflops, tmp_path: Path) -> Vflops:
+    """Runs the command in an empty folder, in a process of its own that need not import torch."""
+
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = {**os.environ, "COLUMNS": "100", **environment}
+        if not server().serves(variables):
+            return vflops_alone(*arguments, **environment)
+        words = ["-m", "vflops", *map(str, arguments)]
+        process = server().start(words, tmp_path, variables)
+        try:
+            out, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, process.wait(), out, err)
 
     return run
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
+from fork_server import server
 from vflops.record.folder import RunFolder, latest
 
 SMALL = (
@@ -26,16 +26,8 @@ _PATIENCE_S = 120
 def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
     """The command in ``place``, in a process group of its own."""
     settings = [part for each in (*SMALL, f"train.epochs={epochs}") for part in ("--set", each)]
-    run = [sys.executable, "-m", "vflops", "run", "image-classification", "--profile", "tiny"]
-    return subprocess.Popen(
-        [*run, *settings, *arguments],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-    )
+    run = ["-m", "vflops", "run", "image-classification", "--profile", "tiny"]
+    return server().start([*run, *settings, *arguments], place, os.environ)
 
 
 def ended(process: subprocess.Popen[str], place: Path, code: int = 0) -> RunFolder:

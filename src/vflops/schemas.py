@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vflops.automl.architecture.graph import Architecture
+from vflops.automl.record import Candidate
+from vflops.automl.replay import SearchLedger
 from vflops.check.record import Findings
 from vflops.data.climate.check import ClimateReport
 from vflops.data.climate.index import FramesIndex
@@ -40,6 +43,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Score,
     Findings,
     Scale,
+    Architecture,
+    Candidate,
+    SearchLedger,
 )
 
 

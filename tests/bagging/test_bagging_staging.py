@@ -410,7 +410,7 @@ def trained(planned: RunFolder, place: Path, local: Path) -> Trained:
     opened: set[Path] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VFLOPS_LOCAL_PATH", str(local))
-        assert launcher.start([1, 2]) == [1, 2]
+        assert launcher.start({1: 1, 2: 1}) == [1, 2]
     while launcher.alive():
         opened |= set(_shard_folders(os.getpid()))
         time.sleep(0.05)

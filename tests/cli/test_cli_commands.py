@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vflops.cli import COMMANDS
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -147,6 +148,35 @@ def test_wrong_use_is_one_clear_line_exit_code_2_and_nothing_written(
     assert cure in result.stderr
     assert "Traceback" not in result.stderr
     assert {path.name for path in tmp_path.iterdir()} <= before
+
+
+ALONE = {
+    "run": ("--profile labtop", 2),
+    "resume": ("RUN", 0),
+    "attach": ("RUN", 2),
+    "cancel": ("RUN", 2),
+    "micro": ("gem", 2),
+    "roofline": ("RUN", 0),
+    "data": ("check none", 2),
+}
+"""A use of a command and its exit code; of the others it is their help."""
+ALONE_ELSEWHERE = {"plan", "scale", "count", "system", "score", "check", "report", "list"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [name for names in COMMANDS.values() for name in names if name not in ALONE_ELSEWHERE],
+)
+def test_each_command_in_a_python_of_its_own(
+    vflops_alone: Vflops, run_folder: RunFolder, command: str
+) -> None:
+    """Most tests have everything imported already; here a command imports what it uses."""
+    arguments, code = ALONE.get(command, ("--help", 0))
+    words = [str(run_folder.path) if word == "RUN" else word for word in arguments.split()]
+    result = vflops_alone(command, *words)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout or result.stderr
 
 
 def test_list_shows_what_there_is(vflops: Vflops) -> None:

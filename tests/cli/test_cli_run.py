@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from fork_server import server, start_alone
 from vflops.record.folder import RunFolder, latest
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_path: Path) -> None:
-    result = vflops("run", "--profile", "tiny", "--seed", "3")
+def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
+    vflops_alone: Vflops, vflops: Vflops, tmp_path: Path
+) -> None:
+    result = vflops_alone("run", "--profile", "tiny", "--seed", "3")
     assert result.returncode in (0, 1), result.stderr  # 1: other tests kept the machine busy
     path = latest(tmp_path / "runs")
     assert path is not None
@@ -46,16 +48,10 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(vflops: Vflops, tmp_
     assert failed <= {"quiet", "plausible"}  # other tests run beside this one
 
 
-def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, *arguments: str, alone: bool = False) -> subprocess.Popen[str]:
     """A run in its own process group, with one measurement already in its log."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vflops", *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    start = start_alone if alone else server().start
+    process = start(["-m", "vflops", *arguments], tmp_path, os.environ)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         path = latest(tmp_path / "runs")
@@ -65,7 +61,7 @@ def started(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     raise AssertionError(f"no measurement came: {process.communicate()}")
 
 
-RUN = ("micro", "gemm", "memory", "--precision", "fp32", "--precision", "fp64", "--budget", "8")
+RUN = ("micro", "gemm", "memory", "--precision", "fp32", "--precision", "fp64", "--budget", "4")
 
 
 def test_a_run_killed_at_any_moment_can_be_read_and_resumed(vflops: Vflops, tmp_path: Path) -> None:
@@ -104,7 +100,7 @@ def test_a_run_that_is_still_going_cannot_be_resumed(vflops: Vflops, tmp_path: P
 
 
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path: Path) -> None:
-    process = started(tmp_path, *RUN)
+    process = started(tmp_path, *RUN, alone=True)
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130

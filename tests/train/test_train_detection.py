@@ -15,13 +15,16 @@ from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 
 SMALL = (
-    "synthetic.train=32",
+    "network.width=8",
+    "network.channels=16",
+    "network.hidden=32",
+    "synthetic.train=16",
     "synthetic.validation=7",
     "synthetic.test=5",
     "train.batch=4",
     "train.learning_rate=0.0005",
 )
-"""16 steps."""
+"""8 steps of a small network."""
 
 
 def detection(place: Path, *assignments: str) -> RunFolder:
@@ -49,18 +52,18 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
     alone: RunFolder, tmp_path: Path
 ) -> None:
     folder = detection(tmp_path)
-    processes = start_ranks(folder, KILL_AFTER="11")
+    processes = start_ranks(folder, KILL_AFTER="6")
     while processes.running():
         time.sleep(0.02)
     assert processes.poll() == [-signal.SIGKILL]
     log = run_ranks(folder)
-    assert losses(log) == losses(alone.history().jobs[1][0])[8:]
+    assert losses(log) == losses(alone.history().jobs[1][0])[4:]
     assert weights(folder) == weights(alone)
 
 
 def test_two_ranks_train_and_evaluate_as_one(alone: RunFolder, shared: RunFolder) -> None:
     log, single = shared.history().jobs[1][0], alone.history().jobs[1][0]
-    assert losses(log)[:8] == pytest.approx(losses(single)[:8], rel=0.03)
+    assert losses(log) == pytest.approx(losses(single), rel=0.03)
     assert [each.evaluated for each in evaluations(log)] == [7, 7]
 
 

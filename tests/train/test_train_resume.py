@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -99,9 +100,14 @@ def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) ->
     assert sum(each.share for each in shares) == pytest.approx(1)
 
 
-def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(tmp_path: Path) -> None:
-    folder = planned(tmp_path)
-    run_ranks(folder)
+def copied(folder: RunFolder, place: Path) -> RunFolder:
+    return RunFolder.open(shutil.copytree(folder.path, place / folder.path.name))
+
+
+def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(
+    whole: RunFolder, tmp_path: Path
+) -> None:
+    folder = copied(whole, tmp_path)
     record = JobRecord.read(folder.job_file(1))
     with folder.start_attempt(0) as events:
         training.run(folder, events, record, lambda kind, data: None)
@@ -159,8 +165,7 @@ def test_a_rank_that_is_killed_is_named_and_not_the_one_that_missed_it(tmp_path:
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     whole: RunFolder, tmp_path: Path
 ) -> None:
-    folder = planned(tmp_path)
-    run_ranks(folder)
+    folder = copied(whole, tmp_path)
     checkpoints = sorted((folder.path / "jobs" / "1" / "checkpoint").glob("*.pt"))
     assert [path.name for path in checkpoints] == ["step-000000008.pt", "step-000000016.pt"]
     data = bytearray(checkpoints[-1].read_bytes())
@@ -177,7 +182,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
     whole: RunFolder, tmp_path: Path
 ) -> None:
-    process = start_command(tmp_path, *training_run("train.epochs=30"))
+    process = start_command(tmp_path, *training_run("train.epochs=30"), alone=True)
     folder = wait_for(tmp_path, "progress", process)
     os.kill(process.pid, signal.SIGUSR1)
     _, error = process.communicate(timeout=60)
@@ -198,7 +203,7 @@ def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
 
 
 def test_the_ranks_die_with_their_launcher(tmp_path: Path) -> None:
-    process = start_command(tmp_path, *training_run("train.epochs=30"))
+    process = start_command(tmp_path, *training_run("train.epochs=30"), alone=True)
     folder = wait_for(tmp_path, "job", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -42,4 +42,5 @@ if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 
 if __name__ == "__main__":
+    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it is forked by a server
     sys.exit(rank.main(*sys.argv[1:4]))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from fork_server import server, start_alone
 from vflops import training
 from vflops.config.profiles import profile
 from vflops.config.settings import load
-from vflops.launch.local import LocalRanks
 from vflops.record.events import Log
 from vflops.record.folder import RunFolder, latest
 from vflops.record.training import Evaluated, Finished, Progressed
@@ -37,13 +36,48 @@ def planned(place: Path, *assignments: str, workload: str = "image-classificatio
     return folder
 
 
-def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> LocalRanks:
+class Ranks:
+    """The processes of one attempt; they need not import torch."""
+
+    def __init__(self, words: list[str], ranks: int, logs: Path, **environment: str) -> None:
+        self._processes = [
+            server().start(
+                words,
+                Path.cwd(),
+                {
+                    **os.environ,
+                    **environment,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    "WORLD_SIZE": str(ranks),
+                },
+                log=logs / f"rank-{rank}.log",
+            )
+            for rank in range(ranks)
+        ]
+
+    def poll(self) -> list[int | None]:
+        """Exit codes by rank; None for those that run."""
+        return [process.poll() for process in self._processes]
+
+    def running(self) -> bool:
+        """Whether the attempt goes on: without one that failed the others would wait."""
+        codes = self.poll()
+        if any(codes):
+            for process in self._processes:
+                process.kill()
+                process.wait()
+        return None in self.poll()
+
+
+def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
     """A new attempt at the job; every step's loss is noted."""
     attempt = folder.next_attempt(1)
     place = folder.attempt_folder(1, attempt)
     place.mkdir(parents=True)
-    command = [sys.executable, str(RANK), str(folder.path), "1", str(attempt)]
-    return LocalRanks(command, ranks, place, environment)
+    words = [str(RANK), str(folder.path), "1", str(attempt)]
+    return Ranks(words, ranks, place, **environment)
 
 
 def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
@@ -73,17 +107,11 @@ def weights(folder: RunFolder) -> str | None:
     return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
 
 
-def start_command(place: Path, *arguments: object) -> subprocess.Popen[str]:
-    """The command in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "vflops", *map(str, arguments)],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "COLUMNS": "100"},
-    )
+def start_command(place: Path, *arguments: object, alone: bool = False) -> subprocess.Popen[str]:
+    """The command in a process group of its own; ``alone``: in a new Python."""
+    words = ["-m", "vflops", *map(str, arguments)]
+    start = start_alone if alone else server().start
+    return start(words, place, {**os.environ, "COLUMNS": "100"})
 
 
 def training_run(*assignments: str) -> list[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vflops.record.schema import Data
 from vflops.record.training import DataFacts, Evaluated, Finished
@@ -16,28 +14,18 @@ from vflops.train.context import JobContext
 from vflops.train.signals import Stopping
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
-from vflops.workloads.workload import Inputs
-
-MakesInputs = Callable[[tuple[Tensor, ...], Tensor | None, torch.dtype], Inputs]
 
 
 class CandidateTraining(ImageClassification):
     """Image classification by a network that the search chose."""
 
-    def __init__(
-        self, settings: AutomlSettings, data: DataFacts, network: nn.Module, inputs: MakesInputs
-    ) -> None:
-        """``inputs``: what makes a batch ready, compiled once for all candidates."""
+    def __init__(self, settings: AutomlSettings, data: DataFacts, network: nn.Module) -> None:
         super().__init__(settings, data)
-        self._network, self._inputs = network, inputs
+        self._network = network
 
     def model(self) -> nn.Module:
         """The candidate's network, with the weights that it starts from."""
         return self._network
-
-    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
-        """Images and labels, as for any network."""
-        return self._inputs(batch, draws, dtype)
 
     def fast_model(self, *_: object) -> None:
         """None: the fused kernels are for ResNet."""

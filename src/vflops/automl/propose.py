@@ -33,7 +33,7 @@ def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
 
 
 def limits_of(settings: AutomlSettings, batch: int | None = None) -> Limits:
-    """What no candidate may exceed that is trained with ``batch``, the workload's own by default."""
+    """What no candidate may exceed, trained with ``batch`` or with the workload's own."""
     given = settings.search.limits
     parts = settings.train.ranks * settings.train.accumulate
     return Limits(
@@ -125,9 +125,10 @@ class Proposer:
         """
         if hyper.kernel is None:
             return chosen, hyper
+        kernel = hyper.kernel
         if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
-            hyper = hyper.model_copy(update={"batch": self.settings.train.batch})
-        network, more = grow_kernels(chosen.architecture, hyper.kernel)
+            hyper = Hyper(batch=self.settings.train.batch, kernel=hyper.kernel)
+        network, more = grow_kernels(chosen.architecture, kernel)
         before = [self.candidate(turn) for turn in known.proposed]
         new = all(
             (each.architecture.digest, each.hyper.batch) != (network.digest, hyper.batch)

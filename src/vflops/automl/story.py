@@ -99,9 +99,10 @@ class Story:
             self.message, self.state = event.payload(CandidateFailed).message, "failed"
         else:
             self.cut, self.state = event.payload(CandidateCut), "cut"
-            self.samples = max(self.samples, self.cut.samples)
-            epoch = self.notes[-1].epoch if self.notes else 0.0
-            self.notes.append(Note(utc_s, self.ops, epoch))
+            if self.cut.samples > self.samples:  # else nothing was done since the last note
+                self.samples = self.cut.samples
+                epoch = self.notes[-1].epoch if self.notes else 0.0
+                self.notes.append(Note(utc_s, self.ops, epoch))
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,20 @@ class Search:
 
     @cached_property
     def span_s(self) -> tuple[float, float] | None:
-        """From the first worker's beginning to the last work, or the end of the last worker."""
+        """From the first worker's beginning to the last work, or the end of the last worker's time.
+
+        One that died and came back after its time only said that it had none left.
+        """
         begins: list[float] = []
         ends = [story.notes[-1].utc_s for story in self.candidates if story.notes]
         for worker in range(len(self.workers)):
+            until_s: float | None = None
             for event, utc_s in self._events(worker):
-                if event.kind == "worker":
+                if event.kind == "worker" and until_s is None:
                     begins.append(utc_s)
-                elif event.kind == "end" and ends:
-                    ends.append(utc_s)
+                    until_s = utc_s + event.payload(WorkerBegun).left_s
+                elif event.kind == "end" and until_s is not None and ends:
+                    ends.append(min(utc_s, until_s))
         return (min(begins), max(ends)) if begins and ends else None
 
     @property

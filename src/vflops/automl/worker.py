@@ -10,18 +10,14 @@ import gc
 import shutil
 import time
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from vflops.automl.architecture import work
-from vflops.automl.architecture.build import build
-from vflops.automl.architecture.morphs import apply
-from vflops.automl.architecture.transfer import transfer
 from vflops.automl.buffer import Buffer
-from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline, MakesInputs
+from vflops.automl.building import BuildAhead, Builder
+from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline
 from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Offers, Searched
 from vflops.automl.past import Half, Past
@@ -50,9 +46,10 @@ from vflops.train.parallel import ParallelPlan, parallel_plan
 from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.image_classification.workload import ImageClassification
 
 _LOOK_S = 0.05
+_KEEP_AFTER_S = 20.0
+"""A candidate that has trained for less is sooner trained again than kept."""
 _MOST_TRIES = 2
 """Attempts of a worker that may die over one candidate before it is left out: fewer than it has."""
 _STOP = 1 << 62
@@ -93,6 +90,10 @@ class Worker:
         self.folder = RunFolder.open(run)
         self.buffer, self.weights = Buffer(run), WeightStore(run)
         self.ledger = Ledger(self.folder, jobs_of(self.context.record))
+        own = Ledger(self.folder, jobs_of(self.context.record))  # it is read in a thread
+        inherit, seed = self.settings.search.inherit, self.context.record.seed
+        self.builder = Builder(self.buffer, own, self.weights, seed, inherit)
+        self._ahead = BuildAhead(self.builder) if self._knows_next else None
         past = Past(self.folder.job_history(self.context.record.job))
         self._done, self._half = past.rounds, past.half() or self._claimed(past)
         spent_s, line = past.spent_s()
@@ -106,12 +107,11 @@ class Worker:
         claims = self.buffer.claims_of(self.me) if past.begun else ()
         return next((Half(turn) for turn in claims if turn.name not in past.ended), None)
 
-    @cached_property
-    def _inputs(self) -> MakesInputs:
-        """What makes batches ready: one for all candidates, so that it is compiled once."""
-        inputs = ImageClassification(self.settings, self.context.record.data).inputs
-        recorded = self.settings.train.compile == "record" and self.device.type == "cuda"
-        return torch.compile(inputs) if recorded else inputs
+    @property
+    def _knows_next(self) -> bool:
+        """Whether the next candidate can be built while one trains: the host has time for it."""
+        fixed = self.settings.search.ledger is not None
+        return self.device.type != "cpu" and self.settings.ordered and not fixed
 
     def run(self) -> None:
         """Candidate after candidate, until the time is up or there is none."""
@@ -123,6 +123,8 @@ class Worker:
         finally:
             if offers is not None:
                 offers.close()
+            if self._ahead is not None:
+                self._ahead.close()
 
     def _offers(self) -> Offers:
         if self.settings.search.ledger is not None:
@@ -172,7 +174,7 @@ class Worker:
 
     def _try(self, turn: Turn, half: Half | None) -> None:
         try:
-            self._attempt(self._candidate(turn), half)
+            self._attempt(self.builder.candidate(turn), half)
         except (RunFailed, FolderError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
@@ -194,6 +196,8 @@ class Worker:
             self.context.tell("job", engine.started(self.threads))
             self._started = True
         self.context.tell("candidate", self._begun(candidate, time.monotonic() - began_s))
+        if self._ahead is not None:
+            self._ahead.begin(Turn(round=self._done + 1, worker=self.me))
         try:
             engine.train()
         except Interrupted:
@@ -205,18 +209,14 @@ class Worker:
         else:
             self._trained(candidate, context, engine)
 
-    def _candidate(self, turn: Turn) -> Candidate:
-        """As it was proposed; on a shared file system it may come into sight late."""
-        while (found := self.buffer.get(turn)) is None:
-            time.sleep(_LOOK_S)
-        return found
-
     def _candidate_context(self, candidate: Candidate, half: Half | None) -> CandidateContext:
         """The worker's own with the candidate's record, checkpoints and time."""
         own = {each.name: getattr(self.context, each.name) for each in fields(JobContext)}
         own |= {
             "record": self._record(candidate),
             "stop": self.deadline,
+            "keep_last": False,  # its weights are kept for its children
+            "keep_after_s": _KEEP_AFTER_S,
             "finished_step": half.finished.step if half and half.finished else None,
         }
         context = CandidateContext(**own, folder=self._checkpoints(candidate.turn.name))
@@ -250,36 +250,10 @@ class Worker:
     def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
-        torch.manual_seed(mix(record.seed, 2) >> 1)  # the same weights on every rank
-        network = self._network(candidate, record.seed)
-        workload = CandidateTraining(settings, record.data, network, self._inputs)
+        network = self._ahead.take(candidate.turn) if self._ahead else None
+        network = network or self.builder.network(candidate)
+        workload = CandidateTraining(settings, record.data, network)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
-
-    def _network(self, candidate: Candidate, seed: int) -> nn.Module:
-        """The network, with its parent's weights where it has a parent whose weights are kept."""
-        if not self._inherits(candidate):
-            return build(candidate.architecture)
-        assert candidate.parent is not None
-        self.ledger.read()
-        parent = self._candidate(Turn.named(candidate.parent)).architecture
-        network = build(parent)
-        result = self.ledger.results[candidate.parent].trained
-        sha256 = result.weights_sha256 if result else None
-        self.weights.load(candidate.parent, sha256, network)
-        generator = torch.Generator().manual_seed(mix(seed, 3) >> 1)
-        architecture = parent
-        for morph in candidate.morphs:
-            child = apply(architecture, morph)
-            network = transfer(network, architecture, morph, child, generator)
-            architecture = child
-        return network
-
-    def _inherits(self, candidate: Candidate) -> bool:
-        return (
-            self.settings.search.inherit
-            and candidate.parent is not None
-            and self.weights.has(candidate.parent)
-        )
 
     def _begun(self, candidate: Candidate, built_s: float) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
@@ -289,7 +263,7 @@ class Worker:
             digest=candidate.architecture.digest,
             proposal_sha256=self.buffer.proposal_sha256(candidate.turn),
             parent=candidate.parent,
-            inherited=self._inherits(candidate),
+            inherited=self.builder.inherits(candidate),
             epochs=candidate.epochs,
             batch=candidate.hyper.batch,
             parameters=candidate.architecture.parameters,
@@ -310,7 +284,7 @@ class Worker:
             predicted=self._predicted(candidate.turn, context.evaluations),
             epochs=int(context.ended[-1].epoch),
             reason=context.ended[-1].reason,
-            inherited=self._inherits(candidate),
+            inherited=self.builder.inherits(candidate),
             hyper=candidate.hyper,
             weights_sha256=sha256,
         )

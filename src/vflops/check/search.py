@@ -21,10 +21,10 @@ from vflops.errors import FolderError
 from vflops.record.folder import file_hash
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
-from vflops.score.search import searches, story_of
 from vflops.score.trained import Trained
 from vflops.score.training import SCORING_RULES
 from vflops.score.words import count
+from vflops.score.workers import searches, story_of
 from vflops.units import integer
 from vflops.workloads.automl.settings import AutomlSettings
 
@@ -70,10 +70,15 @@ class _Searched:
         return lambda story: read(story.begun.candidate)
 
 
-def _each(contents: Contents, judge: Callable[[_Searched, Story], str | None]) -> str | None:
+def _searches(contents: Contents) -> list[_Searched]:
+    return [_Searched(contents, members) for members in searches(contents)]
+
+
+def _fault(
+    found: Sequence[_Searched], judge: Callable[[_Searched, Story], str | None]
+) -> str | None:
     """The first fault of a candidate, with its name."""
-    for members in searches(contents):
-        searched = _Searched(contents, members)
+    for searched in found:
         for story in searched.story.candidates:
             fault = judge(searched, story)
             if fault:
@@ -86,11 +91,12 @@ def searched(contents: Contents) -> Outcome:
     if not contents.workers:
         return _NONE
     seen: dict[tuple[int, str], int] = {}
-    fault = _each(contents, partial(_proposed, seen=seen))
+    found = _searches(contents)
+    fault = _fault(found, partial(_proposed, seen=seen))
     if fault:
         return "fail", fault
     claims = len(list((contents.folder.path / "claims").glob("r*-w*.json")))
-    never = claims - len(seen) - sum(len(story_of(each).unbuilt) for each in searches(contents))
+    never = claims - len(seen) - sum(len(each.story.unbuilt) for each in found)
     lost = f"; {count(never, 'was', 'were')} claimed and never begun" if never > 0 else ""
     return "pass", f"{count(len(seen), 'candidate')}, each trained once, as it was proposed{lost}"
 
@@ -125,7 +131,7 @@ def charged(contents: Contents) -> Outcome:
     if not contents.workers:
         return _NONE
     counted: dict[tuple[str, int], tuple[int, int]] = {}
-    fault = _each(contents, partial(_operations, counted=counted))
+    fault = _fault(_searches(contents), partial(_operations, counted=counted))
     if fault:
         return "fail", fault
     known = count(len(counted), "architecture and batch", "architectures and batches")
@@ -158,11 +164,11 @@ def sampled(contents: Contents) -> Outcome:
     """Samples of every candidate are epochs of the data set; its results follow from its log."""
     if not contents.workers:
         return _NONE
-    fault = _each(contents, _samples)
+    found = _searches(contents)
+    fault = _fault(found, _samples)
     if fault:
         return "fail", fault
-    stories = [s for each in searches(contents) for s in story_of(each).candidates]
-    total = sum(story.samples for story in stories)
+    total = sum(story.samples for each in found for story in each.story.candidates)
     return "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
 
 

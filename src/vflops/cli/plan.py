@@ -35,6 +35,7 @@ def plan(
     models: Annotated[
         int | None, typer.Option(help="Base models, M; by default as many as fit.")
     ] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers of a search.")] = None,
     ranks: Annotated[
         int | None, typer.Option(help="Ranks of a model, P; by default the slots of a node.")
     ] = None,
@@ -69,13 +70,14 @@ def plan(
     from vflops.foresight import foresee
     from vflops.launch import choose
 
-    flags = {
+    flags: dict[str, object] = {
         "data": data,
         "launch.on": on,
         "bagging.models": models,
         "train.ranks": ranks,
         "bagging.waves": "true" if waves else None,
     }
+    flags |= options.search_flags(workload, workers, None)
     given = [
         *(set_ or []),
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
@@ -89,7 +91,7 @@ def plan(
         if models or scale:
             raise UsageError(
                 f"{workload} is a search: it has workers, and no --models or --scale",
-                cure="take --set search.workers=W",
+                cure="take --workers W",
             )
         plan_search(asked, there, json=json)
         return

@@ -1,4 +1,4 @@
-"""``vflops plan`` of a search: where its workers go and for how long; its work nobody can foresee."""
+"""``vflops plan`` of a search: where its workers go, and for how long; its work is not foreseen."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> Non
 
     from vflops.bagging.estimate import places
     from vflops.bagging.plan import plan
+    from vflops.cli import console
     from vflops.cli.columns import columns, heading
     from vflops.errors import UsageError
     from vflops.score.words import count
@@ -38,7 +39,7 @@ def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> Non
         slots = sum(node.slots // ranks for node in there)
         raise UsageError(
             f"{search['workers']} workers of {count(ranks, 'rank')} do not fit",
-            cure=f"{slots} do: --set search.workers={slots}" if slots else error.cure,
+            cure=f"{slots} do: --workers {slots}" if slots else error.cure,
         ) from error
     if json:
         found = [{"worker": each.model, "places": each.places} for each in mapping.placements]
@@ -57,3 +58,6 @@ def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> Non
         ["repeated as fixed work", "vflops replay RUN, once it has ended"],
     ]
     typer.echo(columns(facts))
+    again = f"vflops run automl --profile {settings.profile} --workers {search['workers']}"
+    on = settings.launch.on
+    console.next_step(again + f" --ranks {ranks}" + f" --on {on}" * (on != "local"), "to do it")

@@ -55,8 +55,8 @@ class TrainSettings(Section):
     ghosts: int = Field(default=1, ge=1)
     """Equal parts of a rank's batch that batch norm treats each by itself."""
     compile: Literal["auto", "on", "off", "record"] = "auto"
-    """``auto`` compiles on accelerators; ``record`` records steps of CUDA devices and compiles
-    nothing, which is sooner ready."""
+    """``auto`` compiles on accelerators; ``record`` records steps of CUDA devices, compiles
+    nothing and tries no kernels: sooner ready, and slower."""
     deterministic: bool = False
     """Whether an accelerator uses only kernels that give the same bits again: slower, and an error
     where torch has none. A CPU always does."""

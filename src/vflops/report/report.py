@@ -12,6 +12,7 @@ from vflops.record.measurement import Measurement
 from vflops.report import charts, micro_charts
 from vflops.report.ensemble import ensemble_blocks
 from vflops.report.page import chart_library, render
+from vflops.report.search import search_blocks
 from vflops.report.training import blocks, missed, placed
 from vflops.roofline.analysis import Bound, Roofs, roofs
 from vflops.roofline.words import sentences
@@ -44,6 +45,7 @@ def write_report(contents: Contents) -> None:
         tiles=_tiles(found),
         absent=[item for item in scored.ceilings if item.value is None],
         ensembles=ensemble_blocks(scored),
+        searches=search_blocks(contents, scored),
         trainings=blocks(contents, scored),
         roofline=charts.roofline(machine, bounds, achieved) if bounds else None,
         bounded=", ".join(bound.model for bound in bounds),

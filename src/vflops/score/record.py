@@ -231,7 +231,9 @@ class CandidateScore(Data):
     epochs: float
     batch: int
     kernel: int | None
-    """What tuning chose; None: it was not tuned."""
+    """That kernels were grown to; None: they are as the search made them."""
+    tuned: bool = False
+    """Whether tuning chose batch and kernel."""
     parameters: int
     ops_per_sample: int
     ops: int

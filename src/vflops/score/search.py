@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import ceil, log
 
 from vflops.automl.search.curve import predict
@@ -15,9 +14,9 @@ from vflops.score.aiperf import verdict
 from vflops.score.contents import Contents
 from vflops.score.nodes import all_power, node_scores, utilisation
 from vflops.score.record import CandidateScore, NodeScore, SearchMoment, SearchScore
-from vflops.score.timeline import Timeline
 from vflops.score.trained import Trained
 from vflops.score.training import SCORING_RULES
+from vflops.score.workers import WorkerTimeline, searches, story_of
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
@@ -34,30 +33,10 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     return tuple(_score(contents, members) for members in searches(contents))
 
 
-def searches(contents: Contents) -> list[list[Trained]]:
-    """The workers of each search."""
-    groups = groupby(contents.workers, key=lambda job: (job.record.workload, job.record.repeat))
-    return [list(jobs) for _, jobs in groups]
-
-
-def story_of(members: Sequence[Trained]) -> Search:
-    """What the workers' logs say together, on one time line."""
-    timeline = Timeline(members)
-    offsets_s = [
-        [
-            timeline.parts_of(each.record.job, place, (0.0, 0.0))[0].offset_s
-            for place in each.folders
-        ]
-        or [0.0] * len(each.logs)
-        for each in members
-    ]
-    return Search([each.logs for each in members], offsets_s)
-
-
 def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     record = members[0].record
     settings = AutomlSettings.model_validate(record.settings)
-    search, timeline = story_of(members), Timeline(members)
+    search, timeline = story_of(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [each for each in moments if each.counts]
     rates = [each.ops_per_s for each in counted]
@@ -91,7 +70,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
         error=error,
         error_limit=settings.search.error,
         winner=winner.begun.candidate if winner else None,
-        candidates=tuple(_candidate(story) for story in search.candidates),
+        candidates=tuple(_candidate(story, settings) for story in search.candidates),
         moments=tuple(moments),
         idle_share=idle_s / (whole_s * len(members)) if whole_s else None,
         waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
@@ -121,7 +100,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
 
 
 def _nodes(
-    contents: Contents, timeline: Timeline, window_s: tuple[float, float]
+    contents: Contents, timeline: WorkerTimeline, window_s: tuple[float, float]
 ) -> tuple[NodeScore, ...]:
     """None before there was a step: there is no time to look at them over."""
     return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
@@ -222,7 +201,7 @@ def _prediction_error(stories: Sequence[Story]) -> float | None:
     return mean(errors) if errors else None
 
 
-def _candidate(story: Story) -> CandidateScore:
+def _candidate(story: Story, settings: AutomlSettings) -> CandidateScore:
     trained = story.trained
     return CandidateScore(
         candidate=story.begun.candidate,
@@ -235,6 +214,7 @@ def _candidate(story: Story) -> CandidateScore:
         epochs=max((note.epoch for note in story.notes), default=0.0),
         batch=story.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
+        tuned=story.turn.round + 1 >= settings.search.tune_from,
         parameters=story.begun.parameters,
         ops_per_sample=story.begun.ops_total,
         ops=story.ops,

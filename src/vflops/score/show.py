@@ -9,6 +9,7 @@ from vflops.score.record import (
     RepeatScore,
     RuleCount,
     Score,
+    SearchScore,
     TrainingScore,
 )
 from vflops.units import percent, quantity, seconds
@@ -186,8 +187,8 @@ def _clocks(ensemble: EnsembleScore) -> str:
     return told
 
 
-def node_rows(ensemble: EnsembleScore) -> list[tuple[str, ...]]:
-    """The machines that trained an ensemble, a row each, under the names of ``NODES``."""
+def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
+    """The machines that trained, a row each, under the names of ``NODES``."""
     return [
         (
             node.host,

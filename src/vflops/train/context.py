@@ -29,6 +29,10 @@ class JobContext:
     stop: Stopping
     local_ranks: int | None = None
     """Of the job's ranks, those of this node; None: all of them."""
+    keep_after_s: float = 0.0
+    """Seconds of training before which no checkpoint is kept for an evaluation."""
+    keep_last: bool = True
+    """Whether the end of training is a checkpoint too."""
     finished_step: int | None = None
     """The last step, where an earlier attempt came to it."""
 

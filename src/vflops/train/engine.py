@@ -69,7 +69,8 @@ class Engine:
         torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
         exact = self.settings.deterministic
         # Shapes never change, so it pays to try; what is quickest may be another one next time.
-        torch.backends.cudnn.benchmark = self.device.type == "cuda" and not exact
+        tries = not exact and self.settings.compile != "record"
+        torch.backends.cudnn.benchmark = self.device.type == "cuda" and tries
         if exact and self.device.type != "cpu":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch asks for it
             torch.use_deterministic_algorithms(True)

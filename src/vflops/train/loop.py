@@ -197,12 +197,15 @@ class Loop:
 
     def _checkpoint_pays(self) -> bool:
         """Whether one that takes as long as the last stays within its share of the time."""
-        share = self.settings.checkpoint_share
-        return self._keeping_s * (1 - share) <= share * (time.monotonic() - self._kept_s)
+        share, since_s = self.settings.checkpoint_share, time.monotonic() - self._kept_s
+        if since_s < self.context.keep_after_s:
+            return False
+        return self._keeping_s * (1 - share) <= share * since_s
 
     def _finish(self, reason: str) -> None:
         """Write down the end; nothing stopped it."""
-        self._checkpoint()
+        if self.context.keep_last:
+            self._checkpoint()
         payload = Finished.model_validate(
             {
                 "step": self.state.step,

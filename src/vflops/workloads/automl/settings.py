@@ -123,17 +123,20 @@ def laptop() -> AutomlSettings:
             "synthetic": like.synthetic.model_copy(update={"train": 2000, "validation": 500}),
         }
     )
-    search = SearchSettings(duration_s=40, limits=LimitSettings(operations=60_000_000), turn_s=60)
+    search = SearchSettings(duration_s=30, limits=LimitSettings(operations=60_000_000), turn_s=60)
     return _sized(like, 4, search)
 
 
 def gpu() -> AutomlSettings:
-    """Five minutes on an accelerator: ResNet-50 and its children on 100 classes."""
+    """Five minutes on an accelerator: ResNet-50 and its children on ten classes."""
     like = images.gpu()
-    # A candidate trains for seconds: compiling it would take longer.
-    recorded = like.train.model_copy(update={"compile": "record"})
-    like = like.model_copy(update={"train": recorded})
-    return _sized(like, 4, SearchSettings(duration_s=300))
+    # A candidate trains for half a minute: compiling it would take longer.
+    train = like.train.model_copy(
+        update={"compile": "record", "batch": 256, "checkpoint_share": 0.01}
+    )
+    made = like.synthetic.model_copy(update={"classes": 10, "target": 0.7})
+    like = like.model_copy(update={"train": train, "synthetic": made})
+    return _sized(like, 8, SearchSettings(duration_s=300))
 
 
 def reference() -> AutomlSettings:

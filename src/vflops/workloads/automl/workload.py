@@ -39,7 +39,7 @@ class Automl(ImageClassification):
         faults = reasons(first_network(settings, data), limits_of(settings))
         if faults:
             raise UsageError(
-                f"the network that the search starts from is beyond its limits: {'; '.join(faults)}",
+                f"the network that the search starts from is too large: {'; '.join(faults)}",
                 cure="raise search.limits, or take a smaller network",
             )
         return data

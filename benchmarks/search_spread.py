@@ -1,0 +1,101 @@
+"""How far searches of different seeds differ in work and speed, and how far replays of one do.
+
+    python benchmarks/search_spread.py [--profile laptop] [--workers 2] [--for 40s] [--runs 5]
+                                       [--set KEY=VALUE] [--out FOLDER]
+
+Free searches as published, each with a seed of its own, in a given time: each finds other networks,
+so the work and the speed are those of other networks too. This is what HPC AI500 V3.0 holds against
+AutoML as a benchmark (figure 2). Then the first search's ledger, replayed as often: the same
+networks, epochs and samples each time, so that only the machine is left to differ. Searches and
+replays take turns, so that a machine that is busy for a while is busy for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.metrics.statistics import coefficient_of_variation
+from vflops.record.folder import RunFolder, latest
+from vflops.score.contents import Contents
+from vflops.score.search import search_scores
+from vflops.units import percent, quantity
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did."""
+
+    what: str
+    path: Path
+    candidates: int
+    ops: int
+    seconds: float
+
+    @property
+    def ops_per_s(self) -> float:
+        return self.ops / self.seconds
+
+
+def outcome(what: str, command: list[str], out: Path) -> Outcome:
+    """Of one run of the command."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "vflops", *command, "--quiet", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    path = latest(out)
+    if path is None or ended.returncode not in (0, 1):  # 1: a rule of the check is not met
+        sys.exit(f"{what} failed: {ended.stderr}")
+    (found,) = search_scores(Contents(RunFolder.open(path)))
+    return Outcome(what, path, len(found.candidates), found.ops, found.duration_s)
+
+
+def rows(outcomes: list[Outcome]) -> list[str]:
+    """A table's rows, with the variation of all of them at the end."""
+    lines = [
+        f"| {each.what} | {each.candidates} | {quantity(each.ops, 'OP')} "
+        f"| {each.seconds:.1f} s | {quantity(each.ops_per_s, 'OPS')} |"
+        for each in outcomes
+    ]
+    work = percent(coefficient_of_variation([each.ops for each in outcomes]), digits=2)
+    speed = percent(coefficient_of_variation([each.ops_per_s for each in outcomes]), digits=2)
+    return [*lines, f"| **coefficient of variation** | | {work} | | {speed} |"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", default="laptop")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--for", dest="time", default="40s")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.runs < 2:
+        parser.error("a spread takes two runs at least")
+    assigned = ["micro.benchmarks=[]", *arguments.set]
+    settings = [part for each in assigned for part in ("--set", each)]
+    search = ["run", "automl", "--profile", arguments.profile, "--for", arguments.time]
+    search += ["--workers", str(arguments.workers), "--set", "search.order=free", *settings]
+    with tempfile.TemporaryDirectory() as scratch:
+        out = arguments.out or Path(scratch)
+        searches, replays = list[Outcome](), list[Outcome]()
+        for k in range(1, arguments.runs + 1):
+            words = [*search, "--seed", str(k)]
+            searches.append(outcome(f"search, seed {k}", words, out / f"search-{k}"))
+            ledger = str(searches[0].path)
+            words = ["replay", ledger, "--workers", str(arguments.workers)]
+            words += ["--set", "micro.benchmarks=[]"]
+            replays.append(outcome(f"replay {k} of seed 1", words, out / f"replay-{k}"))
+    head = ["| run | candidates | operations | time | speed |", "|---|---|---|---|---|"]
+    print("\n".join([*head, *rows(searches), *rows(replays)]))
+
+
+if __name__ == "__main__":
+    main()

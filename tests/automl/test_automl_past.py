@@ -1,0 +1,117 @@
+"""What a worker's earlier attempts left: half a candidate, and time that is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from automl_parts import trained, turn
+
+from vflops.automl.past import Past
+from vflops.automl.record import CandidateBegun, CandidateCut, CandidateFailed, WorkerBegun
+from vflops.record.events import Event, Log
+from vflops.record.training import Evaluated, Finished
+
+_START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+def _begun(name: str) -> tuple[str, Any]:
+    return "candidate", CandidateBegun(
+        candidate=name,
+        digest="",
+        proposal_sha256="",
+        parent=None,
+        inherited=False,
+        epochs=2,
+        batch=32,
+        parameters=1,
+        ops_forward=1,
+        ops_total=3,
+        waited_s=0,
+        built_s=0,
+    )
+
+
+def _evaluated(step: int, quality: float) -> tuple[str, Any]:
+    return "evaluation", Evaluated(
+        step=step, samples=step, epoch=1.0, quality=quality, evaluated=10, phases={}
+    )
+
+
+_WORKER = ("worker", WorkerBegun(worker=0, left_s=1.0))
+_CHECKPOINT = ("checkpoint", None)
+_STOPPED = ("stopped", None)
+
+
+def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
+    """Attempts with an event a second; 100 s of the clock lie between two of them."""
+    logs, now_s = [], _START
+    for number, attempt in enumerate(attempts):
+        events = []
+        for n, (kind, payload) in enumerate(attempt):
+            utc = datetime.fromtimestamp(now_s + n, UTC).isoformat()
+            data = {} if payload is None else payload.model_dump(mode="json")
+            events.append(Event(kind, data, utc, "", time_s=1000.0 * number + n))
+        now_s += len(attempt) + 100
+        logs.append(Log(events=tuple(events), faults=(), torn=None))
+    return Past(logs)
+
+
+def test_nothing_before_is_nothing_to_go_on_with() -> None:
+    assert past().half() is None and past().rounds == 0 and not past().begun
+    assert past().spent_s() == (0.0, None)
+    assert past([_WORKER]).begun
+
+
+def test_half_a_candidate_is_gone_on_with_and_all_its_evaluations_are_kept() -> None:
+    one, two = "r00000-w00000", "r00001-w00000"
+    whole = [_begun(one), _evaluated(9, 0.9), ("candidate-trained", trained(one, 0.9))]
+    found = past(
+        [_WORKER, *whole, _begun(two), _evaluated(1, 0.1)],
+        [_WORKER, _begun(two), _evaluated(2, 0.2)],
+    )
+    half = found.half()
+    assert half is not None
+    assert (half.turn, half.tries, half.finished) == (turn(1, 0), 2, None)
+    assert [each.quality for each in half.evaluations] == [0.1, 0.2]
+    assert found.rounds == 1 and found.ended == {one}
+
+
+def test_a_candidate_that_finished_but_was_not_told_is_half_too() -> None:
+    finished = Finished(
+        step=7, samples=7, epoch=2.0, reason="epochs", phases={}, weights_sha256=None
+    )
+    half = past([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).half()
+    assert half is not None and half.finished == finished
+
+
+def test_whatever_its_end_a_candidate_that_ended_is_not_gone_on_with() -> None:
+    name = "r00000-w00000"
+    for kind, payload in (
+        ("candidate-trained", trained(name, 0.5)),
+        ("candidate-failed", CandidateFailed(candidate=name, message="")),
+        ("candidate-cut", CandidateCut(candidate=name, samples=1)),
+    ):
+        found = past([_WORKER, _begun(name), (kind, payload)])
+        assert found.half() is None and found.rounds == 1 and found.ended == {name}
+
+
+def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
+    name = "r00000-w00000"
+    for middle, tries in (((), 2), ((_CHECKPOINT,), 1), ((_STOPPED,), 1)):
+        half = past([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).half()
+        assert half is not None and half.tries == tries
+
+
+def test_time_between_attempts_is_spent_too() -> None:
+    found = past([_WORKER] * 11, [_WORKER] * 6)  # 10 s, 101 s of nothing, 5 s
+    now = datetime.fromtimestamp(_START + 150, UTC)
+    assert found.spent_s(now) == (150.0, None)
+
+
+def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -> None:
+    found = past([_WORKER] * 11, [_WORKER] * 6)
+    spent_s, line = found.spent_s(datetime.fromtimestamp(_START - 3600, UTC))
+    assert spent_s == 15.0
+    assert line is not None and "the clock was set back: -3600 s" in line and "15 s" in line

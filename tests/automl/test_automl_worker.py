@@ -1,0 +1,218 @@
+"""A worker: what it is offered, when its time is up, what it does where a candidate fails."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from automl_parts import candidate, new_run, settings, tell, trained, turn
+
+from vflops.automl.buffer import Buffer
+from vflops.automl.candidate import Deadline
+from vflops.automl.ledger import Ledger
+from vflops.automl.offers import FixedWork, Searched
+from vflops.automl.past import Half, Past
+from vflops.automl.record import Turn
+from vflops.automl.worker import Worker
+from vflops.errors import FolderError, Interrupted, RunFailed
+
+
+@dataclass
+class FakeSearch:
+    """Stands for the process that searches."""
+
+    on: bool = True
+    last_words: str = "nothing within the limits"
+
+    def goes_on(self) -> bool:
+        return self.on
+
+    def close(self) -> None:
+        self.on = False
+
+
+def test_ordered_offers_are_the_workers_own_turn_and_free_ones_everything(tmp_path: Path) -> None:
+    buffer, search = Buffer(tmp_path), FakeSearch()
+    for place in (turn(0, 0), turn(0, 1), turn(1, 1)):
+        buffer.put(candidate(place))
+    own = Searched(search, buffer, lambda: turn(1, 1))  # type: ignore[arg-type]
+    free = Searched(search, buffer, None)  # type: ignore[arg-type]
+    assert own.now() == (turn(1, 1),)
+    assert free.now() == (turn(0, 0), turn(0, 1), turn(1, 1))
+    buffer.claim(turn(1, 1), 1, 2)
+    assert own.now() == () and free.now() == (turn(0, 0), turn(0, 1))
+
+
+def test_offers_end_when_nothing_waits_and_the_search_has_ended(tmp_path: Path) -> None:
+    buffer, search = Buffer(tmp_path), FakeSearch()
+    offers = Searched(search, buffer, None)  # type: ignore[arg-type]
+    buffer.put(candidate(turn(0, 0)))
+    offers.close()
+    assert offers.now() == (turn(0, 0),)  # what it left is trained
+    buffer.claim(turn(0, 0), 0, 1)
+    assert offers.now() is None and offers.why == "nothing within the limits"
+
+
+def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
+    tmp_path: Path,
+) -> None:
+    folder = new_run(tmp_path)
+    buffer, ledger = Buffer(folder.path), Ledger(folder, {0: 1, 1: 2})
+    one, two, three = turn(0, 0), turn(2, 1), turn(4, 0)
+    for place, parent in ((one, None), (two, one.name), (three, two.name)):
+        buffer.put(candidate(place, parent=parent))
+    offers = FixedWork(buffer, ledger, patience_s=60)
+    assert offers.now() == [one]
+    buffer.claim(one, 0, 1)
+    assert offers.now() == []
+    with folder.start_attempt(job=1) as log:
+        tell(log, "candidate-trained", trained(one.name, 0.5))
+    assert offers.now() == [two]
+    buffer.claim(two, 1, 2)
+    assert offers.now() == []
+    ledger._heard_s[1] = time.monotonic() - 61  # its worker died for good
+    assert offers.now() == [three]
+    buffer.claim(three, 0, 1)
+    assert offers.now() is None and offers.why is None
+
+
+@dataclass
+class FakeContext:
+    stop: Any
+    told: list[tuple[str, Any]] = field(default_factory=list)
+
+    def tell(self, kind: str, payload: Any) -> None:
+        self.told.append((kind, payload))
+
+
+def worker(ranks: int = 1, signal: str | None = None, agreed: int | None = None) -> Any:
+    """A worker without a device; ``agreed``: what another rank wants more than this one."""
+    made = object.__new__(Worker)
+    made.context = FakeContext(SimpleNamespace(signal=signal))  # type: ignore[assignment]
+    made.plan = SimpleNamespace(  # type: ignore[assignment]
+        ranks=ranks, leads=True, agree=lambda wish: max(wish, agreed or 0)
+    )
+    made._half = None
+    made._clean = lambda name: None  # type: ignore[method-assign]
+    made.builder = SimpleNamespace(  # type: ignore[assignment]
+        candidate=candidate, inherits=lambda _: False
+    )
+    return made
+
+
+def failing(made: Any, error: Exception) -> Any:
+    def attempt(*_: object) -> None:
+        raise error
+
+    made._attempt = attempt
+    return made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RunFailed("the loss is nan at step 3"),
+        FolderError("weights are not what was written"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB\nand so on"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) -> None:
+    alone = failing(worker(), error)
+    alone._train(turn(0, 0))
+    ((kind, failed),) = alone.context.told
+    assert kind == "candidate-failed" and failed.candidate == "r00000-w00000"
+    assert failed.message == str(error).splitlines()[0]
+    several = failing(worker(ranks=2), error)
+    with pytest.raises(type(error)):
+        several._train(turn(0, 0))  # the other rank waits in the middle of a step
+    assert [kind for kind, _ in several.context.told] == ["candidate-failed"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a fault of ours"), Interrupted("stopped")])
+def test_what_is_no_fault_of_the_candidate_ends_the_attempt(error: Exception) -> None:
+    made = failing(worker(), error)
+    with pytest.raises(type(error)):
+        made._train(turn(0, 0))
+    assert made.context.told == []
+
+
+def test_a_candidate_that_kills_its_worker_again_and_again_is_left_out() -> None:
+    made = failing(worker(), AssertionError("it is tried once more"))
+    made._half = Half(turn(0, 0), tries=2)
+    made._train(turn(0, 0))
+    ((kind, failed),) = made.context.told
+    assert kind == "candidate-failed" and "2 attempts of the worker died" in failed.message
+    made._half = Half(turn(0, 0), tries=1)
+    with pytest.raises(AssertionError, match="once more"):
+        made._train(turn(0, 0))
+
+
+def test_ranks_agree_on_the_turn_and_on_a_stop_that_only_one_of_them_heard() -> None:
+    context = SimpleNamespace(
+        clock=SimpleNamespace(enter=lambda phase: None), stop=SimpleNamespace(signal=None)
+    )
+    for agreed, expected in ((0, None), (1 + turn(3, 2).number, turn(3, 2))):
+        made = worker(agreed=agreed)
+        made.context = context
+        assert made._next(None) == expected
+    made = worker(agreed=1 << 62)
+    made.context = context
+    with pytest.raises(Interrupted, match="a signal on another rank"):
+        made._next(None)
+
+
+def test_a_claim_of_an_earlier_attempt_that_was_never_begun_is_found(tmp_path: Path) -> None:
+    made = worker()
+    made.me, made.buffer = 0, Buffer(tmp_path)
+    for place in (turn(0, 0), turn(1, 0)):
+        made.buffer.claim(place, 0, 1)
+    made.buffer.claim(turn(0, 1), 1, 2)
+
+    def past(*ended: Turn, begun: bool = True) -> Past:
+        names = frozenset(place.name for place in ended)
+        return SimpleNamespace(begun=begun, ended=names)  # type: ignore[return-value]
+
+    assert made._claimed(past(turn(0, 0))).turn == turn(1, 0)
+    assert made._claimed(past(turn(0, 0), turn(1, 0))) is None
+    assert made._claimed(past(begun=False)) is None  # nothing can be left
+
+
+def test_a_deadline_is_a_wish_to_stop_and_a_signal_comes_first() -> None:
+    quiet, told = SimpleNamespace(signal=None), SimpleNamespace(signal="SIGTERM")
+    now_s = time.monotonic()
+    assert Deadline(quiet, now_s + 60).signal is None
+    assert Deadline(quiet, now_s - 1).signal == "the end of its time"
+    assert Deadline(told, now_s - 1).signal == "SIGTERM"
+
+
+def test_the_epochs_of_a_result_are_those_that_were_trained_not_the_evaluations() -> None:
+    made = worker()
+    made.weights = SimpleNamespace(keep=lambda name, model: "hash")
+    made._predicted = lambda place, evaluations: None
+    evaluations = [SimpleNamespace(quality=quality, step=1) for quality in (0.3, 0.7, 0.5)]
+    ended = SimpleNamespace(epoch=6.0625, reason="patience")
+    context = SimpleNamespace(evaluations=evaluations, ended=[ended])
+    engine = SimpleNamespace(state=SimpleNamespace(model=None))
+    made._trained(candidate(turn(0, 0)), context, engine)
+    ((kind, found),) = made.context.told
+    assert (kind, found.epochs, found.accuracy) == ("candidate-trained", 6, 0.7)
+    assert (found.reason, found.weights_sha256) == ("patience", "hash")
+
+
+def test_a_replay_does_not_stop_at_the_target() -> None:
+    made = worker()
+    own = settings()
+    made.settings = own.model_copy(
+        update={"train": own.train.model_copy(update={"stop_at_target": True})}
+    )
+    record = SimpleNamespace(seed=1, model_copy=lambda update: update["settings"]["train"])
+    made.context = SimpleNamespace(record=record)
+    assert made._record(candidate(turn(0, 0)))["stop_at_target"]
+    fixed = made._record(candidate(turn(0, 0), end_epoch=3))
+    assert (fixed["stop_at_target"], fixed["end_epoch"]) == (False, 3)

@@ -1,0 +1,291 @@
+"""The score of searches, recomputed by hand from events that were written by hand."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import write_system
+from search_runs import (
+    OPS_FORWARD,
+    OPS_TOTAL,
+    HandmadeSearch,
+    Note,
+    evaluated,
+    one_worker,
+    progress,
+    started,
+)
+from trained_runs import write_telemetry
+from vflops.automl.record import Turn
+from vflops.automl.standing import WorkerStanding
+from vflops.record.folder import RunFolder
+from vflops.record.tail import Tail
+from vflops.score import search_words
+from vflops.score.contents import Contents
+from vflops.score.record import SearchScore
+from vflops.score.score import score
+
+EPOCH = 1000 * OPS_TOTAL + 200 * OPS_FORWARD
+"""Operations of an epoch and its evaluation."""
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def made(workers: int = 1, **search: Any) -> HandmadeSearch:
+        run = HandmadeSearch(tmp_path / "runs", monkeypatch, workers, **search)
+        write_system(run.folder)
+        return run
+
+    return made
+
+
+def scored(run: HandmadeSearch) -> SearchScore:
+    (found,) = score(Contents(RunFolder.open(run.folder.path))).searches
+    return found
+
+
+def at(found: SearchScore, time_s: float) -> Any:
+    return next(each for each in found.moments if each.time_s == pytest.approx(time_s))
+
+
+def test_all_operations_by_then_over_the_time_by_then(make: Any) -> None:
+    run = make()
+    run.worker(0, one_worker(run))
+    found = scored(run)
+    assert found.duration_s == pytest.approx(100)
+    # One epoch, then two; the third candidate was cut after 300 samples, which count.
+    assert found.ops == 3 * EPOCH + 300 * OPS_TOTAL
+    assert at(found, 29).ops == 0
+    assert at(found, 30).ops == EPOCH
+    assert at(found, 30).ops_per_s == pytest.approx(EPOCH / 30)
+    assert at(found, 60).ops == 2 * EPOCH
+    assert at(found, 99).ops == 3 * EPOCH
+    assert (at(found, 77).trained, at(found, 78).trained) == (1, 2)
+    # Three epochs after 78 s are more a second than all of it after 100 s, or two after 58.
+    assert found.ops_per_s == pytest.approx(3 * EPOCH / 78)
+    assert found.last_ops_per_s == pytest.approx(found.ops / 100)
+
+
+def test_the_regulated_score_weighs_by_the_best_error_so_far(make: Any) -> None:
+    run = make()
+    run.worker(0, one_worker(run))
+    found = scored(run)
+    assert at(found, 29).error is None and at(found, 29).regulated is None
+    assert at(found, 40).error == pytest.approx(0.4)
+    assert at(found, 40).regulated == pytest.approx(-log(0.4) * EPOCH / 40)
+    assert found.error == pytest.approx(0.2)
+    assert found.regulated == pytest.approx(-log(0.2) * 3 * EPOCH / 78)
+    assert found.last_regulated == pytest.approx(-log(0.2) * found.ops / 100)
+    assert found.winner == "r00001-w00000"
+
+
+def test_a_search_without_an_error_has_no_regulated_score(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0))
+    run.worker(0, run.trained(first, 10.0, 0.6, 1.0))
+    found = scored(run)
+    assert found.error == 0 and found.regulated is None
+    assert "no error is left" in search_words.regulated(found)
+
+
+def test_idle_time_is_what_lies_between_candidates(make: Any) -> None:
+    run = make()
+    run.worker(0, one_worker(run))
+    found = scored(run)
+    # 10 s before the first, 8 s before the second, 7 s before the third; of 100.
+    assert found.idle_share == pytest.approx(0.25)
+    assert (found.waited_s, found.built_s) == (9.0, 6.0)
+
+
+def test_a_warm_up_that_is_left_out_counts_no_moment(make: Any) -> None:
+    run = make(score_from_round=2)
+    run.worker(0, one_worker(run))
+    found = scored(run)
+    assert not at(found, 29).counts and not at(found, 20).counts
+    assert at(found, 30).counts  # the first round is over
+    late = make(score_from_round=3)
+    late.worker(0, one_worker(late))
+    counted = [each.time_s for each in scored(late).moments if each.counts]
+    assert min(counted) == pytest.approx(78)
+
+
+def steady(epochs_per_s: float, pause: tuple[float, float] = (0, 0)) -> list[Note]:
+    """A note a second with the same work in each, but none within ``pause``."""
+    notes: list[Note] = []
+    done = 0.0
+    for second in range(1, 101):
+        if not pause[0] <= second < pause[1]:
+            done += epochs_per_s
+            notes.append((float(second), "progress", progress(done)))
+    return notes
+
+
+@pytest.mark.parametrize(("pause", "calm"), [((0, 0), True), ((81, 83), True), ((80, 95), False)])
+def test_converged_is_a_last_fifth_that_varies_by_less_than_two_per_cent(
+    make: Any, pause: tuple[float, float], calm: bool
+) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0), epochs=2)
+    begin: list[Note] = [(0.0, "job", started()), (0.0, "candidate", run.begun(first))]
+    run.worker(0, [*begin, *steady(0.02, pause)])
+    # After 2 s without work 80 s of it lie in 82 s; after 15 s, 79 s of it in 94 s.
+    assert scored(run).converged is calm
+
+
+def test_a_candidate_that_a_later_attempt_goes_on_with_is_charged_once(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0))
+    begin: Note = (10.0, "candidate", run.begun(first))
+    one: Note = (30.0, "evaluation", evaluated(1, 0.5))
+    run.worker(0, [(9.0, "job", started()), begin, one, (35.0, "progress", progress(1.3))])
+    again = [(50.0, "candidate", run.begun(first)), (55.0, "evaluation", evaluated(1, 0.5))]
+    last: list[Note] = [(70.0, "evaluation", evaluated(2, 0.7)), (70.0, "end", {})]
+    run.worker(0, [*again, *last], began_s=45.0)
+    found = scored(run)
+    assert found.ops == 2 * EPOCH
+    assert at(found, 35).ops == EPOCH + 300 * OPS_TOTAL
+    assert at(found, 56).ops == EPOCH + 300 * OPS_TOTAL
+    assert len(found.candidates) == 1 and found.candidates[0].epochs == 2
+    assert found.duration_s == pytest.approx(70)
+
+
+def test_a_worker_that_comes_back_after_its_time_adds_none_to_the_search(make: Any) -> None:
+    run = make()
+    notes = one_worker(run)
+    begun, cut = notes[-3][2], {**notes[-2][2], "samples": 0}
+    # It died over its third candidate, and had no time left to go on with it.
+    run.worker(0, notes[:-2])
+    late: list[Note] = [(128.0, "candidate", begun), (129.0, "candidate-cut", cut)]
+    run.worker(0, [*late, (130.0, "end", {})], began_s=125.0)
+    found = scored(run)
+    assert found.duration_s == pytest.approx(100)
+    assert [each.state for each in found.candidates] == ["trained", "trained", "cut"]
+
+
+def test_workers_on_several_nodes_stand_on_one_time_line(make: Any) -> None:
+    run = make(2)
+    for worker, ahead_s in enumerate((0.0, 37.0)):
+        candidate = run.propose(Turn(round=0, worker=worker))
+        notes = [(9.0, "job", started()), *run.trained(candidate, 10.0, 0.5, 0.6)]
+        run.worker(worker, [*notes, (50.0, "end", {})], ahead_s=ahead_s)
+    found = scored(run)
+    assert found.duration_s == pytest.approx(50)
+    assert found.clock_corrected_s == 37
+    assert at(found, 30).ops == 2 * EPOCH
+    assert found.ops_per_s == pytest.approx(4 * EPOCH / 50)
+    assert found.idle_share == pytest.approx(20 / 100)
+    assert [node.host for node in found.nodes] == ["node0", "node1"]
+
+
+def test_power_is_that_of_the_whole_search_also_while_workers_wait(make: Any) -> None:
+    run = make()
+    write_telemetry(run.worker(0, one_worker(run)), 0.0, 105.0)  # 300 W and 200 W, 95 % busy
+    found = scored(run)
+    assert found.power.power_w == pytest.approx(500)
+    assert found.power.energy_j == pytest.approx(500 * 100, rel=0.02)
+    assert found.ops_per_watt == pytest.approx((found.ops_per_s or 0.0) / 500)
+    assert found.utilisation == pytest.approx(94.5, abs=0.5)
+    assert found.nodes[0].trained_s == pytest.approx(100)
+
+
+def test_a_clock_that_is_set_amid_an_attempt_moves_nothing(make: Any) -> None:
+    run = make()
+    notes = one_worker(run)
+
+    class Jump(list[Note]):
+        def __iter__(self) -> Any:
+            for number, note in enumerate(notes):
+                run.jump_s = 3600.0 if number > 4 else 0.0
+                yield note
+
+    run.worker(0, Jump(notes))
+    assert scored(run).duration_s == pytest.approx(100)
+
+
+def test_one_that_cannot_be_built_is_no_fault_of_the_one_before(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0))
+    failed = {"candidate": "r00001-w00000", "message": "no room"}
+    run.worker(0, [*run.trained(first, 10.0, 0.5), (45.0, "candidate-failed", failed)])
+    found = scored(run)
+    assert [each.state for each in found.candidates] == ["trained"]
+    assert found.unbuilt == {"r00001-w00000": "no room"}
+    assert dict(search_words.search_rows(found))["candidates"].endswith("1 trained, 1 failed")
+
+
+def test_the_error_of_predictions_is_known_where_the_truth_is(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0), epochs=2)
+    run.worker(0, run.trained(first, 10.0, 0.5, 0.7))
+    # From one point the best seen is foretold: 0.5, and the truth is 0.7.
+    assert scored(run).prediction_error == pytest.approx(0.2)
+
+
+def test_the_words_say_what_was_searched_in_which_time(make: Any) -> None:
+    run = make()
+    run.worker(0, one_worker(run))
+    found = scored(run)
+    assert search_words.search_line(found) == (
+        "searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS, best error 0.2, "
+        "regulated score 1.98 k"
+    )
+    assert search_words.best(found)[0].candidate == "r00001-w00000"
+
+
+@pytest.mark.parametrize(
+    ("search", "precision", "reason"),
+    [
+        ({}, "fp32", "it took 1 min 40 s, and a result takes 1 hour at least"),
+        ({}, "fp8", "it computed in fp8"),
+        ({"error": 0.15}, "fp32", "the best error is 0.2, and at most 0.15 is valid"),
+        ({"ledger": "/some/ledger.json"}, "fp32", "it is a replay"),
+        ({}, "fp32", "it has not come to its end"),
+    ],
+)
+def test_what_breaks_a_rule_of_aiperf_is_a_reason(
+    make: Any, search: dict[str, Any], precision: str, reason: str
+) -> None:
+    run = make(**search)
+    notes = one_worker(run)
+    run.worker(0, [(9.0, "job", started(precision)), *notes[1:]])
+    found = scored(run).aiperf
+    assert not found.valid
+    assert any(each.startswith(reason) for each in found.reasons)
+
+
+def test_weights_that_the_search_did_not_train_are_pretrained(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0))
+    notes = [(9.0, "job", started()), *run.trained(first, 10.0, 0.8)]
+    notes[1][2]["inherited"] = True
+    run.worker(0, notes)
+    assert any("did not train" in each for each in scored(run).aiperf.reasons)
+
+
+def test_an_hour_with_a_good_model_is_valid_and_says_where_it_deviates(make: Any) -> None:
+    run = make()
+    notes = one_worker(run)
+    notes[-2:] = [(3600.0, "candidate-cut", notes[-2][2]), (3600.0, "end", {})]
+    run.worker(0, notes)
+    run.end()
+    found = scored(run).aiperf
+    assert (found.valid, found.reasons) == (True, ())
+    conforms = {each.conforms for each in found.deviations}
+    assert "search.inherit=false" in conforms and None in conforms  # no setting brings a master
+    assert any("ImageNet" in each.what for each in found.deviations)
+
+
+def test_the_live_view_comes_to_the_same_figures(make: Any) -> None:
+    run = make()
+    place = run.worker(0, one_worker(run))
+    standing = WorkerStanding(100.0)
+    Tail(place / "events.jsonl", standing.take).read()
+    found = scored(run)
+    assert standing.ops == found.ops
+    assert (standing.best, standing.best_candidate) == (0.8, found.winner)
+    assert (standing.trained, standing.candidate) == (2, None)
+    assert standing.elapsed_s == pytest.approx(78)  # of its last note
