@@ -18,7 +18,7 @@ from vflops.automl.architecture.graph import Architecture
 from vflops.automl.architecture.morphs import Morph, apply
 from vflops.automl.architecture.resnet import small
 from vflops.automl.buffer import Buffer
-from vflops.automl.record import Candidate, Hyper, Turn
+from vflops.automl.record import RULES, Candidate, Hyper, Turn
 from vflops.automl.replay import keep_ledger
 from vflops.automl.search import curve
 from vflops.config.profiles import tiny
@@ -27,7 +27,6 @@ from vflops.record.folder import RunFolder, file_hash
 from vflops.record.node import Clock as NodeClock
 from vflops.record.node import NodeRecord
 from vflops.record.training import DataFacts, Goal, JobRecord, WorkerRecord
-from vflops.score.training import SCORING_RULES
 from vflops.workloads.automl import settings as automl
 
 TRAIN, VALIDATION, BATCH = 1000, 200, 100
@@ -153,7 +152,7 @@ class HandmadeSearch:
         """What a worker says when it begins a candidate."""
         ops = (OPS_FORWARD, OPS_TOTAL)
         if self.true_ops:
-            found = work.ops(candidate.architecture, SCORING_RULES, BATCH)
+            found = work.ops(candidate.architecture, RULES, BATCH)
             ops = (found.forward // BATCH, found.total // BATCH)
         return {
             "candidate": candidate.turn.name,

@@ -222,7 +222,8 @@ def run_searches(
 
     for repeat in dict.fromkeys(record.repeat for record in records):
         group = [record for record in records if record.repeat == repeat]
-        step(f"searching with {len(group)} worker{'s' * (len(group) > 1)}")
+        verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
+        step(f"{verb} with {len(group)} worker{'s' * (len(group) > 1)}")
         run_side_by_side(folder, events, group, show)
         for message in _early_ends(folder, group):
             step(message)

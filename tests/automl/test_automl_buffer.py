@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,24 @@ def test_a_turn_has_one_proposal_and_the_first_stays(tmp_path: Path) -> None:
     found = buffer.get(turn(0, 0))
     assert found is not None and found.epochs == 1
     assert [path.name for path in (tmp_path / "buffer").iterdir()] == ["r00000-w00000.json"]
+
+
+def test_a_claim_whose_answer_got_lost_on_the_way_is_still_a_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over NFS: the link is made, the answer is lost, the client asks again."""
+
+    def link_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(target)
+
+    link = os.link
+    buffer = Buffer(tmp_path)
+    monkeypatch.setattr(os, "link", link_twice)
+    assert buffer.claim(turn(0, 0), 0, 1)
+    monkeypatch.undo()
+    assert not buffer.claim(turn(0, 0), 1, 2)
+    assert buffer.claimed_by(turn(0, 0)) == 0
 
 
 def test_what_waits_is_what_nobody_claimed(tmp_path: Path) -> None:

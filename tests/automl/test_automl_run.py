@@ -21,6 +21,7 @@ from conftest import Vflops
 from ensemble_runs import ended, wait_for
 from vflops.automl.record import CandidateBegun, CandidateFailed, Passed
 from vflops.automl.replay import SearchLedger
+from vflops.automl.story import Search
 from vflops.record.events import Event
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
@@ -93,8 +94,8 @@ def test_a_free_search_trains_each_candidate_once_and_fresh_weights_are_told(
 def test_a_worker_that_is_killed_resumes_its_candidate_and_changes_nothing(
     search: RunFolder, tmp_path: Path
 ) -> None:
-    """Killed after a checkpoint in the middle of round 2, and once more with a claim just made."""
-    process = started(tmp_path, *TWO, "search.candidates=4")
+    """In the middle of round 2, which has two epochs, after a checkpoint."""
+    process = started(tmp_path, *TWO, "search.candidates=4", "train.checkpoint_s=0.001")
     folder = wait_for(tmp_path, "worker", 1)
 
     def in_the_middle(events: list[Event]) -> bool:
@@ -109,7 +110,11 @@ def test_a_worker_that_is_killed_resumes_its_candidate_and_changes_nothing(
     history = folder.history()
     begun = [event.data["candidate"] for event in history.events("candidate", job=1)]
     assert begun.count(killed) == 2 and len(begun) == 5
-    assert history.events("resumed", job=1)[0].data["step"] >= 4  # from its checkpoint
+    assert history.events("resumed", job=1)[0].data["step"] >= 1  # from its checkpoint
+    stories = Search([folder.job_history(job) for job in (1, 2)]).candidates
+    assert {each.turn.name: each.samples for each in stories} == {
+        name: 128 * each.epochs for name, each in results(folder).items()
+    }  # what was done twice is charged once
     assert len(history.events("job-lost")) == 1
 
 
@@ -125,9 +130,8 @@ def test_a_silent_workers_turns_pass_and_that_is_written_down(tmp_path: Path) ->
     assert sum(event.kind == "candidate-trained" for event in first) == 4
     folder = ended(process, tmp_path)
     assert len(results(folder)) == 8  # it trained its own when it came back
-    passed = sorted((folder.path / "buffer").glob("*.passed.json"))
-    assert passed[0].name == "r00000-w00001.passed.json"
-    document = Passed.read(passed[0])
+    passed = folder.path / "buffer" / "r00000-w00001.passed.json"
+    document = Passed.read(passed)  # on a busy machine the other one's may have passed too
     assert (document.by, document.waited_s > 2) == (0, True)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from automl_parts import candidate, new_run, settings, tell, trained, turn
+from automl_parts import DATA, candidate, new_run, settings, tell, trained, turn
 
 from vflops.automl.buffer import Buffer
 from vflops.automl.candidate import Deadline
@@ -18,8 +18,10 @@ from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Searched
 from vflops.automl.past import Half, Past
 from vflops.automl.record import Turn
+from vflops.automl.searching import Search
 from vflops.automl.worker import Worker
 from vflops.errors import FolderError, Interrupted, RunFailed
+from vflops.record.training import Goal, JobRecord, WorkerRecord
 
 
 @dataclass
@@ -40,12 +42,44 @@ def test_ordered_offers_are_the_workers_own_turn_and_free_ones_everything(tmp_pa
     buffer, search = Buffer(tmp_path), FakeSearch()
     for place in (turn(0, 0), turn(0, 1), turn(1, 1)):
         buffer.put(candidate(place))
-    own = Searched(search, buffer, lambda: turn(1, 1))  # type: ignore[arg-type]
+    buffer.put(candidate(turn(2, 1)))
+    own = Searched(search, buffer, 1)  # type: ignore[arg-type]
     free = Searched(search, buffer, None)  # type: ignore[arg-type]
+    assert own.now() == (turn(0, 1),)
+    assert free.now() == (turn(0, 0), turn(0, 1), turn(1, 1), turn(2, 1))
+    buffer.claim(turn(0, 1), 1, 2)
     assert own.now() == (turn(1, 1),)
-    assert free.now() == (turn(0, 0), turn(0, 1), turn(1, 1))
-    buffer.claim(turn(1, 1), 1, 2)
-    assert own.now() == () and free.now() == (turn(0, 0), turn(0, 1))
+    for place in (turn(1, 1), turn(2, 1)):
+        buffer.claim(place, 1, 2)
+    assert own.now() == () and free.now() == (turn(0, 0),)
+
+
+def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    buffer = Buffer(folder.path)
+    record = JobRecord(
+        job=2,
+        workload="automl",
+        repeat=0,
+        seed=1,
+        worker=WorkerRecord(worker=1, workers=2),
+        ranks=1,
+        goal=Goal(quality="accuracy", better="higher", exponent=1.0, target=0.5),
+        settings=settings(workers=2).model_dump(mode="json"),
+        data=DATA,
+    )
+
+    def begins_at() -> Turn:
+        return Search(folder, record)._turn
+
+    assert begins_at() == turn(0, 1)
+    buffer.put(candidate(turn(0, 1)))
+    assert begins_at() == turn(1, 1)
+    for n in (1, 2, 3):
+        buffer.give_up(turn(n, 1), 0, 300.0)
+    assert begins_at() == turn(4, 1)
+    buffer.end(turn(4, 1))  # an earlier attempt found nothing there: this one finds out again
+    assert begins_at() == turn(4, 1)
 
 
 def test_offers_end_when_nothing_waits_and_the_search_has_ended(tmp_path: Path) -> None:

@@ -79,7 +79,11 @@ class Buffer:
     def given_up(self, turn: Turn) -> bool:
         """Whether nobody waited for this turn any more, at the last look."""
         last = self._lasts.get(turn.worker)
-        return turn.name in self._given_up or (last is not None and turn.round >= last)
+        return self.passed(turn) or (last is not None and turn.round >= last)
+
+    def passed(self, turn: Turn) -> bool:
+        """Whether that is because its worker was silent for too long."""
+        return turn.name in self._given_up
 
     def has(self, turn: Turn) -> bool:
         """Whether the turn had its candidate, at the last look."""
@@ -118,8 +122,8 @@ def _make_once(document: Document, path: Path) -> bool:
     document.write(draft)
     try:
         os.link(draft, path)  # a rename would replace another's; a link is refused
-    except FileExistsError:
-        return False
+    except FileExistsError:  # over NFS the answer to a link that was made may have been lost
+        return draft.stat().st_nlink > 1
     except OSError as error:
         raise atomic.cannot_write(path, error) from error
     finally:

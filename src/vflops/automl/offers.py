@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from vflops.automl.buffer import Buffer
 from vflops.automl.ledger import Ledger
@@ -30,10 +30,8 @@ class Offers(ABC):
 class Searched(Offers):
     """What the process beside the worker proposes; in ordered mode only the worker's own turn."""
 
-    def __init__(
-        self, searching: Searching, buffer: Buffer, own: Callable[[], Turn] | None
-    ) -> None:
-        """``own``: the worker's turn, in ordered mode."""
+    def __init__(self, searching: Searching, buffer: Buffer, own: int | None) -> None:
+        """``own``: the worker, in ordered mode."""
         self._searching, self._buffer, self._own = searching, buffer, own
 
     def now(self) -> Sequence[Turn] | None:
@@ -42,7 +40,7 @@ class Searched(Offers):
         self._buffer.look()
         waiting = self._buffer.waiting()
         if self._own is not None:
-            waiting = tuple(turn for turn in waiting if turn == self._own())
+            waiting = tuple(turn for turn in waiting if turn.worker == self._own)[:1]
         return waiting if waiting or goes_on else None
 
     @property

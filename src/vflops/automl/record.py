@@ -12,6 +12,8 @@ from vflops.automl.architecture.morphs import Morph
 from vflops.errors import FolderError
 from vflops.record.schema import Data, Document
 
+RULES = "aiperf"
+"""The rule set that a search's operations are counted by."""
 _MOST_WORKERS = 1 << 20
 """More than any search has."""
 _NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")

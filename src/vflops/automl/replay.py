@@ -6,6 +6,7 @@ from, batch, epochs, seed. A replay trains them all, parents before children, an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -77,7 +78,9 @@ class SearchLedger(Document):
         base = for_one(profile(self.profile, ["automl"]))
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})
         given = [f"{key}={value}" for key, value in flags.items() if value is not None]
-        return load(base, None, [*assignments, *given, f'search.ledger="{file.resolve()}"'])
+        return load(
+            base, None, [*assignments, *given, f"search.ledger={json.dumps(str(file.resolve()))}"]
+        )
 
     def refuse_other(self, data: DataFacts) -> None:
         """Refuse data that the search did not have: the work would not be the same."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from vflops.automl.buffer import Buffer
@@ -140,9 +141,10 @@ class Search:
         return found
 
     def _first_open(self) -> Turn:
-        """The worker's first turn without a candidate."""
-        own = {turn.round for turn in self._buffer.turns() if turn.worker == self._me}
-        return Turn(round=next(n for n in range(len(own) + 1) if n not in own), worker=self._me)
+        """The worker's first turn without a candidate that others may still wait for: one that
+        comes late, or back, joins them where they are."""
+        turns = (Turn(round=n, worker=self._me) for n in count())
+        return next(t for t in turns if not (self._buffer.has(t) or self._buffer.passed(t)))
 
 
 def main(run: str, job: str) -> int:

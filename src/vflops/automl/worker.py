@@ -22,6 +22,7 @@ from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Offers, Searched
 from vflops.automl.past import Half, Past
 from vflops.automl.record import (
+    RULES,
     Candidate,
     CandidateBegun,
     CandidateCut,
@@ -39,7 +40,6 @@ from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.micro.device import first_line, is_out_of_memory
 from vflops.record.folder import RunFolder
 from vflops.record.training import Evaluated, JobRecord
-from vflops.score.training import SCORING_RULES
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel import ParallelPlan, parallel_plan
@@ -129,7 +129,7 @@ class Worker:
     def _offers(self) -> Offers:
         if self.settings.search.ledger is not None:
             return FixedWork(self.buffer, self.ledger, self.settings.search.turn_s)
-        own = (lambda: Turn(round=self._done, worker=self.me)) if self.settings.ordered else None
+        own = self.me if self.settings.ordered else None
         return Searched(Searching(self.context), self.buffer, own)
 
     def _next(self, offers: Offers | None) -> Turn | None:
@@ -197,7 +197,7 @@ class Worker:
             self._started = True
         self.context.tell("candidate", self._begun(candidate, time.monotonic() - began_s))
         if self._ahead is not None:
-            self._ahead.begin(Turn(round=self._done + 1, worker=self.me))
+            self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.me))
         try:
             engine.train()
         except Interrupted:
@@ -257,7 +257,7 @@ class Worker:
 
     def _begun(self, candidate: Candidate, built_s: float) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
-        ops = work.ops(candidate.architecture, SCORING_RULES, batch)
+        ops = work.ops(candidate.architecture, RULES, batch)
         return CandidateBegun(
             candidate=candidate.turn.name,
             digest=candidate.architecture.digest,

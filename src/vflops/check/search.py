@@ -12,7 +12,7 @@ from functools import cache, cached_property, partial
 
 from vflops.automl.architecture import work
 from vflops.automl.architecture.graph import Architecture
-from vflops.automl.record import Candidate, Claim
+from vflops.automl.record import RULES, Candidate, Claim
 from vflops.automl.replay import LedgerWritten, ledger_of
 from vflops.automl.search import curve
 from vflops.automl.story import Search, Story
@@ -22,7 +22,6 @@ from vflops.record.folder import file_hash
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
-from vflops.score.training import SCORING_RULES
 from vflops.score.words import count
 from vflops.score.workers import searches, story_of
 from vflops.units import integer
@@ -135,7 +134,7 @@ def charged(contents: Contents) -> Outcome:
     if fault:
         return "fail", fault
     known = count(len(counted), "architecture and batch", "architectures and batches")
-    return "pass", f"{known}, counted again by the rules {SCORING_RULES}"
+    return "pass", f"{known}, counted again by the rules {RULES}"
 
 
 def _operations(
@@ -156,7 +155,7 @@ def _operations(
 
 
 def _per_sample(network: Architecture, batch: int) -> tuple[int, int]:
-    found = work.ops(network, SCORING_RULES, batch)
+    found = work.ops(network, RULES, batch)
     return found.forward // batch, found.total // batch
 
 

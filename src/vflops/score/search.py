@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log
 
+from vflops.automl.record import RULES
 from vflops.automl.search.curve import predict
 from vflops.automl.story import Search, Story
 from vflops.metrics import mean, vflops_per_watt
@@ -15,7 +16,6 @@ from vflops.score.contents import Contents
 from vflops.score.nodes import all_power, node_scores, utilisation
 from vflops.score.record import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.score.trained import Trained
-from vflops.score.training import SCORING_RULES
 from vflops.score.workers import WorkerTimeline, searches, story_of
 from vflops.workloads.automl.settings import AutomlSettings
 
@@ -55,7 +55,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
         seed=record.seed,
         workers=settings.search.workers,
         ranks=record.ranks,
-        rules=SCORING_RULES,
+        rules=RULES,
         ordered=settings.ordered,
         searcher=settings.search.searcher,
         inherited=settings.search.inherit,
@@ -91,7 +91,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
             settings,
             members,
             search.candidates,
-            rules=SCORING_RULES,
+            rules=RULES,
             duration_s=whole_s,
             error=error,
             ended=contents.state.complete,
