@@ -253,7 +253,10 @@ def run_side_by_side(
     elsewhere = folder.record.settings.launch.on != "local"
     attempts = folder.record.settings.bagging.attempts
     starts = launcher(folder, records)
-    controller = Controller(folder, events, starts, records, attempts=attempts, show=show)
+    ops = None if records[0].worker else ops_per_sample(folder, records[0])
+    controller = Controller(
+        folder, events, starts, records, attempts=attempts, ops_per_sample=ops, show=show
+    )
     with served(folder) if elsewhere else nullcontext():
         standings = controller.run()
     history = folder.history()

@@ -262,3 +262,16 @@ def until(terminal: int, said: str, word: str) -> str:
             said += os.read(terminal, 4096).decode(errors="replace")
     assert word in said[before:], said
     return said
+
+
+def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> None:
+    (record,) = run_of(tmp_path)[1]
+    standing = JobStanding(record, ops_per_sample=10)
+    assert standing.flops is None
+    phases = {"training": 1.5, "data": 0.5, "evaluation": 9.0}
+    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": phases})
+    assert standing.flops == 500
+    standing.take("job", {})
+    standing.take("resumed", {"samples": 80})
+    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": {"training": 1.0}})
+    assert standing.flops == 200

@@ -18,7 +18,7 @@ from vflops.launch.jobs import Launcher
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
 from vflops.record.tail import Tail
-from vflops.record.training import JobBegun, JobGivenUp, JobLost, JobRecord
+from vflops.record.training import WORK_PHASES, JobBegun, JobGivenUp, JobLost, JobRecord
 
 _LOOK_S = 0.25
 _PATIENCE_S = 90.0
@@ -44,6 +44,11 @@ class JobStanding:
     epoch: float = 0.0
     quality: float | None = None
     samples: int = 0
+    work_s: float = 0.0
+    """Of the newest attempt: training, waiting for data, checkpointing."""
+    first_sample: int = 0
+    """Where the newest attempt went on from."""
+    ops_per_sample: int | None = None
     reason: str | None = None
     """Why the last attempt died."""
     again_s: float = 0.0
@@ -69,10 +74,22 @@ class JobStanding:
         if kind in ("progress", "evaluation", "finished"):
             self.epoch = float(data["epoch"])
             self.samples = int(data["samples"])
+            self.work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
+        if kind == "job":
+            self.first_sample, self.work_s = 0, 0.0
+        if kind == "resumed":
+            self.first_sample = int(data["samples"])
         if kind == "evaluation":
             self.quality = float(data["quality"])
         if kind == "end":
             self.state = "ended"
+
+    @property
+    def flops(self) -> float | None:
+        """Mean of the newest attempt; None where it has done nothing yet, or is not counted."""
+        if self.ops_per_sample is None or not self.work_s:
+            return None
+        return self.ops_per_sample * (self.samples - self.first_sample) / self.work_s
 
     def why(self) -> str:
         """What is known of an attempt that came to no end."""
@@ -95,11 +112,14 @@ class Controller:
         records: Sequence[JobRecord],
         *,
         attempts: int,
+        ops_per_sample: int | None = None,
         show: Callable[[Sequence[JobStanding]], None] = lambda jobs: None,
     ) -> None:
         self._folder, self._events, self._launcher = folder, events, launcher
         self._attempts, self._show = attempts, show
-        self._jobs = {record.job: JobStanding(record) for record in records}
+        self._jobs = {
+            record.job: JobStanding(record, ops_per_sample=ops_per_sample) for record in records
+        }
         self._tails: dict[int, Tail] = {}
         self._checked_s = 0.0
 

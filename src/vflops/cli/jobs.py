@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from vflops.score.words import count, number
+from vflops.units import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,7 @@ class JobsView:
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
         for name in ("model", "state", "where"):
             table.add_column(name)
-        for name in ("epoch", "quality", "attempt"):
+        for name in ("epoch", "quality", "FLOPS", "attempt"):
             table.add_column(name, justify="right")
         order = sorted(self._jobs, key=lambda each: (each.state != "running", each.record.job))
         for each in order[:rows]:
@@ -86,6 +87,7 @@ class JobsView:
                 each.where,
                 f"{each.epoch:.2f}",
                 "" if each.quality is None else number(each.quality),
+                "" if each.flops is None else quantity(each.flops, "FLOPS"),
                 str(each.attempts or ""),
             )
         return table
@@ -134,4 +136,7 @@ def _line(jobs: Sequence[JobStanding]) -> str:
     line = f"{count(len(jobs), 'model')}: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
     if known:
         line += f", {jobs[0].record.goal.quality} {number(min(known))} to {number(max(known))}"
+    speeds = [each.flops for each in jobs if each.flops and each.state in ("running", "ended")]
+    if speeds:
+        line += f", together {quantity(sum(speeds), 'FLOPS')}"
     return line
