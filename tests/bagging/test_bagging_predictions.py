@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,17 @@ def test_models_that_were_judged_by_other_samples_are_not_put_together(tmp_path:
     keep(other, 0, np.arange(9), probabilities(9, 4), [np.zeros(9), np.zeros((9, 2))])
     with pytest.raises(FolderError, match="judged by different samples"):
         KeptPredictions.open(other, kept_files(other)).beside(written(first, probabilities(9, 4)))
+
+
+def test_more_models_than_a_process_may_have_files_open(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    table = np.eye(4, dtype=np.float32)
+    keep(tmp_path, 0, np.arange(4), table, [np.arange(4)])
+    files = kept_files(tmp_path)
+    now_open = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now_open + 20, hard))
+    try:
+        models = [KeptPredictions.open(tmp_path, files) for _ in range(60)]
+        assert all(np.array_equal(model.rows(1, 3), table[1:3]) for model in models)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

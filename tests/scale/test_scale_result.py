@@ -93,6 +93,9 @@ def test_nothing_is_compared_with_what_is_unknown_or_partial() -> None:
     last = scale(point(1, 1, 1e9), partial).points[1].figures
     assert last and last.efficiency is None
     assert table(scale(point(1, 1, 1e9), partial))[2][-1] == "0.5, partial"
+    after_partial = scale(partial, point(4, 1, 4e9))
+    assert [each.figures.efficiency for each in after_partial.points if each.figures] == [None] * 2
+    assert after_partial.ideal("flops", 8) is None
 
 
 def test_a_point_that_was_broken_off_is_marked_with_its_attempts() -> None:

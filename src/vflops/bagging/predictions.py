@@ -57,7 +57,10 @@ class KeptPredictions:
     """What is true of the samples, in their order."""
     row_bytes: int
     """Of one sample in memory."""
-    _parts: tuple[Array, ...]
+    _files: tuple[Path, ...]
+    """Mapped piece by piece: of many models more files than a process may have open."""
+    _shape: tuple[int, ...]
+    """Of one sample's predictions in the files."""
     _part: Array
     _row: Array
     _columns: int
@@ -84,7 +87,8 @@ class KeptPredictions:
                 for number in range(truths)
             ),
             row_bytes=4 * width,
-            _parts=tuple(parts),
+            _files=tuple(place / name for name in names),
+            _shape=parts[0].shape[1:],
             _part=np.repeat(np.arange(len(parts)), [len(part) for part in parts])[order],
             _row=np.concatenate([np.arange(len(part)) for part in parts])[order],
             _columns=columns,
@@ -109,9 +113,9 @@ class KeptPredictions:
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
         """The predictions for samples ``start`` to ``stop``."""
         part, row = self._part[start:stop], self._row[start:stop]
-        found = np.empty((len(row), *self._parts[0].shape[1:]), np.float32)
-        for number, rows in enumerate(self._parts):
-            found[part == number] = rows[row[part == number]]
+        found = np.empty((len(row), *self._shape), np.float32)
+        for number, file in enumerate(self._files):
+            found[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
         return _spread(found, self._columns) if self._columns else found
 
 

@@ -41,7 +41,7 @@ class Figures(Data):
     checks_failed: int
     """Rules that the run does not meet."""
     window_s: float
-    """From the first step of the first model to the last step of the last."""
+    """From the first step of the first model to the end of the last one's training."""
     flops: float | None
     """Operations of all models over that window; None: they are not known."""
     flops_least: float | None
@@ -103,7 +103,8 @@ class Scale(Document):
     def ideal(self, figure: Literal["flops", "vflops"], slots: int) -> float | None:
         """What ``slots`` would do if each did what one of the base does."""
         base = self.base
-        value = getattr(base.figures, figure) if base.figures else None
+        own = base.figures
+        value = getattr(own, figure) if own and not own.partial else None
         return None if value is None else value * slots / base.pair.slots
 
     def with_efficiency(self) -> Scale:
@@ -180,7 +181,9 @@ def _failed(folder: RunFolder) -> int:
 
 
 def _compared(point: Point, base: Point) -> Point:
-    if point.figures is None or base.figures is None or point.figures.partial:
+    if point.figures is None or base.figures is None:
+        return point
+    if point.figures.partial or base.figures.partial:
         return point
     own, other = point.figures, base.figures
     update = {

@@ -102,7 +102,7 @@ def _score(
 
 
 def window(members: Sequence[Trained]) -> float:
-    """Seconds from the first step of the first model to the last step of the last.
+    """Seconds from the first step of the first model to the end of the last one's training.
 
     Their nodes' clocks are corrected by what they were off when the models started.
     """
@@ -113,8 +113,14 @@ def window(members: Sequence[Trained]) -> float:
 
 def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> float | None:
     """Operations of an epoch of all models over the time of the slowest model's epoch."""
-    epoch_s = max(score.work_s / score.epochs for score in scores if score.epochs)
+    epoch_s = max((_epoch_s(member) for member in members), default=0.0)
     work = scores[0].work
     if work is None or epoch_s <= 0:
         return None
     return flops(ops=len(members) * members[0].record.data.train * work.ops_total, time_s=epoch_s)
+
+
+def _epoch_s(member: Trained) -> float:
+    """Seconds of work an epoch; steps that compiled are in neither."""
+    done = member.samples_trained + member.samples_redone - member.samples_compiling
+    return member.work_s * member.record.data.train / done if done > 0 else 0.0

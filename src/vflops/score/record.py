@@ -371,7 +371,7 @@ class EnsembleScore(Data):
     started_apart_s: float
     """Between the first steps of the first and the last model."""
     window_s: float
-    """From the first step of the first model to the last step of the last."""
+    """From the first step of the first model to the end of the last one's training."""
     ops_training: int
     flops: float | None
     """Operations of all models over the window."""

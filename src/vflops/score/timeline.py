@@ -56,11 +56,11 @@ class Timeline:
         )
 
     def start_s(self, trained: Trained) -> float:
-        """When the job took its first step."""
+        """When the job began its first step."""
         return self._moments(trained, "job")[0]
 
     def end_s(self, trained: Trained) -> float:
-        """When the job had taken its last step."""
+        """When the job's training was over, its last evaluation and checkpoint included."""
         return self._moments(trained, "finished")[-1]
 
     @cached_property
