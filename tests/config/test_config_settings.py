@@ -100,3 +100,9 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
     assert for_all(profile("gpu", [name])).models_of(name) == 1
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     assert for_all(laptop) == laptop
+
+
+def test_a_key_without_its_section_is_told_where_it_is() -> None:
+    with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
+        load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
+    assert error.value.cure == "it is train.epochs"

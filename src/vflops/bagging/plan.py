@@ -60,12 +60,17 @@ class Plan:
         return self.waves == 1
 
 
-def plan(nodes: Sequence[Node], models: int, ranks: int, *, waves: bool = False) -> Plan:
-    """The places of all models; those that do not fit at once run in ``waves``, or are refused."""
+def plan(
+    nodes: Sequence[Node], models: int, ranks: int, *, waves: bool = False, may_wait: bool = True
+) -> Plan:
+    """The places of all models; those that do not fit at once run in ``waves``, or are refused.
+
+    ``may_wait``: whether waves could be asked for.
+    """
     _check(nodes, models=models, ranks=ranks)
     first = list(islice(_places(nodes, ranks), models))
     if not first or (len(first) < models and not waves):
-        raise _refusal(nodes, models, ranks, len(first))
+        raise _refusal(nodes, models, ranks, len(first), may_wait=may_wait)
     placements = []
     for model in range(models):
         wave, place = divmod(model, len(first))
@@ -201,7 +206,9 @@ def _check(nodes: Sequence[Node], **numbers: int | None) -> None:
         seen.add(node.name)
 
 
-def _refusal(nodes: Sequence[Node], models: int, ranks: int, fitting: int) -> UsageError:
+def _refusal(
+    nodes: Sequence[Node], models: int, ranks: int, fitting: int, *, may_wait: bool = True
+) -> UsageError:
     needed, slots = models * ranks, sum(node.slots for node in nodes)
     message = f"no room for {_pair(models, ranks)} ({needed} slots) on {_named(nodes)}"
     if needed <= slots:
@@ -210,7 +217,8 @@ def _refusal(nodes: Sequence[Node], models: int, ranks: int, fitting: int) -> Us
             " what is left free on several nodes is not put together"
         )
     cure = _words(nearest_pairs(nodes, models, ranks))
-    return UsageError(message, cure=cure + ("; or run them in waves, --waves" if fitting else ""))
+    waves = "; or run them in waves, --waves" if fitting and may_wait else ""
+    return UsageError(message, cure=cure + waves)
 
 
 def _words(pairs: Sequence[tuple[int, int]]) -> str:

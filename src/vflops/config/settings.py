@@ -151,10 +151,23 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
         else:
             owners = [section for section in sections.values() if key in section]
             if not owners:
+                inside = _places_of(key, sections)
+                if inside:
+                    raise UsageError(f"unknown setting {key!r}{where}", cure=f"it is {inside[0]}")
                 own = {name for section in sections.values() for name in section}
                 raise unknown_name("setting", key, [*data, *own], where=where)
             for section in owners:
                 _merge(section, {key: value}, where=where)
+
+
+def _places_of(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Where a key that was given without its section is, in the workloads' settings."""
+    return [
+        f"{name}.{key}"
+        for section in sections.values()
+        for name, value in section.items()
+        if isinstance(value, Mapping) and key in value
+    ]
 
 
 def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path: str = "") -> None:

@@ -84,9 +84,9 @@ def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
         {"quality": ensemble.target, "label": f"target {ensemble.target:g}"},
     ]
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
-    labels = (
-        alt.Chart(data(marks))
-        .mark_text(align="left", dx=6, dy=-8, color="#444")
-        .encode(y=y, x=alt.value(0), text="label:N")
-    )
-    return finished((line + rules + labels).properties(width=WIDTH, height=200))
+    # At either end: where the two are nearly equal their words must not lie on each other.
+    words_of = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
+    left = words_of[0].mark_text(align="left", dx=6, dy=-8, color="#444")
+    right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
+    ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value(WIDTH))
+    return finished((line + rules + ends).properties(width=WIDTH, height=200))

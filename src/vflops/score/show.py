@@ -58,9 +58,11 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
 def ensemble_line(ensemble: EnsembleScore) -> str:
     """What an ensemble came to, in one line."""
     of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
-    twins = f" (twins: {TWINS})" if ensemble.twins else ""
+    twins = ""
+    if ensemble.twins:
+        twins = f" (twins, {TWINS}: {words.twins(ensemble.twins, ensemble.quality_name)})"
     return (
-        f"{of} models together{twins}: {words.number(ensemble.achieved)} {ensemble.quality_name} "
+        f"{ensemble.workload}, {of} models together{twins}: {words.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(alone {words.number(ensemble.mean_quality)}), {quantity(ensemble.flops, 'FLOPS')} × "
         f"{ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
     )
