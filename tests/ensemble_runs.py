@@ -12,10 +12,12 @@ import psutil
 from fork_server import server
 from vflops.record.folder import RunFolder, latest
 
+TRAIN, VALIDATION = 256, 60
+"""Samples."""
 SMALL = (
     "micro.benchmarks=[]",
-    "synthetic.train=256",
-    "synthetic.validation=60",
+    f"synthetic.train={TRAIN}",
+    f"synthetic.validation={VALIDATION}",
     "train.batch=32",
     "train.checkpoint_share=1",
 )
@@ -54,10 +56,11 @@ def wait_for(place: Path, kind: str, *jobs: int) -> RunFolder:
     raise AssertionError(f"no {kind} event of jobs {jobs}")
 
 
-def processes_of(folder: RunFolder) -> list[psutil.Process]:
-    """Every process whose command names the run."""
+def processes_of(place: RunFolder | Path) -> list[psutil.Process]:
+    """Every process whose command names the run, or any run inside a folder."""
+    named = str(place if isinstance(place, Path) else place.path)
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if str(folder.path) in " ".join(process.info["cmdline"] or ())
+        if named in " ".join(process.info["cmdline"] or ())
     ]

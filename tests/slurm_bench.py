@@ -158,12 +158,14 @@ class SlurmBench:
             return dict(line.split() for line in lines)
         return {}  # slurmctld does not answer yet
 
-    def kill_slurmd(self, node: str) -> None:
-        """The node's daemon dies; what it started runs on."""
+    def kill_slurmd(self, node: str, *, noticed: bool = False) -> None:
+        """The node's daemon dies; what it started runs on; SLURM sees it in 15 s or is told."""
         guard = self._guards[node]
         for child in _children(guard.pid):
             if _command(child) == "slurmd":
                 os.kill(child, signal.SIGKILL)
+        if noticed:
+            self._down(node)
 
     def kill_node(self, node: str, *, noticed: bool = False) -> None:
         """The node loses its power, with all that ran there; SLURM sees it in 15 s or is told."""
@@ -171,7 +173,7 @@ class SlurmBench:
         _let_go(guard)
         guard.wait(timeout=20)
         if noticed:
-            self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+            self._down(node)
 
     def hide(self, node: str, folder: Path) -> None:
         """The node has another, empty folder in the place of this one, until it loses its power."""
@@ -213,6 +215,9 @@ class SlurmBench:
     def resume(self, node: str) -> None:
         """Jobs may start on the node again."""
         self.run("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def _down(self, node: str) -> None:
+        self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     def reset(self) -> None:
         """No job, and all nodes idle, as after the start."""

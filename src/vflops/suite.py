@@ -164,7 +164,7 @@ def _describe(folder: RunFolder, events: EventWriter) -> None:
     now = gather(folder.path)
     if folder.history().events("described"):
         before = SystemRecord.read(folder.system_file)
-        if before.machine != now.machine:
+        if before.machine != now.machine and _needs_its_machine(folder):
             raise UsageError(
                 f"{folder.path} was begun on another machine: {', '.join(before.machine)}; "
                 f"this is {', '.join(now.machine)}",
@@ -173,6 +173,17 @@ def _describe(folder: RunFolder, events: EventWriter) -> None:
         return
     now.write(folder.system_file)
     events.write("described", sha256=now.digest())
+
+
+def _needs_its_machine(folder: RunFolder) -> bool:
+    """Whether work is left that is of the machine itself: any, unless a scheduler has the jobs."""
+    from vflops.micro.run import planned
+
+    settings = folder.record.settings
+    done = {item.key for item in Contents(folder).measurements if item.value is not None}
+    return settings.launch.on == "local" or any(
+        item.key not in done for item in planned(settings.micro)
+    )
 
 
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:

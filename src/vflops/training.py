@@ -6,13 +6,15 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
+from vflops import admission
 from vflops.config.settings import Settings, workload_settings
-from vflops.config.training import TrainSettings, WorkloadSettings
-from vflops.errors import RunFailed, UsageError
+from vflops.config.training import WorkloadSettings
+from vflops.errors import RunFailed
 from vflops.record import atomic
 from vflops.record.events import Counted, EventWriter
 from vflops.record.folder import RunFolder, file_hash
@@ -28,7 +30,7 @@ from vflops.record.training import (
     WorkerRecord,
 )
 from vflops.workloads.registry import workload
-from vflops.workloads.spec import ENGINE, WorkloadSpec
+from vflops.workloads.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     from vflops.bagging.controller import JobStanding
@@ -71,53 +73,12 @@ class Prepared:
 def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
     """Every workload of the run, refused if its settings or data are wrong; data is made."""
     found = []
+    admission.check_launch(settings.launch)
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        _check_twins(settings, name)
-        workers = spec.load_code().workers(section)
-        if workers is not None:
-            _check_search(settings, name, workers, section.train)
-        if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
-            from vflops.train.placement import check_placement
-
-            models, waves = workers or settings.models_of(name), settings.bagging.waves
-            check_placement(section.train, models, settings.launch, waves=waves)
+        admission.check(settings, spec, section)
         found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
     return found
-
-
-def _check_twins(settings: Settings, name: str) -> None:
-    models = settings.models_of(name)
-    if settings.bagging.twins and models % 2:
-        raise UsageError(
-            f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
-            cure=f"take --models {models + 1}",
-        )
-
-
-def _check_search(settings: Settings, name: str, workers: int, train: TrainSettings) -> None:
-    """Workers are neither base models nor repeats, and all of them must have a place at once."""
-    from vflops.train.placement import here
-
-    if settings.launch.on == "local":
-        slots, _ = here(train.device, settings.launch.cores_per_rank)
-        fit = slots // train.ranks
-        if 0 < fit < workers:
-            raise UsageError(
-                f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
-                cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
-            )
-    if settings.models_of(name) > 1:
-        models = settings.models_of(name)
-        raise UsageError(
-            f"{name} is a search: it has workers, and no {models} base models",
-            cure=f"take --workers {models}",
-        )
-    if settings.repeat > 1:
-        raise UsageError(
-            f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
-            cure="run it again with another --seed, or repeat its work: vflops replay RUN",
-        )
 
 
 def plan(
@@ -141,7 +102,7 @@ def plan(
         workers = each.spec.load_code().workers(each.settings)
         each.spec.load_code().lay_out(folder.path, each.settings)
         models = settings.models_of(each.spec.name) if workers is None else 1
-        numbers = _in_order(models, settings) if workers is None else range(workers)
+        numbers = in_order(models, settings) if workers is None else range(workers)
         for repeat, model in product(range(settings.repeat), numbers):
             bag = _bag(settings, models, repeat, model)
             record = JobRecord(
@@ -168,7 +129,7 @@ def plan(
     return jobs
 
 
-def _in_order(models: int, settings: Settings) -> Sequence[int]:
+def in_order(models: int, settings: Settings) -> Sequence[int]:
     """The models as they are placed: twins half of all apart, so that few share a node."""
     if not settings.bagging.twins:
         return range(models)
@@ -206,7 +167,10 @@ def run_ensembles(
         run_side_by_side(folder, events, group, show)
         found = judge(folder, folder.history(), group)
         if found is None:
-            raise RunFailed(f"no model of {group[0].workload} left its predictions")
+            raise RunFailed(
+                f"no model of {group[0].workload} left its predictions",
+                cure="its runner must write them, an event 'predictions' for each job",
+            )
         events.write("ensemble", **found.model_dump(mode="json"))
 
 
@@ -246,19 +210,26 @@ def run_side_by_side(
     show: Callable[[Sequence[JobStanding]], None],
 ) -> None:
     """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
-    from vflops.bagging.controller import Controller
-    from vflops.launch.choose import launcher
+    from vflops.bagging.controller import Controller, JobStanding
+    from vflops.launch.choose import launcher, waves
     from vflops.launch.clock import served
 
-    elsewhere = folder.record.settings.launch.on != "local"
-    attempts = folder.record.settings.bagging.attempts
-    starts = launcher(folder, records)
+    settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
-    controller = Controller(
-        folder, events, starts, records, attempts=attempts, ops_per_sample=ops, show=show
-    )
-    with served(folder) if elsewhere else nullcontext():
-        standings = controller.run()
+    standings: list[JobStanding] = []
+    with served(folder) if settings.launch.on != "local" else nullcontext():
+        for wave in waves(settings, records):
+            later = [JobStanding(each) for each in records[len(standings) + len(wave) :]]
+            controller = Controller(
+                folder,
+                events,
+                launcher(folder, wave),
+                wave,
+                attempts=settings.bagging.attempts,
+                ops_per_sample=ops,
+                show=partial(_show_all, show, tuple(standings), later),
+            )
+            standings += controller.run()
     history = folder.history()
     pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
     ended = [record.job for record in records if history.ended(record.job)]
@@ -271,6 +242,15 @@ def run_side_by_side(
             f"no model of {records[0].workload} came to its end: {'; '.join(map(str, reasons))}",
             cure=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
         )
+
+
+def _show_all(
+    show: Callable[[Sequence[JobStanding]], None],
+    before: Sequence[JobStanding],
+    later: Sequence[JobStanding],
+    now: Sequence[JobStanding],
+) -> None:
+    show([*before, *now, *later])
 
 
 def by_agents(settings: Settings) -> bool:

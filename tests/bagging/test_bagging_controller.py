@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from ensemble_runs import SMALL, processes_of, wait_for
 from vflops.bagging import controller as module
 from vflops.bagging.controller import Controller, JobStanding
+from vflops.bagging.past import LEFT, pasts
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed
 from vflops.launch.jobs import Launcher
@@ -39,6 +41,7 @@ class Stage(Launcher):
         self.stopped = False
         self.blind: str | None = None
         self.shown: set[str] = set()
+        self.busy: set[int] = set()
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         self.started.append((time.monotonic(), dict(jobs)))
@@ -60,6 +63,12 @@ class Stage(Launcher):
 
     def unseen(self, job: int) -> str | None:
         return self.blind
+
+    def suspects(self, job: int) -> Collection[str]:
+        return [f"place {job}"]
+
+    def elsewhere(self, job: int) -> str | None:
+        return "another is at it" if job in self.busy else None
 
     def attempt(self, job: int, *kinds: str) -> None:
         """An attempt at the job claims its folder and writes these events."""
@@ -164,6 +173,127 @@ def test_a_first_job_whose_node_has_another_folder_ends_the_run(
     assert stage.stopped and len(stage.started) == 1
 
 
+def lost_of(folder: RunFolder) -> list[JobLost]:
+    return [event.payload(JobLost) for event in folder.history().events("job-lost")]
+
+
+def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    first = Stage(folder)
+
+    def die() -> None:
+        first.attempt(1, "checkpoint")
+        raise RuntimeError("the controller dies")
+
+    with pytest.raises(RuntimeError):
+        seen_through(folder, first, [die], attempts=3)
+    folder.claim_attempt(1)  # by a script that tries a step again by itself
+    assert not lost_of(folder)
+    second = Stage(folder)  # of whose jobs none runs any more
+    script = [lambda: None, lambda: second.attempt(1), second.running.clear]
+    monkeypatch.setattr(module, "_LONGEST_PAUSE_S", 0.0)
+    seen_through(folder, second, script, attempts=3)
+    history = folder.history()
+    assert [event.payload(JobBegun).attempt for event in history.events("job-begun")] == [1, 2, 3]
+    assert [each.reason.partition(";")[0] for each in lost_of(folder)] == [
+        "it died after 'checkpoint'",
+        "it died before it wrote anything",
+        "it died before it wrote anything",
+    ]
+    assert [jobs for _, jobs in second.started] == [{1: 1}]
+    (given_up,) = history.events("job-given-up")
+    assert given_up.payload(JobGivenUp).attempts == 3
+    # Another controller leaves it at that; a run that failed and is begun again does not.
+    third = Stage(folder)
+    seen_through(folder, third, [], attempts=3)
+    assert not third.started
+    with folder.start_attempt(job=0) as events:
+        events.write("failed", message="no model came to its end")
+    assert pasts(folder)[1].losses == 0 and pasts(folder)[1].given_up is None
+
+
+def test_losses_that_are_written_down_leave_fewer_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    with folder.start_attempt(job=0) as events:
+        for attempt in (1, 2):
+            begun = JobBegun(job=1, launcher="stage", where="", attempt=attempt)
+            events.write("job-begun", **begun.model_dump())
+            events.write("job-lost", **JobLost(job=1, reason="", where="").model_dump(mode="json"))
+            folder.claim_attempt(1)
+    stage = Stage(folder)
+    seen_through(folder, stage, [stage.running.clear] * 9999, attempts=3)
+    assert [jobs for _, jobs in stage.started] == [{1: 1}]
+    (given_up,) = folder.history().events("job-given-up")
+    assert given_up.payload(JobGivenUp).attempts == 3
+
+
+def test_a_job_that_was_stopped_by_wish_has_lost_nothing(tmp_path: Path) -> None:
+    folder, _ = run_of(tmp_path)
+    with folder.start_attempt(job=0) as events:
+        begun = JobBegun(job=1, launcher="stage", where="", attempt=1)
+        events.write("job-begun", **begun.model_dump())
+        events.write("stopped", message=LEFT)
+    assert pasts(folder)[1].running
+    with folder.start_attempt(job=0) as events:
+        events.write("stopped", message="cancelled by the user")
+    past = pasts(folder)[1]
+    assert (past.running, past.begun, past.losses) == (False, 1, 0)
+
+
+def test_a_job_that_another_agent_is_at_is_not_lost_and_its_end_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+    stage.busy = {1}
+    log = folder.attempt_folder(1, 0) / "events.jsonl"
+
+    def others_end() -> None:
+        with folder.log(1, 0) as events:
+            events.write("end")
+
+    script = [lambda: stage.attempt(1), stage.running.clear, lambda: None, others_end]
+    seen_through(folder, stage, script, attempts=1)
+    assert log.is_file() and len(stage.started) == 1
+    history = folder.history()
+    assert not history.events("job-lost") and not history.events("job-given-up")
+
+
+def test_a_loss_by_its_own_error_is_not_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    for kind, suspects in (("failed", ()), ("stopped", ()), ("checkpoint", ("place 1",))):
+        folder, _ = run_of(tmp_path / kind)
+        stage = Stage(folder)
+        script: list[Callable[[], None]] = [partial(stage.attempt, 1, kind), stage.running.clear]
+        seen_through(folder, stage, script, attempts=1)
+        assert [each.suspects for each in lost_of(folder)] == [suspects]
+
+
+def test_the_pause_between_looks_grows_with_the_jobs(tmp_path: Path) -> None:
+    folder, records = run_of(tmp_path, jobs=2)
+    with folder.start_attempt(job=0) as events:
+        pauses_s = [
+            Controller(
+                folder,
+                events,
+                Stage(folder),
+                [records[0].model_copy(update={"job": job}) for job in range(1, jobs + 1)],
+                attempts=1,
+            )._pause_s
+            for jobs in (1, 1000, 9000)
+        ]
+    assert pauses_s == pytest.approx([0.251, 1.25, 5.0])
+
+
 def keyboard_main(place: str) -> None:
     """What the tests below start in a terminal: jobs that never end."""
     from vflops.cli.console import console
@@ -211,7 +341,7 @@ def test_ctrl_c_in_a_terminal_asks(
         },
     )
     os.close(inner)
-    said = until(outer, "", "running")
+    said = until(outer, "", "1 waiting")
     for number, key in enumerate(keys, start=1):
         if key == "TERM":
             process.send_signal(signal.SIGTERM)
@@ -220,7 +350,7 @@ def test_ctrl_c_in_a_terminal_asks(
             said = until(outer, said, "or go on (Enter)?") if number < len(keys) else said
         else:
             os.write(outer, key.encode())
-            said = until(outer, said, "running") if number < len(keys) else said
+            said = until(outer, said, "1 waiting") if number < len(keys) else said
     said = until(outer, said, "stopped ")
     process.wait(timeout=20)
     os.close(outer)
@@ -262,6 +392,32 @@ def until(terminal: int, said: str, word: str) -> str:
             said += os.read(terminal, 4096).decode(errors="replace")
     assert word in said[before:], said
     return said
+
+
+def test_ctrl_c_is_a_question_only_while_there_are_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    from vflops.cli.jobs import JobsView
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    (record,) = run_of(tmp_path)[1]
+    before = signal.getsignal(signal.SIGINT)
+    with (tmp_path / "screen").open("w") as screen:
+        view = JobsView(Console(file=screen, force_terminal=True))
+        assert signal.getsignal(signal.SIGINT) == before
+        standing = JobStanding(record, state="running")
+        view.show([standing])
+        assert signal.getsignal(signal.SIGINT) != before
+        standing.state = "ended"
+        view.show([standing])  # the controller's last; models are judged now
+        assert signal.getsignal(signal.SIGINT) == before
+        view.close()
 
 
 def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -123,6 +124,14 @@ def test_of_nodes_that_differ_the_smallest_that_holds_a_model_gets_it() -> None:
         ["large"],
         ["small", "other"],
     ]
+
+
+@pytest.mark.parametrize(("slots", "ranks"), [(8, 1), (16, 2), (64, 8)])
+def test_thousands_of_models_are_planned_in_a_moment(slots: int, ranks: int) -> None:
+    began_s = time.perf_counter()
+    planned = plan(equal_nodes(512, slots), 4096, ranks)
+    assert time.perf_counter() - began_s < 1
+    assert (planned.models, planned.scale) == (4096, 512 * slots)
 
 
 def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:

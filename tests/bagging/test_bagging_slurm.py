@@ -7,17 +7,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 import ensemble_runs
-from ensemble_runs import ended, processes_of, wait_for
+from conftest import Vflops
+from ensemble_runs import TRAIN, VALIDATION, ended, processes_of, wait_for
 from slurm_bench import SlurmBench
-from vflops.launch.scheduled_jobs import Submitted
+from vflops.check.record import Findings
+from vflops.launch.handed_in import Submitted
 from vflops.record.folder import RunFolder
-from vflops.record.training import Ensembled, JobBegun, Staged
+from vflops.record.node import NodeRecord, node_file
+from vflops.record.training import JobBegun, Staged
 from vflops.score.contents import Contents
 from vflops.score.score import score
 
@@ -26,27 +30,32 @@ def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[s
     return ensemble_runs.started(place, "--on", "slurm", *arguments, epochs=epochs)
 
 
-def vflops(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "vflops", *arguments],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+@pytest.fixture(autouse=True)
+def nothing_left(slurm: SlurmBench, tmp_path: Path) -> Iterator[None]:
+    """When a test has ended, no process names its runs and SLURM has no job of theirs."""
+    yield
+    assert processes_of(tmp_path) == []
+    assert "vflops-" not in slurm.run("squeue", "-h", "-o", "%j")
 
 
-def assert_whole(folder: RunFolder, models: int, samples: int) -> None:
-    """The ensemble is complete and every sample is accounted for."""
-    history = folder.history()
-    found = history.events("ensemble")[-1].payload(Ensembled)
-    assert found.jobs == tuple(range(1, models + 1))
-    for job in found.jobs:
-        assert history.events("finished", job=job)[-1].data["samples"] == samples
-    (scored,) = score(Contents(folder)).ensembles
-    assert not scored.partial
+def assert_whole(folder: RunFolder, models: int, epochs: int) -> None:
+    """The ensemble is scored, no job is missing, every sample is accounted for, checks pass."""
+    assert_scored(folder, tuple(range(1, models + 1)), epochs, partial=False)
+    assert Findings.read(folder.findings_file).failures == []
+
+
+def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial: bool) -> None:
+    """These jobs are scored together, and each saw every sample as often as it should."""
+    contents = Contents(folder)
+    (scored,) = score(contents).ensembles
+    assert (scored.jobs, scored.partial) == (jobs, partial)
     assert scored.vflops is not None and scored.vflops > 0
+    history = contents.history
+    for job in jobs:
+        trained = [event.data["samples"] for event in history.events("finished", job=job)]
+        assert trained == [epochs * TRAIN]  # once, over all attempts
+        seen = {event.data["evaluated"] for event in history.events("evaluation", job=job)}
+        assert seen == {VALIDATION}
 
 
 def node_python(place: Path, words: str) -> None:
@@ -57,32 +66,26 @@ def node_python(place: Path, words: str) -> None:
     (place / "site.toml").write_text(f'python = "{python}"\n')
 
 
-def test_four_models_on_four_nodes(slurm: SlurmBench, tmp_path: Path) -> None:
-    process = started(tmp_path, "--models", "4")
-    folder = ended(process, tmp_path)
-    assert_whole(folder, 4, 512)
-    begun = folder.history().events("job-begun")
-    assert [event.data["launcher"] for event in begun] == ["slurm"] * 4
-    assert [path.name for path in folder.path.glob("**/*.sh")] == ["allocation-1.sh"]
-    assert slurm.run("squeue", "-h") == ""
-
-
-def test_data_is_staged_once_a_node_and_a_full_disk_is_done_without(
+def test_four_models_share_two_nodes_and_a_full_disk_is_done_without(
     slurm: SlurmBench, tmp_path: Path, small_disk: Path
 ) -> None:
-    """Two models share n1, one has n2; the nodes are one machine, so each has its own folder."""
+    """Two on each: data is staged once a node; they are one machine, so each has its own folder."""
     (tmp_path / "n2").symlink_to(small_disk)
     (small_disk / "full").write_bytes(bytes(1 << 20))
     node_python(tmp_path, f"export VFLOPS_LOCAL_PATH={tmp_path}/$SLURMD_NODENAME")
-    process = started(tmp_path, "--models", "3", "--set", "launch.ranks_per_node=2")
-    folder = ended(process, tmp_path)
-    assert_whole(folder, 3, 512)
+    shared = ("--set", "launch.ranks_per_node=2")
+    folder = ended(started(tmp_path, "--models", "4", *shared), tmp_path)
+    assert_whole(folder, 4, epochs=2)
     history = folder.history()
-    staged = [history.events("staged", job=job)[-1].payload(Staged) for job in (1, 2, 3)]
-    assert [each.where for each in staged] == ["local", "local", "shared"]
-    assert sorted(each.bytes > 0 for each in staged) == [False, False, True]  # by one of the two
+    assert [event.data["launcher"] for event in history.events("job-begun")] == ["slurm"] * 4
+    assert [path.name for path in folder.path.glob("**/*.sh")] == ["allocation-1.sh"]
+    staged = [history.events("staged", job=job)[-1].payload(Staged) for job in (1, 2, 3, 4)]
+    assert [each.where for each in staged] == ["local", "local", "shared", "shared"]
+    assert sorted(each.bytes > 0 for each in staged[:2]) == [False, True]  # by one of the two
     assert staged[0].folder.startswith(f"{tmp_path}/n1/")
-    assert "No space left on device" in (staged[2].reason or "")
+    for each in staged[2:]:
+        assert each.bytes == 0
+        assert "No space left on device" in (each.reason or "")
 
 
 def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allocation(
@@ -93,7 +96,7 @@ def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allo
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank_of(folder, 1).kill()
     folder = ended(process, tmp_path)
-    assert_whole(folder, 2, 4 * 256)
+    assert_whole(folder, 2, epochs=4)
     for job in (1, 2):
         place = folder.logged_attempts(job)[-1]
         assert (place / "claim.json").is_file()
@@ -123,39 +126,55 @@ def id_of(folder: RunFolder, job: int) -> str:
     return Submitted.read(folder.job_file(job).parent / "submitted.json").id
 
 
+def last_node(folder: RunFolder, job: int) -> str:
+    """Where the newest attempt at a job runs or ran."""
+    return NodeRecord.read(node_file(folder.logged_attempts(job)[-1], 0)).name
+
+
+APART = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")
+"""Jobs that are submitted one by one, and have a node each."""
+
+
 def test_a_bad_night(slurm: SlurmBench, tmp_path: Path) -> None:
-    """A process killed, a job put back in the queue, one cancelled, slurmctld gone for a while."""
-    process = started(tmp_path, "--models", "4", "--set", "launch.start=apart", epochs=8)
+    """A process killed, a job put back in the queue, one cancelled, slurmctld gone for a while.
+
+    Each has a node of its own; that of the process is drained while it runs, and gets nothing more.
+    """
+    process = started(tmp_path, "--models", "4", *APART, epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
+    drained = last_node(folder, 1)
+    slurm.drain(drained)
     rank_of(folder, 1).kill()
     slurm.run("scontrol", "requeue", id_of(folder, 2))
     slurm.run("scancel", id_of(folder, 4))
     slurm.restart_slurmctld()
     folder = ended(process, tmp_path)
-    assert_whole(folder, 4, 8 * 256)
+    assert_whole(folder, 4, epochs=8)
     history = folder.history()
     lost = sorted(event.data["job"] for event in history.events("job-lost"))
     assert lost == [1, 2, 4]  # SLURM itself began the second again
     assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 2]
-    assert slurm.run("squeue", "-h") == ""
+    assert drained not in [last_node(folder, job) for job in (1, 2, 4)]
 
 
-def test_a_node_dies_and_then_the_controller_and_another_takes_over(
-    slurm: SlurmBench, tmp_path: Path
+def test_a_node_and_a_slurmd_die_and_then_the_controller_and_another_takes_over(
+    slurm: SlurmBench, tmp_path: Path, vflops: Vflops
 ) -> None:
-    apart = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")  # a node each
-    process = started(tmp_path, "--models", "2", *apart, epochs=8)
-    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    """What a slurmd started outlives it, and no second copy that SLURM begins trains as well."""
+    process = started(tmp_path, "--models", "3", *APART, epochs=8)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2, 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    before = [id_of(folder, job) for job in (1, 2)]
-    (node,) = slurm.run("squeue", "-h", "-j", before[0], "-o", "%N").split()
-    slurm.kill_node(node, noticed=True)
-    again = vflops(tmp_path, "resume", str(folder.path))
+    before = [id_of(folder, job) for job in (1, 2, 3)]
+    slurm.kill_slurmd(last_node(folder, 2), noticed=True)
+    slurm.kill_node(last_node(folder, 1), noticed=True)
+    again = vflops("resume", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert_whole(folder, 2, 8 * 256)
-    assert id_of(folder, 2) == before[1]  # it was not handed in twice
-    assert len(folder.history().jobs[2]) == 1
+    assert_whole(folder, 3, epochs=8)
+    assert id_of(folder, 3) == before[2]  # it was not handed in twice
+    history = folder.history()
+    assert [len(history.jobs[job]) for job in (1, 3)] == [2, 1]
+    assert "finished" in [event.kind for event in history.jobs[2][0].events]
 
 
 def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: Path) -> None:
@@ -201,8 +220,7 @@ def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
     assert event.data["job"] == 2
     words = f"n2: job 2: the node does not see the run folder {folder.path.resolve()}"
     assert words in event.data["reason"]
-    (scored,) = score(Contents(folder)).ensembles
-    assert (scored.partial, scored.jobs) == (True, (1,))
+    assert_scored(folder, (1,), epochs=2, partial=True)
 
 
 @pytest.fixture
@@ -216,7 +234,11 @@ def held(slurm: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_held_allocation_is_used_outlives_the_controller_and_is_found_again(
-    slurm: SlurmBench, tmp_path: Path, held: str, monkeypatch: pytest.MonkeyPatch
+    slurm: SlurmBench,
+    tmp_path: Path,
+    held: str,
+    monkeypatch: pytest.MonkeyPatch,
+    vflops: Vflops,
 ) -> None:
     process = started(tmp_path, "--models", "2", epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
@@ -224,25 +246,24 @@ def test_a_held_allocation_is_used_outlives_the_controller_and_is_found_again(
     process.communicate()
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name)  # another shell
-    again = vflops(tmp_path, "attach", str(folder.path))
+    again = vflops("attach", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "of 2 jobs 2 go on" in again.stderr
-    assert_whole(folder, 2, 8 * 256)
+    assert_whole(folder, 2, epochs=8)
     history = folder.history()
     begun = [event.payload(JobBegun) for event in history.events("job-begun")]
     assert [each.launcher for each in begun] == [f"held allocation {held}"] * 2
     assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]
     assert slurm.run("squeue", "-h", "-o", "%i").split() == [held]  # nothing was submitted
-    assert processes_of(folder) == []
 
 
 def test_a_run_in_a_held_allocation_is_cancelled_and_the_allocation_stays(
-    slurm: SlurmBench, tmp_path: Path, held: str
+    slurm: SlurmBench, tmp_path: Path, held: str, vflops: Vflops
 ) -> None:
     other = subprocess.Popen(["srun", "-N1", "-n1", "-c1", "--overlap", "sleep", "400"])
     process = started(tmp_path, "--models", "2", epochs=100)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
-    done = vflops(tmp_path, "cancel", str(folder.path))
+    done = vflops("cancel", folder.path)
     assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout, done.stdout + done.stderr
     process.communicate(timeout=60)
     assert processes_of(folder) == []
@@ -259,4 +280,4 @@ def test_too_small_a_held_allocation_is_refused(
     process = started(tmp_path, "--models", "4")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"4 nodes are needed, and the allocation {held} has 2" in err
+    assert "no room for 4 models of 1 rank (4 slots) on 2 nodes with 2 slots" in err

@@ -10,14 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from ensemble_runs import processes_of, started, wait_for
 from slurm_bench import SlurmBench
+from vflops import suite
+from vflops.cli.control import _by_agents
+from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
+from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
+from vflops.record.training import DataFacts, Goal, JobRecord, WorkerRecord
+from vflops.system.record import SystemRecord
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -107,6 +114,34 @@ def test_cancel_kills_what_does_not_end_also_without_a_controller(
     assert f"nothing of {folder.path.relative_to(tmp_path)} is running" in again.stdout
 
 
+CONTROLLER = """
+import sys, time
+from pathlib import Path
+from vflops.record.folder import RunFolder
+folder = RunFolder.open(Path(sys.argv[1]))
+with folder.in_use(), folder.start_attempt(job=0) as events:
+    events.write("start", workload="image-classification")
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_cancel_asks_the_jobs_of_a_controller_that_ends_before_it_could(
+    vflops: Vflops, tmp_path: Path
+) -> None:
+    process = started(tmp_path, "--models", "2", epochs=200)
+    folder = wait_for(tmp_path, "evaluation", 1, 2)
+    killed(process)
+    command = [sys.executable, "-c", CONTROLLER, str(folder.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as early:
+        assert early.stdout is not None and early.stdout.readline() == b"held\n"
+        cancelled = vflops("cancel", folder.path, "--limit", "60")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert all(folder.history().events("stopped", job=job) for job in (1, 2))
+    assert processes_of(folder) == []
+
+
 def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
@@ -123,11 +158,56 @@ def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
     assert other_agent.poll() is None
 
 
+@pytest.mark.parametrize(
+    ("on", "worker", "known"),
+    [("slurm", False, True), ("local", True, True), ("local", False, False)],
+)
+def test_every_job_of_an_agent_is_known(
+    tmp_path: Path, on: Literal["slurm", "local"], worker: bool, known: bool
+) -> None:
+    settings = tiny().model_copy(update={"launch": LaunchSettings(on=on)})
+    folder = RunFolder.create(tmp_path / "runs", "image-classification", settings)
+    folder.job_file(1).parent.mkdir(parents=True)
+    JobRecord(
+        job=1,
+        workload="image-classification",
+        repeat=0,
+        seed=1,
+        ranks=1,
+        goal=Goal(quality="accuracy", better="higher", target=0.7, exponent=1),
+        settings={},
+        data=DataFacts(path="", synthetic=True, fingerprint="", train=1, validation=1),
+        worker=WorkerRecord(worker=0, workers=1) if worker else None,
+    ).write(folder.job_file(1))
+    with folder.start_attempt(job=0) as events:
+        events.write("job-planned", job=1, sha256="")
+    assert [record.job for record in _by_agents(folder)] == ([1] if known else [])
+
+
+@pytest.mark.parametrize("on", ["slurm", "local"])
+@pytest.mark.parametrize("measured", [True, False])
+def test_another_login_node_may_go_on_with_jobs_of_a_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: Literal["slurm", "local"], measured: bool
+) -> None:
+    update: dict[str, Any] = {"launch": LaunchSettings(on=on)}
+    if measured:  # nothing is left to measure
+        update["micro"] = tiny().micro.model_copy(update={"benchmarks": ()})
+    folder = RunFolder.create(tmp_path, "suite", tiny().model_copy(update=update))
+    with folder.start_attempt(job=0) as events:
+        suite._describe(folder, events)
+        monkeypatch.setattr(SystemRecord, "machine", property(lambda self: (str(id(self)),)))
+        if on == "slurm" and measured:
+            suite._describe(folder, events)
+        else:
+            with pytest.raises(UsageError, match="begun on another machine"):
+                suite._describe(folder, events)
+
+
 def test_attach_needs_an_ensemble(vflops: Vflops, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
     refused = vflops("attach", folder.path)
     assert refused.returncode == 2
-    assert "no ensemble was planned in it" in refused.stderr
+    assert "none was planned that outlives its command" in refused.stderr
     assert "vflops resume" in refused.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -12,11 +13,13 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.launch import scheduled_jobs as module
-from vflops.launch.scheduled_jobs import JobsApart, JobsTogether, ScheduledJobs, submitted
+from vflops.launch.handed_in import Intent, intents, submitted
+from vflops.launch.scheduled_jobs import JobsApart, JobsTogether, ScheduledJobs
 from vflops.launch.scheduler import Scheduler, Seen
 from vflops.launch.script import Request
 from vflops.launch.site import SiteSettings
 from vflops.record.folder import RunFolder
+from vflops.record.training import JobLost
 
 
 class Queue:
@@ -29,6 +32,10 @@ class Queue:
         self.requests: list[Request] = []
         self.seen = Seen("running", ("n1", "n2", "n3", "n4"), None)
         self.stopped: list[str] = []
+
+    def find(self, name: str, intent: Path) -> str | None:
+        names = [each.name for each in self.requests]
+        return str(names.index(name) + 1) if name in names else None
 
     def submit(self, request: Request) -> str:
         if 4 - len(request.exclude) < request.nodes:
@@ -47,6 +54,13 @@ def jobs_of(place: Path, kind: type[ScheduledJobs], queue: Queue, jobs: int = 4)
     folder = RunFolder.create(place, "image-classification", tiny())
     for job in range(1, jobs + 1):
         folder.job_file(job).parent.mkdir(parents=True)
+    return again(folder, kind, queue, jobs)
+
+
+def again(
+    folder: RunFolder, kind: type[ScheduledJobs], queue: Queue, jobs: int = 4
+) -> ScheduledJobs:
+    """Another controller's jobs of the same run."""
     ranks = dict.fromkeys(range(1, jobs + 1), 1)
     return kind(folder, cast(Scheduler, queue), SiteSettings(), LaunchSettings(on="slurm"), ranks)
 
@@ -74,8 +88,12 @@ def test_a_node_that_lost_two_is_excluded_while_enough_others_are_left(tmp_path:
     jobs = jobs_of(tmp_path, JobsTogether, queue)
     jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
     jobs.alive()
-    for job in (2, 2, 3):
-        jobs.lost(job)
+    assert [*jobs.suspects(2)] == ["n2"]
+    with folder_of(jobs).start_attempt(job=0) as events:
+        for node in ("n2", "n2", "n3"):
+            lost = JobLost(job=2, reason="", where=node, suspects=(node,))
+            events.write("job-lost", **lost.model_dump(mode="json"))
+    jobs = again(folder_of(jobs), JobsTogether, queue)  # whoever is the controller now
     queue.seen = Seen("ended", queue.seen.nodes, "FAILED")
     jobs.start({2: 1})
     assert "#SBATCH --exclude=n2\n" in queue.requests[-1].script.read_text()
@@ -91,6 +109,101 @@ def test_a_stop_also_reaches_a_script_that_pauses(tmp_path: Path) -> None:
     jobs.stop()
     assert queue.stopped == ["1"]
     assert (folder_of(jobs).path / "allocation-1.stop").is_file()
+
+
+class Died(BaseException):
+    """The controller is killed."""
+
+
+@pytest.mark.parametrize("kind", [JobsApart, JobsTogether])
+def test_what_was_handed_in_by_a_controller_that_died_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ScheduledJobs]
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, kind, queue)
+    folder = folder_of(jobs)
+
+    def died(*arguments: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Intent, "settle", died)
+        with pytest.raises(Died):
+            jobs.start({1: 3})
+    (intent,) = intents(folder)
+    assert folder.record.id.rpartition("-")[2] in intent.name
+    assert f"#SBATCH --job-name={intent.name}\n" in queue.requests[0].script.read_text()
+    assert submitted(folder, 1) is None
+    adopted = again(folder, kind, queue)
+    assert [*adopted.alive()] == [1] and not intents(folder)
+    known = submitted(folder, 1)
+    assert known is not None and (known.id, known.attempt) == ("1", 1)
+    queue.seen = Seen("ended", (), "FAILED")
+    adopted.alive()
+    adopted.start({1: 2})
+    assert queue.requests[1].name != queue.requests[0].name
+
+
+def test_an_intent_that_came_to_nothing_is_forgotten_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue()
+    folder = folder_of(jobs_of(tmp_path, JobsTogether, queue))
+    monkeypatch.setattr(module, "_IN_FLIGHT_S", 0.0)
+    Intent(name="x", scheduler="slurm", script="allocation-1.sh", jobs={}).write_beside(folder)
+    again(folder, JobsTogether, queue)
+    assert len(intents(folder)) == 1
+    monkeypatch.setattr(module, "_STALE_S", 0.0)
+    assert not again(folder, JobsTogether, queue).alive() and not intents(folder)
+
+
+def test_a_signal_waits_until_what_is_handed_in_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    submit = queue.submit
+
+    def interrupted(request: Request) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return submit(request)
+
+    monkeypatch.setattr(queue, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.start({1: 3})
+    assert submitted(folder_of(jobs), 1) is not None and not intents(folder_of(jobs))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "suspect"),
+    [
+        ("NODE_FAIL", "", True),
+        ("FAILED: NonZeroExitCode, exit code 1", "", True),
+        ("FAILED", "rank 0 was killed by SIGKILL", True),
+        ("FAILED", "the node does not see the run folder /x", True),
+        ("FAILED", "the loss is not a number", False),
+        ("FAILED", "another agent is at it: /x is in use by process 5", False),
+        ("CANCELLED by 0", "", False),
+        ("PREEMPTED", "", False),
+        ("TIMEOUT", "", False),
+    ],
+)
+def test_a_node_is_suspected_only_of_what_can_be_its_fault(
+    tmp_path: Path, reason: str, words: str, suspect: bool
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, JobsApart, queue)
+    log = folder_of(jobs).job_file(1).with_name("job-1.log")
+    log.write_text("n1: job 1: what an earlier one said\n")
+    jobs.start({1: 3})
+    jobs.alive()
+    assert not jobs.suspects(1)  # it lives: it was put back in the queue
+    with log.open("a") as file:
+        file.write(f"n1: job 1: {words}\n" if words else "")
+    queue.seen = Seen("ended", ("n1",), reason)
+    jobs.alive()
+    assert [*jobs.suspects(1)] == (["n1"] if suspect else [])
+    assert (jobs.elsewhere(1) is not None) == ("another agent" in words)
 
 
 @pytest.mark.parametrize(

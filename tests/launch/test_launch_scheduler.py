@@ -12,13 +12,27 @@ from pathlib import Path
 
 import pytest
 
+from vflops.config.launch import LaunchSettings
+from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.launch import site
-from vflops.launch.scheduled_jobs import Shape
-from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation
-from vflops.launch.script import Request, Step, allocation_script, job_script
+from vflops.launch.choose import site_of
+from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation, slurm_nodes
+from vflops.launch.script import (
+    AGENT,
+    ELSEWHERE,
+    ELSEWHERE_CODE,
+    Request,
+    Step,
+    allocation_script,
+    job_script,
+)
+from vflops.launch.shape import Shape
 from vflops.launch.site import SiteSettings
 from vflops.launch.team import Team
+from vflops.record.folder import RunFolder
+from vflops.record.lock import held
+from vflops.record.training import DataFacts, Goal, JobRecord
 
 SITE = """\
 account = "proj42"
@@ -363,3 +377,98 @@ def test_jobs_lie_side_by_side_and_are_tried_twice_in_a_place() -> None:
     shared = Shape(ranks=1, slots=2).steps({1: 3, 2: 1, 3: 3})
     assert shared == [Step(1, 0, 1, 1, 2), Step(2, 0, 1, 1, 1), Step(3, 1, 1, 1, 2)]
     assert Shape(ranks=4, slots=2).steps({7: 5, 8: 5})[1] == Step(8, 2, 2, 2, 2)
+
+
+def command(place: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.mkdir(exist_ok=True)
+    (place / name).write_text(text)
+    (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
+def test_a_machine_without_a_cluster_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "fatal: Could not establish a configuration source"
+    for name in ("sbatch", "squeue", "sinfo"):
+        text = f"#!/bin/sh\necho '{name}: {words}' >&2\nexit 1\n"
+        command(tmp_path / "bin", name, text, monkeypatch)
+    scheduler = Scheduler("slurm")
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n")
+    asked = Request("x", script, 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    for ask in (
+        lambda: scheduler.submit(asked),
+        lambda: scheduler.look(["1"]),
+        lambda: scheduler.find("x", script),
+        lambda: slurm_nodes(None),
+    ):
+        with pytest.raises(UsageError, match="configuration source") as error:
+            ask()
+        assert "no login node of a SLURM, or SLURM_CONF is not set" in (error.value.cure or "")
+
+
+def test_very_many_jobs_are_asked_for_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = f'#!/bin/sh\necho "$3" | tr , "\\n" | wc -l >> {tmp_path}/calls\n'
+    command(tmp_path / "bin", "sbatch", "", monkeypatch)
+    command(tmp_path / "bin", "squeue", counted, monkeypatch)
+    seen = Scheduler("slurm").look([str(job) for job in range(2500)])
+    assert len(seen) == 2500
+    assert (tmp_path / "calls").read_text().split() == ["1000", "1000", "500"]
+
+
+def test_a_command_that_cannot_be_started_has_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(tmp_path / "bin", "sbatch", "", monkeypatch)
+    (tmp_path / "bin" / "squeue").write_text("no program")
+    (tmp_path / "bin" / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    seen = Scheduler("slurm").look(["1"])["1"]
+    assert seen.state == "waiting" and "squeue cannot be started" in (seen.reason or "")
+
+
+def test_a_run_keeps_the_site_of_its_first_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name, account in (("here", "mine"), ("there", "yours"), ("run", None), ("empty", None)):
+        (tmp_path / name).mkdir()
+        if account:
+            (tmp_path / name / "site.toml").write_text(f'account = "{account}"\n')
+    monkeypatch.chdir(tmp_path / "empty")
+    site.keep(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "here")
+    assert site.of_run(tmp_path / "run").account == "mine"  # before its launch
+    site.keep(tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "there")
+    site.keep(tmp_path / "run")
+    assert site.of_run(tmp_path / "run").account == "mine"
+    assert site.of_run(tmp_path / "empty").account is None  # nor did it have any
+    settings = LaunchSettings(on="slurm")
+    assert site_of(settings, tmp_path / "run").account == "mine"
+
+
+def test_a_job_in_the_hands_of_another_agent_is_left_to_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "image-classification", tiny())
+    folder.job_file(1).parent.mkdir(parents=True)
+    JobRecord(
+        job=1,
+        workload="image-classification",
+        repeat=0,
+        seed=1,
+        ranks=1,
+        goal=Goal(quality="accuracy", better="higher", target=0.7, exponent=1),
+        settings={},
+        data=DataFacts(path="", synthetic=True, fingerprint="", train=1, validation=1),
+    ).write(folder.job_file(1))
+    agent = [sys.executable, *AGENT, str(folder.path), "1"]
+    with held(folder.job_lock(1), folder.path):
+        done = subprocess.run(agent, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ELSEWHERE_CODE and f": job 1: {ELSEWHERE}" in done.stderr
+    assert not folder.next_attempt(1)
+    asked = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    script = allocation_script(asked, folder.path, [Step(1, 0, 1, 1, 3)])
+    assert f"code != {ELSEWHERE_CODE}))" in script

@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 
 import slurm_bench
+from ensemble_runs import started
 from slurm_bench import SlurmBench
 from vflops.errors import UsageError
+from vflops.launch.handed_in import intents, submitted
 from vflops.launch.scheduler import Scheduler, Seen, expand
 from vflops.launch.script import Request, Step, allocation_script, job_script
 from vflops.launch.site import SiteSettings
+from vflops.record.folder import RunFolder
 
 # The arguments are -P -m vflops.launch.agent RUN JOB.
 _STAND_IN = """\
@@ -368,3 +371,30 @@ def test_a_bench_leaves_no_process_when_the_tests_are_killed(slurm: SlurmBench) 
 
     slurm.wait(lambda: not left(), "end of the bench", 10)
     shutil.rmtree(folder.decode())
+
+
+def test_what_was_handed_in_by_a_command_that_died_is_found_and_not_handed_in_again(
+    slurm: SlurmBench, vflops: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "wrapped" / "sbatch"
+    wrapper.parent.mkdir()
+    path = os.environ["PATH"]
+    wrapper.write_text(f'#!/bin/bash\nPATH={path} sbatch "$@" >/dev/null\nkill -KILL $PPID\n')
+    wrapper.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{wrapper.parent}:{path}")
+        process = started(tmp_path, "--on", "slurm", epochs=2)  # one model: it is known as well
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    folder = RunFolder.open(next((tmp_path / "runs").iterdir()))
+    assert len(intents(folder)) == 1 and submitted(folder, 1) is None
+    attached = vflops("attach", folder.path)
+    assert attached.returncode == 0, attached.stderr
+    assert "of 1 jobs 1 go on" in attached.stderr or "1 have ended" in attached.stderr
+    known = submitted(folder, 1)
+    assert known is not None and known.attempt == 1
+    history = folder.history()
+    assert history.state.complete and len(history.jobs[1]) == 1
+    assert not history.events("job-lost") and not intents(folder)
+    names = slurm.run("squeue", "-h", "--states=all", "-o", "%j").split()
+    assert sum(folder.record.id.rpartition("-")[2] in name for name in names) == 1

@@ -19,7 +19,7 @@ from vflops.check.practice import check
 from vflops.config.profiles import profile
 from vflops.config.settings import load
 from vflops.errors import UsageError
-from vflops.launch.scheduled_jobs import Shape
+from vflops.launch.shape import Shape
 from vflops.record.folder import RunFolder
 from vflops.record.node import Clock, NodeRecord, node_file
 from vflops.record.training import PHASES, Ensembled, EnsembleSize, Finished, JobRecord
@@ -28,7 +28,7 @@ from vflops.score.record import EnsembleScore
 from vflops.score.score import score
 from vflops.score.show import ensemble_line, ensemble_rows
 from vflops.score.verdicts import TwinsScore
-from vflops.training import _in_order, prepare
+from vflops.training import in_order, prepare
 
 WORK = ("data", "training")
 QUALITIES = (0.3, 0.6, 0.9)
@@ -282,7 +282,7 @@ class TestPlan:
     def test_an_odd_number_of_models_is_refused(self, given: tuple[str, ...]) -> None:
         tiny = profile("tiny", ["image-classification"])
         settings = load(tiny, None, ["bagging.twins=true", *given])
-        more = 4 if given else 2
+        more = "4 or 2" if given else "2"
         with pytest.raises(UsageError, match="twins come in pairs") as refused:
             prepare(settings, lambda text, done, whole: None)
         assert refused.value.cure == f"take --models {more}"
@@ -290,7 +290,7 @@ class TestPlan:
     @pytest.mark.parametrize("models", [4, 6, 16])
     def test_twins_share_no_node_that_holds_half_of_the_models_or_fewer(self, models: int) -> None:
         settings = load(profile("tiny"), None, ["bagging.twins=true"])
-        order = _in_order(models, settings)
+        order = in_order(models, settings)
         assert sorted(order) == list(range(models))
         tries = dict.fromkeys(order, 1)
         for slots in range(1, models // 2 + 1):

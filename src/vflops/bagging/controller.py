@@ -7,20 +7,21 @@ somebody works on it. So a controller can die and another take over, and nothing
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vflops.automl.standing import WorkerStanding
+from vflops.bagging.past import LEFT, pasts
 from vflops.errors import Interrupted, RunFailed
-from vflops.launch.jobs import Launcher
+from vflops.launch.jobs import ASKED, Launcher
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder
 from vflops.record.tail import Tail
 from vflops.record.training import WORK_PHASES, JobBegun, JobGivenUp, JobLost, JobRecord
 
-_LOOK_S = 0.25
+_LOOK_S, _LOOK_A_JOB_S, _LOOK_MOST_S = 0.25, 0.001, 5.0
+"""The pause between two looks grows with the jobs: each is a few files to look at."""
 _PATIENCE_S = 90.0
 """How long jobs may take to end when they are asked to."""
 _LONGEST_PAUSE_S = 60.0
@@ -85,6 +86,16 @@ class JobStanding:
             self.state = "ended"
 
     @property
+    def shown_state(self) -> str:
+        """What was handed in and has written nothing yet waits: for nodes, or to be started."""
+        return "waiting" if self.state == "running" and self.awaited else self.state
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self.state in ("ended", "given up")
+
+    @property
     def flops(self) -> float | None:
         """Mean of the newest attempt; None where it has done nothing yet, or is not counted."""
         if self.ops_per_sample is None or not self.work_s:
@@ -131,11 +142,13 @@ class Controller:
                 self._look()
                 self._start()
                 self._show(list(self._jobs.values()))
-                time.sleep(_LOOK_S)
+                time.sleep(self._pause_s)
             self._wait()  # an agent writes on for a moment after the job's last event
+            if self._launcher.alive():  # copies that a scheduler would start when all is over
+                self._launcher.kill()
         except Leave:
             raise Interrupted(
-                "its jobs were left running",
+                LEFT,
                 cure=f"pick them up: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt:
@@ -143,26 +156,42 @@ class Controller:
             raise Interrupted("stopped; its jobs were asked to keep checkpoints") from None
         return list(self._jobs.values())
 
+    @property
+    def _pause_s(self) -> float:
+        return min(_LOOK_S + _LOOK_A_JOB_S * len(self._jobs), _LOOK_MOST_S)
+
     def _take_over(self) -> None:
-        """Find what an earlier controller left: jobs that ended, and jobs that go on."""
-        history = self._folder.history()
+        """Find what earlier controllers left: jobs that ended, that go on, that died meanwhile."""
+        history, past = self._folder.history(), pasts(self._folder)
         alive = self._launcher.alive()
-        begun = Counter(event.payload(JobBegun).job for event in history.events("job-begun"))
         for job, standing in self._jobs.items():
-            standing.newest = self._folder.next_attempt(job) - 1
+            before, made = past[job], self._folder.next_attempt(job)
+            standing.attempts, begun = before.losses, before.begun
             if history.ended(job):
                 standing.state = "ended"
-            elif job in alive:
+            elif before.given_up is not None:
+                standing.state, standing.reason = "given up", before.given_up
+            elif before.running or job in alive or made > begun:
+                # Of one that died since, the next look says so.
                 standing.state, standing.where = "running", self._launcher.where(job)
-                standing.attempts = 1
-                standing.awaited = begun[job] > standing.newest + 1
+                standing.attempts += before.running
+                if not before.running:  # it was handed in, and the controller died
+                    self._begun(standing)
+                    begun += 1
+                standing.awaited = begun > made
+                standing.newest = min(begun, made) - 1
                 self._follow(standing)
+            else:
+                standing.newest = made - 1
 
     def _over(self) -> bool:
-        return all(each.state in ("ended", "given up") for each in self._jobs.values())
+        return all(each.over for each in self._jobs.values())
 
     def _start(self) -> None:
         now_s = time.monotonic()
+        for job, tail in self._tails.items():
+            if self._jobs[job].state == "waiting":  # another agent may be at it, and end it
+                tail.read()
         waiting = [each for each in self._jobs.values() if each.state == "waiting"]
         due = [each for each in waiting if each.again_s <= now_s]
         for each in waiting:
@@ -236,6 +265,11 @@ class Controller:
             )
 
     def _gone(self, standing: JobStanding) -> None:
+        if self._launcher.elsewhere(standing.record.job):  # nothing died; look again later
+            standing.attempts -= 1
+            standing.state, standing.again_s = "waiting", time.monotonic() + _LONGEST_PAUSE_S
+            self._follow(standing)
+            return
         self._lost(standing)
         if standing.attempts < self._attempts:
             standing.state = "waiting"
@@ -252,11 +286,13 @@ class Controller:
         job = standing.record.job
         known = (standing.why(), self._launcher.ending(job))
         standing.reason = "; ".join(each for each in known if each)
-        lost = JobLost(job=job, reason=standing.reason, where=standing.where)
+        own = standing.last is not None and standing.last[0] in ("failed", "stopped")
+        suspects = () if own else tuple(self._launcher.suspects(job))
+        lost = JobLost(job=job, reason=standing.reason, where=standing.where, suspects=suspects)
         self._events.write("job-lost", **lost.model_dump(mode="json"))
-        self._launcher.lost(job)
 
     def _stop(self) -> None:
+        self._events.write(ASKED)
         self._launcher.stop()
         self._wait()
 
@@ -264,4 +300,4 @@ class Controller:
         """Until nobody works on a job any more, but not for ever."""
         end_s = time.monotonic() + _PATIENCE_S
         while self._launcher.alive() and time.monotonic() < end_s:
-            time.sleep(_LOOK_S)
+            time.sleep(self._pause_s)

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
-    """Pick up the jobs of an ensemble whose controller died; nothing is started twice."""
+    """Pick up the jobs of a run whose controller died; nothing is started twice."""
     from vflops.cli.console import open_run, say, shown
     from vflops.cli.run import resume
     from vflops.launch.ending import alive
@@ -37,10 +37,10 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
             cure=f"let it see to its jobs, or end them: vflops cancel {name}",
         )
-    records = _members(folder)
+    records = _by_agents(folder)
     if not records:
         raise UsageError(
-            f"{name} has no jobs to attach to: no ensemble was planned in it",
+            f"{name} has no jobs to attach to: none was planned that outlives its command",
             cure=f"go on with it: vflops resume {name}",
         )
     history = folder.history()
@@ -67,7 +67,7 @@ def cancel(
     folder = open_run(run)
     _refuse_complete(folder, "cancel in")
     name = shown(folder.path)
-    ended = end_run(folder, _members(folder), limit)
+    ended = end_run(folder, _by_agents(folder), limit)
     if ended.controller is not None:
         how = "killed" if ended.controller_killed else "ended"
         typer.echo(f"{how}: the controller, process {ended.controller}")
@@ -89,13 +89,15 @@ def _refuse_complete(folder: RunFolder, what: str) -> None:
         )
 
 
-def _members(folder: RunFolder) -> list[JobRecord]:
-    """The base models that were planned."""
+def _by_agents(folder: RunFolder) -> list[JobRecord]:
+    """The jobs that were planned for agents: base models, workers, others where all are."""
     from vflops.record.training import JobPlanned, JobRecord
+    from vflops.training import by_agents
 
     planned = [event.payload(JobPlanned).job for event in folder.history().events("job-planned")]
     records = [JobRecord.read(folder.job_file(job)) for job in dict.fromkeys(planned)]
-    return [record for record in records if record.bag is not None]
+    every = by_agents(folder.record.settings)
+    return [each for each in records if every or each.bag is not None or each.worker is not None]
 
 
 def _fates(folder: RunFolder, ended: Ended) -> str:

@@ -32,7 +32,7 @@ class JobsView:
         self._live: Live | None = None
         self._line_s = 0.0
         self._jobs: Sequence[JobStanding] = ()
-        self._keyboard = Keyboard() if console.is_terminal and sys.stdin.isatty() else None
+        self._keyboard: Keyboard | None = None
 
     def show(self, jobs: Sequence[JobStanding]) -> None:
         """Take in where they stand now."""
@@ -42,9 +42,7 @@ class JobsView:
                 self._line_s = time.monotonic()
                 print(f"  {self.line(jobs)}", file=sys.stderr)
             return
-        if self._keyboard is not None and self._keyboard.struck:
-            self._pause()
-            self._keyboard.ask()
+        self._mind_the_keyboard(over=all(each.over for each in jobs))
         if self._live is None:
             from rich.live import Live
 
@@ -58,11 +56,21 @@ class JobsView:
 
     def close(self) -> None:
         """Leave the last state on the screen, and the keyboard as it was."""
-        if self._keyboard is not None:
-            self._keyboard.close()
+        self._mind_the_keyboard(over=True)
         if self._live is not None:
             self._pause()
             self._console.print(self._table(len(self._jobs)))
+
+    def _mind_the_keyboard(self, *, over: bool) -> None:
+        """Ctrl-C is a question while there are jobs that it could be about, and only then."""
+        if over and self._keyboard is not None:
+            self._keyboard.close()
+            self._keyboard = None
+        elif not over and self._keyboard is None and sys.stdin.isatty():
+            self._keyboard = Keyboard()
+        if self._keyboard is not None and self._keyboard.struck:
+            self._pause()
+            self._keyboard.ask()
 
     def _pause(self) -> None:
         if self._live is not None:
@@ -78,12 +86,14 @@ class JobsView:
             table.add_column(name)
         for name in ("epoch", "quality", "FLOPS", "attempt"):
             table.add_column(name, justify="right")
-        order = sorted(self._jobs, key=lambda each: (each.state != "running", each.record.job))
+        order = sorted(
+            self._jobs, key=lambda each: (each.shown_state != "running", each.record.job)
+        )
         for each in order[:rows]:
             bag = each.record.bag
             table.add_row(
                 str(bag.model + 1 if bag else each.record.job),
-                each.state,
+                each.shown_state,
                 each.where,
                 f"{each.epoch:.2f}",
                 "" if each.quality is None else number(each.quality),
@@ -129,8 +139,11 @@ class Keyboard:
 
 def _line(jobs: Sequence[JobStanding]) -> str:
     """All of them in one line."""
-    states = Counter(each.state for each in jobs)
+    states = Counter(each.shown_state for each in jobs)
     said = ", ".join(f"{states[state]} {state}" for state in states)
+    places = {each.where for each in jobs}
+    if [*states] == ["waiting"] and len(places) == 1 and places != {""}:
+        said += f" ({places.pop()})"  # all of them in a queue, in its own words
     epochs = [each.epoch for each in jobs]
     known = [each.quality for each in jobs if each.quality is not None]
     line = f"{count(len(jobs), 'model')}: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"

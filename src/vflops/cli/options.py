@@ -23,6 +23,16 @@ Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, e.g. micro.budget_s=20; repeatable.")
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        help="Where they train: local, slurm; pbs, lsf, flux were not seen on a real site yet."
+    ),
+]
+Container = Annotated[
+    str | None,
+    typer.Option(help="Image that a scheduler's jobs run in; site.toml's, if any, by default."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,9 +41,7 @@ def plan(
         int | None, typer.Option(help="Ranks of a model, P; by default the slots of a node.")
     ] = None,
     scale: Annotated[int | None, typer.Option(help="M × P, where one of them is open.")] = None,
-    on: Annotated[
-        str | None, typer.Option(help="Where they would train: local, slurm, pbs, lsf, flux.")
-    ] = None,
+    on: options.On = None,
     nodes: Annotated[
         int | None, typer.Option(help="Nodes of a machine that is not here.", min=1)
     ] = None,
@@ -52,6 +51,9 @@ def plan(
     waves: Annotated[
         bool, typer.Option("--waves", help="Let models that find no place wait for others.")
     ] = False,
+    twins: Annotated[bool, typer.Option("--twins", help="Each model is trained twice.")] = False,
+    repeat: Annotated[int | None, typer.Option(help="Ensembles, each with the next seed.")] = None,
+    seed: options.Seed = None,
     like: Annotated[
         Path | None, typer.Option(help="An earlier run that says how fast it would be.")
     ] = None,
@@ -62,6 +64,7 @@ def plan(
     """Say what a run would do and need: places, operations, bytes, memory, time."""
     import json as json_
 
+    from vflops.admission import check_ensemble
     from vflops.bagging.plan import defaults
     from vflops.bagging.plan import plan as placed
     from vflops.cli import console
@@ -69,6 +72,8 @@ def plan(
     from vflops.errors import UsageError
     from vflops.foresight import foresee
     from vflops.launch import choose
+    from vflops.training import in_order
+    from vflops.workloads.registry import workload as find
 
     flags: dict[str, object] = {
         "data": data,
@@ -76,6 +81,8 @@ def plan(
         "bagging.models": models,
         "train.ranks": ranks,
         "bagging.waves": "true" if waves else None,
+        "bagging.twins": "true" if twins else None,
+        "repeat": repeat,
     }
     flags |= options.search_flags(workload, workers, None)
     given = [
@@ -83,7 +90,7 @@ def plan(
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
     ]
     what = workload or "suite"
-    asked = options.settings(profile, None, config, given, workloads=what)
+    asked = options.settings(profile, seed, config, given, workloads=what)
     devices = {section["train"]["device"] for section in asked.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
     there = choose.nodes(asked.launch, device, nodes, slots)
@@ -99,47 +106,58 @@ def plan(
     m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
     mapping = placed(there, m, p, waves=asked.bagging.waves)
     pair = [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
-    settings = options.settings(asked.profile, None, config, [*given, *pair], workloads=what)
+    settings = options.settings(asked.profile, seed, config, [*given, *pair], workloads=what)
+    for name in settings.workloads:
+        check_ensemble(settings, find(name))
     choose.refuse_misshapen(settings.launch, there, p)
     earlier = console.read_run(like) if like else None
     found = foresee(settings, mapping, earlier, console.working)
     if json:
         workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
         places = [
-            {"model": each.model, "wave": each.wave, "places": each.places}
-            for each in mapping.placements
+            {"model": model, "wave": each.wave, "places": each.places}
+            for model, each in zip(in_order(m, settings), mapping.placements, strict=True)
         ]
         typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
         return
-    _show(mapping, found)
-    again = f"vflops run{f' {workload}' if workload else ''} --profile {settings.profile}"
-    again += f" --models {m} --ranks {p}" + " --waves" * settings.bagging.waves
-    again += f" --on {on}" * (on is not None) + f" --data {data}" * (data is not None)
-    again += f" --config {config}" * (config is not None)
-    again += "".join(f" --set {each}" for each in set_ or ())
+    _show(mapping, in_order(m, settings), found)
+    said = {"--profile": settings.profile, "--models": m, "--ranks": p, "--on": on, "--data": data}
+    said |= {"--repeat": repeat, "--seed": seed, "--config": config}
+    again = ["vflops", "run", *([workload] if workload else [])]
+    again += [f"{w}" for name in said if said[name] is not None for w in (name, said[name])]
+    again += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
+    again += [word for each in set_ or () for word in ("--set", each)]
     if settings.launch.on != "local" and settings.launch.ranks_per_node is None:
-        again += f" --set launch.ranks_per_node={min(each.slots for each in there)}"
-    console.next_step(again, "there" if nodes and settings.launch.on == "local" else "to do it")
+        again += ["--set", f"launch.ranks_per_node={min(each.slots for each in there)}"]
+    why = "there" if nodes and settings.launch.on == "local" else "to do it"
+    console.next_step(shlex.join(again), why)
 
 
 def _wanted(settings: Settings) -> tuple[int | None, int | None]:
-    """M and P that a file or ``--set`` gave; 1 is what they are when nobody does."""
+    """M and P that a file or ``--set`` gave; 1 is what they are when nobody does.
+
+    What cannot be bagged is one model.
+    """
+    from vflops.workloads.registry import workload
+
+    bagged = all(workload(name).can_be_bagged for name in settings.workloads)
     models = settings.bagging.models
     ranks = max(section["train"]["ranks"] for section in settings.workloads.values())
-    return models if models > 1 else None, ranks if ranks > 1 else None
+    return models if models > 1 or not bagged else None, ranks if ranks > 1 else None
 
 
-def _show(mapping: Plan, found: Mapping[str, Estimate]) -> None:
+def _show(mapping: Plan, order: Sequence[int], found: Mapping[str, Estimate]) -> None:
+    """``order``: the models as they are placed."""
     from vflops.bagging.estimate import places, words
     from vflops.cli.columns import columns, heading
     from vflops.score.words import count
 
     models, ranks = count(mapping.models, "model"), count(mapping.ranks, "rank")
     typer.echo(heading(f"{models} of {ranks}"))
-    shown = mapping.placements
+    shown = tuple(zip(order, mapping.placements, strict=True))
     cut = len(shown) > 2 * _SHOWN + 2
     lines = (*shown[:_SHOWN], *shown[-_SHOWN:]) if cut else shown
-    table = [[f"{each.model + 1:,}", str(each.wave + 1), places(each)] for each in lines]
+    table = [[f"{model + 1:,}", str(each.wave + 1), places(each)] for model, each in lines]
     if cut:
         table.insert(_SHOWN, ["…", "", f"{len(shown) - len(lines):,} more"])
     typer.echo(columns([["model", "wave", "node: slots"], *table], right=(0, 1)))

@@ -26,9 +26,7 @@ def replay(
     data: Annotated[
         Path | None, typer.Option(help="Your own data, packed; that of the search by default.")
     ] = None,
-    on: Annotated[
-        str | None, typer.Option(help="Where they train: local, slurm, pbs, lsf, flux.")
-    ] = None,
+    on: options.On = None,
     out: options.Out = Path("runs"),
     set_: options.Set = None,
     quiet: options.Quiet = False,

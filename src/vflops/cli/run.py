@@ -37,9 +37,8 @@ def run(
     for_: Annotated[
         str | None, typer.Option("--for", help="How long a search takes: 90s, 30m, 1h, 1h30m.")
     ] = None,
-    on: Annotated[
-        str | None, typer.Option(help="Where they train: local, slurm, pbs, lsf, flux.")
-    ] = None,
+    on: options.On = None,
+    container: options.Container = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Let models that find no place wait for others.")
     ] = False,
@@ -70,6 +69,7 @@ def run(
         "bagging.models": models,
         "models": models,
         "launch.on": on,
+        "launch.container": container,
     }
     flags |= options.search_flags(workload, workers, for_)
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]

@@ -54,9 +54,8 @@ def scale(
         Batch, typer.Option(help="Whose batch stays the same when a model gets more ranks.")
     ] = Batch.RANK,
     profile: options.Profile = None,
-    on: Annotated[
-        str | None, typer.Option(help="Where they train: local, slurm, pbs, lsf, flux.")
-    ] = None,
+    on: options.On = None,
+    container: options.Container = None,
     repeat: Annotated[
         int | None, typer.Option(help="Trainings of each point, each with the next seed.")
     ] = None,
@@ -77,7 +76,7 @@ def scale(
     from vflops.scale.experiment import Experiment, pairs
     from vflops.scale.result import table
 
-    flags = {"launch.on": on, "repeat": repeat}
+    flags = {"launch.on": on, "launch.container": container, "repeat": repeat}
     given = [f"{key}={value}" for key, value in flags.items() if value is not None]
     settings = options.settings(
         profile,

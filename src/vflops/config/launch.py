@@ -20,5 +20,7 @@ class LaunchSettings(Section):
     cores_per_rank: int | None = Field(default=None, ge=1, le=4096)
     """Cores of a rank's own; None: one with a scheduler, here a share of all that there are."""
     gpus_per_rank: int = Field(default=0, ge=0, le=16)
+    container: str | None = Field(default=None, min_length=1, pattern=r"^[^\r\n]+$")
+    """An image that the jobs run in, in the place of ``site.toml``'s; its runtime stays."""
     bind: bool = True
     """Whether ranks keep to cores of their own, near their GPUs."""

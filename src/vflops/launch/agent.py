@@ -21,10 +21,10 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.launch import binding
 from vflops.launch.binding import Topology
 from vflops.launch.job import run_job
-from vflops.launch.script import LOCAL_PATH, UNSEEN, said
+from vflops.launch.script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, said
 from vflops.launch.team import CORES, Team
 from vflops.record.folder import RunFolder
-from vflops.record.lock import held
+from vflops.record.lock import InUse, held
 from vflops.record.training import JobRecord
 
 _STOPPED = 1
@@ -42,6 +42,8 @@ def main(run: str, job: str) -> int:
         folder = _open(Path(run))
         record = JobRecord.read(folder.job_file(int(job)))
         team = Team.of()
+        if _is_over(folder, record):
+            return 0
         with held(folder.job_lock(record.job), folder.path) if team.leads else nullcontext():
             run_job(
                 folder, record, lambda kind, data: None, team, partial(_prepare, folder, record)
@@ -49,11 +51,20 @@ def main(run: str, job: str) -> int:
     except Interrupted as error:
         print(f"{_name()}: job {job} was {error.message}", file=sys.stderr)
         return _STOPPED
+    except InUse as error:
+        print(f"{said(_name(), int(job))}{ELSEWHERE}: {error.message}", file=sys.stderr)
+        return ELSEWHERE_CODE
     except VflopsError as error:
         print(said(_name(), int(job)) + error.message, file=sys.stderr)
         print(error.cure or "", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _is_over(folder: RunFolder, record: JobRecord) -> bool:
+    """Whether the job came to its end: a copy that the scheduler starts late has nothing to do."""
+    logs = folder.job_history(record.job)
+    return bool(logs) and any(event.kind == "end" for event in logs[-1].events)
 
 
 def _prepare(

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.choose import scheduled
+from vflops.launch.jobs import ASKED
 from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
 from vflops.record.training import JobRecord
@@ -50,6 +51,8 @@ def end_run(folder: RunFolder, records: Sequence[JobRecord], limit_s: float) -> 
     jobs = _jobs(folder, records, told=controller is not None)
     seen = frozenset(jobs.alive())
     late = _end_controller(folder, controller, jobs, end_s) if controller is not None else False
+    if controller is not None and not _asked(folder):
+        jobs.forget()
     with folder.in_use():  # no other controller takes over meanwhile
         killed = frozenset(_end_jobs(jobs, end_s))
         if killed or late or (seen and controller is None):
@@ -70,6 +73,9 @@ class _Jobs(Protocol):
     def kill(self) -> None:
         """End them."""
 
+    def forget(self) -> None:
+        """The controller is gone and has asked nobody."""
+
 
 def _jobs(folder: RunFolder, records: Sequence[JobRecord], *, told: bool) -> _Jobs:
     """``told``: a living controller will ask them itself."""
@@ -83,7 +89,8 @@ class _Agents:
     def __init__(self, folder: RunFolder, told: bool) -> None:
         self._folder = folder
         # A controller asks those that hold their lock; one that starts up does not yet.
-        self._asked = {pid for job, pid in self._pids().items() if told and self._holds(job, pid)}
+        self._others = {pid for job, pid in self._pids().items() if told and self._holds(job, pid)}
+        self._asked = set(self._others)
 
     def alive(self) -> Collection[int]:
         return self._pids()
@@ -93,6 +100,9 @@ class _Agents:
             if pid not in self._asked:
                 self._asked.add(pid)
                 self._send(job, pid, signal.SIGTERM)
+
+    def forget(self) -> None:
+        self._asked -= self._others
 
     def kill(self) -> None:
         for job, pid in self._pids().items():
@@ -125,6 +135,9 @@ class _Scheduled:
             self._told = True
             self._launcher.stop()
 
+    def forget(self) -> None:
+        self._told = False
+
     def kill(self) -> None:
         if self._launcher:
             self._launcher.kill()
@@ -146,6 +159,12 @@ def _end_controller(folder: RunFolder, controller: int, jobs: _Jobs, end_s: floa
     _send(controller, signal.SIGKILL, holds)
     _wait(lambda: not holds(), time.monotonic() + _KILLED_S)
     return True
+
+
+def _asked(folder: RunFolder) -> bool:
+    """Whether the newest controller came to ask its jobs to end, before it did itself."""
+    logs = folder.job_history(0)
+    return bool(logs) and any(event.kind == ASKED for event in logs[-1].events)
 
 
 def _end_jobs(jobs: _Jobs, end_s: float) -> set[int]:

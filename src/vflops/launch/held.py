@@ -11,16 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.scheduled_jobs import Submitted, submitted
-from vflops.launch.scheduler import (
-    Allocation,
-    Scheduler,
-    Seen,
-    ask,
-    expand,
-    held_allocation,
-    scancel,
-)
+from vflops.launch.commands import ask, scancel
+from vflops.launch.handed_in import Submitted, intents, submitted
+from vflops.launch.scheduler import Allocation, Scheduler, Seen, expand, held_allocation
 from vflops.launch.script import Request, step_name
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
@@ -77,6 +70,11 @@ class HeldAllocation(Scheduler):
             raise atomic.cannot_write(lock, error) from error
         return request.script.stem
 
+    def find(self, name: str, intent: Path) -> str | None:
+        """The script that the intent was for, while it runs."""
+        script = intent.name.partition(".")[0]
+        return script if self._look(script).state == "running" else None
+
     def look(self, ids: Sequence[str]) -> dict[str, Seen]:
         """A look at the locks is cheap: the interval stays short."""
         return {each: self._look(each) for each in ids}
@@ -127,11 +125,14 @@ def slurm(folder: Path) -> Scheduler:
 def slurm_of(folder: RunFolder, jobs: Sequence[int]) -> Scheduler:
     """Where the jobs of a run are now; where none is, the allocation that is held, or the queue."""
     known = [each for each in (submitted(folder, job) for job in jobs) if each is not None]
-    for label in {each.scheduler for each in known if each.scheduler.startswith(_LABEL)}:
+    meant = {each.scheduler for each in intents(folder)}
+    for label in {*meant, *(each.scheduler for each in known)}:
+        if not label.startswith(_LABEL):
+            continue
         allocation = living(label.removeprefix(_LABEL))
         if allocation is not None:
             return HeldAllocation(allocation, folder.path)
-    if held_allocation() is not None and _queued(known):
+    if held_allocation() is not None and ("slurm" in meant or _queued(known)):
         return Scheduler("slurm")
     return slurm(folder.path)
 

@@ -15,6 +15,7 @@ from typing import Any
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
 from vflops.launch.local import STORE, LocalRanks
 from vflops.launch.node import describe_node
+from vflops.launch.script import KILLED
 from vflops.launch.team import ALONE, Team
 from vflops.record.folder import RunFolder
 from vflops.record.node import telemetry_file
@@ -136,6 +137,6 @@ def _failure(place: Path, first: list[int], codes: dict[int, int | None]) -> Vfl
         return kind(reason["message"], cure=reason["cure"])
     rank = next(each for each, code in codes.items() if code) if rank is None else rank
     code = codes[rank] or 0
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    how = f"{KILLED} {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     hint = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
     return RunFailed(f"rank {rank} {how}{hint}", cure=f"its output: {place / f'rank-{rank}.log'}")

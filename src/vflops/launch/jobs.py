@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
+ASKED = "jobs-asked"
+"""The event of a controller that asks all its jobs to end."""
+
 
 class Launcher(ABC):
     """Starts jobs and sees whether they run; what became of one is in the job's own log."""
@@ -37,9 +40,17 @@ class Launcher(ABC):
     def stop(self) -> None:
         """Ask every job of the run to keep a checkpoint and end."""
 
-    def lost(self, job: int) -> None:  # noqa: B027  (only a scheduler has nodes to choose from)
-        """Told that an attempt at the job died where it was."""
+    def suspects(self, job: int) -> Collection[str]:
+        """Nodes whose fault it may be that the newest attempt died; of a scheduler's only."""
+        return ()
+
+    def elsewhere(self, job: int) -> str | None:
+        """Said of an attempt that ended at once because another is at the job; None: it did not."""
+        return None
 
     def unseen(self, job: int) -> str | None:  # (only a scheduler's nodes may have other folders)
         """Why nothing that a job writes can come into the run folder, where that is so."""
         return None
+
+    def kill(self) -> None:  # noqa: B027  (a process of this machine ends by itself)
+        """End what still waits or runs when all jobs are over."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from vflops.bagging.plan import Node, plan
 from vflops.launch.binding import Topology, bind, visible
 from vflops.launch.jobs import Launcher
+from vflops.launch.script import ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.team import CORES
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
@@ -130,6 +131,12 @@ class LocalJobs(Launcher):
         if code < 0:
             return f"its agent was killed by {signal.Signals(-code).name}"
         return f"its agent ended with code {code}, see {self._log(job)}"
+
+    def elsewhere(self, job: int) -> str | None:
+        """An agent says it by its exit code."""
+        own = self._processes.get(job)
+        code = own.poll() if own is not None else None
+        return ELSEWHERE if code == ELSEWHERE_CODE else None
 
     def stop(self) -> None:
         """Ask every agent, also one that another controller started."""

@@ -5,83 +5,43 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
+from vflops.launch.handed_in import Intent, Submitted, intents, signals_deferred, submitted
 from vflops.launch.jobs import Launcher
 from vflops.launch.scheduler import Scheduler, Seen
-from vflops.launch.script import STOP, UNSEEN, Request, Step, allocation_script, job_script, said
+from vflops.launch.script import (
+    ELSEWHERE,
+    KILLED,
+    STOP,
+    UNSEEN,
+    Request,
+    Step,
+    allocation_script,
+    job_script,
+    said,
+)
+from vflops.launch.shape import MOST_LOSSES, Shape
 from vflops.launch.site import SiteSettings
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.schema import Document
+from vflops.record.training import JobLost
 
-_MOST_LOSSES = 2
-"""Jobs that a node may lose before it gets no other."""
 _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""
 _LATE_S = 5.0
 """A shared file system may show a file late."""
-
-
-class Submitted(Document):
-    """``submitted.json`` of a job: what the scheduler knows it by, for whoever takes over."""
-
-    schema_name: ClassVar[str] = "vflops.submitted"
-
-    scheduler: str
-    """The scheduler, or the allocation of the user's that it runs in."""
-    id: str
-    attempt: int
-    """How often it was handed in, from 1."""
-    script: str = ""
-    """What was handed in, under the run folder; its output lies beside it."""
-    first_node: int = 0
-    nodes: int | None = None
-    """Of an allocation's nodes those of the job, from the first of them; None: all."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How jobs of ``ranks`` ranks lie on nodes of ``slots`` ranks."""
-
-    ranks: int
-    slots: int
-
-    def __post_init__(self) -> None:
-        if self.ranks > self.slots and self.ranks % self.slots:
-            raise UsageError(
-                f"{self.ranks} ranks of a model do not fill nodes of {self.slots} ranks",
-                cure=f"take a multiple of {self.slots}, or another launch.ranks_per_node",
-            )
-
-    @property
-    def nodes(self) -> int:
-        """Of one job."""
-        return max(self.ranks // self.slots, 1)
-
-    @property
-    def ranks_per_node(self) -> int:
-        """Of one job."""
-        return min(self.ranks, self.slots)
-
-    def steps(self, jobs: Mapping[int, int]) -> list[Step]:
-        """The jobs side by side, those that fit on one node together.
-
-        ``jobs``: how often each may be tried. A node that lost a job twice shall get no other, so
-        further tries are left to another allocation.
-        """
-        sharing = max(self.slots // self.ranks, 1)
-        nodes, ranks = self.nodes, self.ranks_per_node
-        return [
-            Step(job, place // sharing * nodes, nodes, ranks, min(tries, _MOST_LOSSES))
-            for place, (job, tries) in enumerate(jobs.items())
-        ]
+_IN_FLIGHT_S = 5.0
+"""A script may be on its way to the scheduler when the process dies that hands it in."""
+_STALE_S = 300.0
+"""After this time a script that the scheduler does not know was never handed in, or has ended."""
+_WISHED = ("CANCELLED", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT")
+"""Ends of a job that are somebody's wish, or its own fault, and never its node's."""
 
 
 class ScheduledJobs(Launcher):
@@ -101,12 +61,12 @@ class ScheduledJobs(Launcher):
         self._settings, self._run = settings, folder.path.resolve()
         ranks = next(iter(jobs.values()))
         self._shape = Shape(ranks, settings.ranks_per_node or ranks)
+        self._adopt()
         self._submitted = {job: known for job in jobs if (known := self._read(job)) is not None}
         self._seen: dict[str, Seen] = {}
         self._looked_s = float("-inf")
         self._running_s: dict[str, float] = {}
         self._whole: dict[str, tuple[str, ...]] = {}
-        self._losses: Counter[str] = Counter()
 
     @abstractmethod
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
@@ -145,9 +105,20 @@ class ScheduledJobs(Launcher):
         self._scheduler.cancel(sorted({self._submitted[job].id for job in self.alive()}))
         self._looked_s = float("-inf")
 
-    def lost(self, job: int) -> None:
-        """Remember the nodes: one that lost two jobs gets no other of this run."""
-        self._losses.update(self._nodes(job))
+    def suspects(self, job: int) -> Collection[str]:
+        """Its nodes, unless somebody wished its end, or it says itself what its error was."""
+        seen, words = self._seen_of(job), self._said(job)
+        if seen is None or (seen.reason or "").startswith(_WISHED):
+            return ()
+        if seen.state != "ended" and not self.together:  # it was put back in the queue
+            return ()
+        own = words is not None and not any(each in words for each in (UNSEEN, KILLED))
+        return () if own else self._nodes(job)
+
+    def elsewhere(self, job: int) -> str | None:
+        """What an agent says that found another at the job."""
+        words = self._said(job)
+        return words if words and ELSEWHERE in words else None
 
     def unseen(self, job: int) -> str | None:
         """A job that ran and left no trace, or whose node says that it sees another folder."""
@@ -174,10 +145,9 @@ class ScheduledJobs(Launcher):
     def _said(self, job: int) -> str | None:
         """The last words of the job's agent in the output of its script."""
         known = self._submitted.get(job)
-        log = self._log(known) if known is not None and known.script else None
-        if log is None or not log.is_file():
+        if known is None or not known.script or not (log := self._log(known)).is_file():
             return None
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log.read_bytes()[known.log_start :].decode(errors="replace").splitlines()
         return next((line for line in reversed(lines) if said("", job) in line), None)
 
     def _keep_from_trying(self) -> None:
@@ -204,57 +174,86 @@ class ScheduledJobs(Launcher):
         seen = self._seen.get(submitted.id)
         return seen is None or seen.state != "ended"
 
+    def _adopt(self) -> None:
+        """Know again what was handed in by a controller that died before it had the id."""
+        for intent in (each for each in intents(self._folder) if each.scheduler == self.name):
+            left_s = min(_IN_FLIGHT_S - intent.age_s(self._folder), _IN_FLIGHT_S)
+            end_s, place = time.monotonic() + left_s, intent.file(self._folder)
+            native = self._scheduler.find(intent.name, place)
+            while native is None and time.monotonic() < end_s:
+                time.sleep(0.5)
+                native = self._scheduler.find(intent.name, place)
+            if native is not None:
+                intent.settle(self._folder, native)
+            elif intent.age_s(self._folder) > _STALE_S:
+                intent.forget(self._folder)
+
     def _hand_in(
         self, steps: Sequence[Step], request: Request, script: Callable[[Request], str]
     ) -> None:
-        try:
-            atomic.write_text(request.script, script(request))
-            native = self._scheduler.submit(request)
-        except UsageError:
-            if not request.exclude:
-                raise
-            # Too few nodes may be left: one that lost jobs is better than none.
-            self._losses.clear()
-            return self._hand_in(steps, replace(request, exclude=()), script)
-        for step in steps:
-            before = self._submitted.get(step.job)
-            known = Submitted(
-                scheduler=self._scheduler.label,
-                id=native,
-                attempt=before.attempt + 1 if before else 1,
-                script=str(request.script.relative_to(self._folder.path)),
-                first_node=step.first_node,
-                nodes=step.nodes,
+        """The job is known by its name before it is handed in, and by its id afterwards."""
+        path, log = str(request.script.relative_to(self._folder.path)), request.output
+        start = log.stat().st_size if log.is_file() else 0
+        jobs = {
+            each.job: Submitted(
+                scheduler=self.name,
+                id="",
+                attempt=self._next(each.job),
+                script=path,
+                first_node=each.first_node,
+                nodes=each.nodes,
+                log_start=start,
             )
-            known.write(self._file(step.job))
-            self._submitted[step.job] = known
-        self._looked_s = float("-inf")
+            for each in steps
+        }
+        intent = Intent(name=request.name, scheduler=self.name, script=path, jobs=jobs)
+        atomic.write_text(request.script, script(request))
+        with signals_deferred():
+            intent.write_beside(self._folder)
+            try:
+                native = self._scheduler.submit(request)
+            except UsageError:  # after any other it may be on its way
+                intent.forget(self._folder)
+                if not request.exclude:
+                    raise
+            else:
+                self._submitted |= intent.settle(self._folder, native)
+                self._looked_s = float("-inf")
+                return
+        # Too few nodes may be left: one that lost jobs is better than none.
+        self._hand_in(steps, replace(request, exclude=()), script)
 
-    def _request(self, name: str, place: Path, nodes: int, tasks: int) -> Request:
+    def _next(self, job: int) -> int:
+        before = self._submitted.get(job)
+        return before.attempt + 1 if before else 1
+
+    def _request(
+        self, stem: str, place: Path, nodes: int, tasks: int, exclude: Iterable[str], number: int
+    ) -> Request:
+        """``number``: of this script, how often it was handed in."""
+        run = self._folder.record.id.rpartition("-")[2]
         return Request(
-            name=f"vflops-{name}",
-            script=place / f"{name}.sh",
+            name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
+            script=place / f"{stem}.sh",
             nodes=nodes,
             tasks_per_node=tasks,
             cores_per_task=self._settings.cores_per_rank or 1,
             gpus_per_task=self._settings.gpus_per_rank,
-            output=place / f"{name}.log",
+            output=place / f"{stem}.log",
             site=self._site,
-            exclude=tuple(sorted(n for n, lost in self._losses.items() if lost >= _MOST_LOSSES)),
+            exclude=tuple(exclude),
         )
 
-    def _file(self, job: int) -> Path:
-        return self._folder.job_file(job).parent / "submitted.json"
+    def _excluded(self) -> list[str]:
+        """Nodes that lost too many jobs of this run, whoever was its controller."""
+        events = (event for log in self._folder.job_history(0) for event in log.events)
+        lost = (event.payload(JobLost) for event in events if event.kind == "job-lost")
+        losses = Counter(node for each in lost for node in each.suspects)
+        return sorted(node for node, count in losses.items() if count >= MOST_LOSSES)
 
     def _read(self, job: int) -> Submitted | None:
         known = submitted(self._folder, job)
         return known if known is not None and known.scheduler == self._scheduler.label else None
-
-
-def submitted(folder: RunFolder, job: int) -> Submitted | None:
-    """What a job was handed in as, where it was."""
-    path = folder.job_file(job).parent / "submitted.json"
-    return Submitted.read(path) if path.is_file() else None
 
 
 class JobsApart(ScheduledJobs):
@@ -262,10 +261,10 @@ class JobsApart(ScheduledJobs):
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         """Submit each of them."""
-        nodes, ranks = self._shape.nodes, self._shape.ranks_per_node
+        nodes, ranks, exclude = self._shape.nodes, self._shape.ranks_per_node, self._excluded()
         for job in jobs:
-            place = self._folder.job_file(job).parent
-            request = self._request(f"job-{job}", place, nodes, ranks)
+            place, number = self._folder.job_file(job).parent, self._next(job)
+            request = self._request(f"job-{job}", place, nodes, ranks, exclude, number)
             script = partial(job_script, run=self._run, job=job, scheduler=self._scheduler.name)
             self._hand_in([Step(job, 0, nodes, ranks)], request, script)
         return jobs
@@ -286,7 +285,8 @@ class JobsTogether(ScheduledJobs):
         steps = self._shape.steps(jobs)
         nodes = max(step.first_node + step.nodes for step in steps)
         number = 1 + len(list(self._folder.path.glob("allocation-*.sh")))
-        request = self._request(f"allocation-{number}", self._folder.path, nodes, self._shape.slots)
+        place, slots, exclude = self._folder.path, self._shape.slots, self._excluded()
+        request = self._request(f"allocation-{number}", place, nodes, slots, exclude, 1)
         script = partial(allocation_script, run=self._run, steps=steps)
         self._hand_in(steps, request, script)
         return jobs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from vflops.errors import RunFailed, UsageError, unknown_name
+from vflops.launch.commands import (
+    NO_SLURM,
+    NO_SLURM_CURE,
+    ask,
+    last_line,
+    no_answer,
+    scancel,
+)
 from vflops.launch.script import Request, SchedulerName
 
 if TYPE_CHECKING:
@@ -21,6 +28,10 @@ if TYPE_CHECKING:
 _SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub", "flux": "flux"}
 _FIRST_S, _LAST_S = 1.0, 30.0
 _TIMEOUT_S = 60.0
+_AT_ONCE = 1000
+"""Jobs that one query asks for: a command line has an end."""
+_UNSURE = ("contact slurm controller", "timed out", "Unknown error")
+"""Words after which a script may have been taken or not."""
 
 _ENDS = frozenset(
     "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY REVOKED TIMEOUT".split()
@@ -89,20 +100,40 @@ class Scheduler:
             self._psij().submit(job)
             if self.name == "flux":  # its id comes later, from a thread of psij's
                 job.wait(timedelta(seconds=_TIMEOUT_S), [JobState.QUEUED])
-        except SubmitException as error:
+        except (SubmitException, OSError) as error:
             raise self._refusal(request, str(error)) from error
         native = str(job.native_id)
         self._jobs[native] = job
         return native
 
+    def find(self, name: str, intent: Path) -> str | None:
+        """The id of the user's job of that name, also of one that has just ended; None: none.
+
+        ``intent``: the file that says that it was to be handed in.
+        """
+        if self.name != "slurm":
+            raise RunFailed(
+                f"{name} may have been handed in to {self.name}, and its id is not known",
+                cure=f"end it if it is there, remove {intent}, and go on",
+            )
+        who = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}"]
+        done = ask(["squeue", *who, "--format=%i"])
+        if done.returncode != 0:
+            raise no_answer("squeue", done.stderr)
+        return next(iter(done.stdout.split()), None)
+
     def look(self, ids: Sequence[str]) -> dict[str, Seen]:
-        """Each job as the scheduler sees it now, by one query for them all.
+        """Each job as the scheduler sees it now, by one query for them all, or for each thousand.
 
         A scheduler that does not answer leaves the jobs as they were seen last.
         """
         before = {each: self._seen.get(each) for each in ids}
         if ids:
-            self._seen.update(self._slurm(ids) if self.name == "slurm" else self._psij_states(ids))
+            if self.name == "slurm":
+                for first in range(0, len(ids), _AT_ONCE):
+                    self._seen.update(self._slurm(ids[first : first + _AT_ONCE]))
+            else:
+                self._seen.update(self._psij_states(ids))
         seen = {each: self._seen[each] for each in ids}
         self.interval_s = _FIRST_S if seen != before else min(1.5 * self.interval_s, _LAST_S)
         return seen
@@ -132,7 +163,9 @@ class Scheduler:
         form = ",".join(f"{field}:|" for field in _FIELDS)
         done = ask(["squeue", "--noheader", "--states=all", f"--jobs={','.join(ids)}", "-O", form])
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            silent = Seen("waiting", (), _last_line(done.stderr))
+            if NO_SLURM in done.stderr and not self._seen:
+                raise no_answer("squeue", done.stderr)
+            silent = Seen("waiting", (), last_line(done.stderr))
             return {each: self._seen.get(each, silent) for each in ids}
         found = {}
         for line in done.stdout.splitlines():
@@ -189,8 +222,10 @@ class Scheduler:
         return self._executor
 
     def _refusal(self, request: Request, words: str) -> UsageError | RunFailed:
-        message = f"{self.name} refused {request.script}: {_last_line(words)}"
-        if "contact" in words and "controller" in words:
+        message = f"{self.name} refused {request.script}: {last_line(words)}"
+        if NO_SLURM in words:
+            return UsageError(message, cure=NO_SLURM_CURE)
+        if any(each in words for each in _UNSURE):
             return RunFailed(message, cure="the scheduler does not answer: try again")
         cure = f"what it is told stands in {request.script}, from site.toml"
         if "partition" in words and self.name == "slurm":
@@ -226,7 +261,7 @@ def slurm_nodes(partition: str | None) -> list[SlurmNode]:
     command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
     done = ask([*command, *([f"--partition={partition}"] if partition else [])])
     if done.returncode != 0:
-        raise RunFailed(f"sinfo: {_last_line(done.stderr)}", cure="is the scheduler up?")
+        raise no_answer("sinfo", done.stderr)
     found = []
     for line in done.stdout.splitlines():
         name, cpus, resources, state, of, reason = line.strip().split("|", 5)
@@ -267,28 +302,3 @@ def _exit_words(code: str) -> str:
     else:
         exit_code, number = divmod(int(code or 0), 256)
     return f", signal {number}" if number else f", exit code {exit_code}" if exit_code else ""
-
-
-def scancel(*arguments: str) -> None:
-    """End or signal jobs and steps; those that are gone are no fault."""
-    done = ask(["scancel", "--quiet", *arguments])
-    if done.returncode != 0 and done.stderr.strip():
-        raise RunFailed(f"scancel: {_last_line(done.stderr)}", cure="cancel again")
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("Try ")]
-    return re.sub(r"^\w+: error: (Batch job submission failed: )?", "", lines[-1] if lines else "")
-
-
-def ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """The answer of one of the scheduler's commands; none in time is a failure."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        words = f"{command[0]} gave no answer in {_TIMEOUT_S:g} s"
-        return subprocess.CompletedProcess(command, 1, "", words)
-    except FileNotFoundError:
-        return subprocess.CompletedProcess(command, 127, "", f"no {command[0]} here")

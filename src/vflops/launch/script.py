@@ -20,6 +20,12 @@ LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The variable that tells the agents where the node's own storage is."""
 UNSEEN = "the node does not see the run folder"
 """What an agent says on a node whose file system is not the shared one."""
+KILLED = "was killed by"
+"""What is said of a rank that did not end by itself."""
+ELSEWHERE = "another agent is at it"
+"""What an agent says that finds its job in the hands of another."""
+ELSEWHERE_CODE = 4
+"""What it ends with; it is not tried again."""
 STOP = ".stop"
 """The suffix of the file beside a script that keeps it from trying a job again."""
 
@@ -33,8 +39,8 @@ tried() {  # a step as above, and how often it may be tried
   for ((try = 1; ; try++)); do
     step "$@"
     code=$?
-    # 0: it ended; 1: it was told to stop, or srun could not start it; 2: wrong use.
-    ((code > 2)) || return $code
+    # 0: it ended; 1: it was told to stop, or srun could not start it; 2: wrong use; 4: it runs.
+    ((code > 2 && code != 4)) || return $code
     ((try < $5)) || return $code
     echo "job $1 died with code $code and is tried again"
     sleep $((2 ** (try - 1)))

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from vflops.config.section import Section
 from vflops.errors import UsageError, unknown_name
+from vflops.record import atomic
 
 FILE = "site.toml"
 
@@ -92,9 +93,27 @@ class SiteSettings(Section):
 
 def find(folder: Path | None = None) -> SiteSettings:
     """The site of ``folder`` (the current one), else the user's, else one that says nothing."""
-    places = (folder or Path.cwd(), Path.home() / ".config" / "vflops")
-    found = next((place / FILE for place in places if (place / FILE).is_file()), None)
+    found = _file(folder or Path.cwd())
     return load(found) if found is not None else SiteSettings()
+
+
+def keep(run: Path) -> None:
+    """Have a run keep the site that is found now, unless it has one from an earlier launch."""
+    if not (run / FILE).is_file():
+        find()  # one with a fault is refused under its own name
+        found = _file(Path.cwd())
+        text = "# there was none\n" if found is None else found.read_text(encoding="utf-8")
+        atomic.write_text(run / FILE, text)
+
+
+def of_run(run: Path) -> SiteSettings:
+    """The site that a run keeps; before its first launch the one that is found."""
+    return load(run / FILE) if (run / FILE).is_file() else find()
+
+
+def _file(folder: Path) -> Path | None:
+    places = (folder, Path.home() / ".config" / "vflops")
+    return next((place / FILE for place in places if (place / FILE).is_file()), None)
 
 
 def load(path: Path) -> SiteSettings:

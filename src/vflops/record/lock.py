@@ -17,6 +17,10 @@ from vflops.record import atomic
 _TRIES, _TRY_AGAIN_S = 5, 0.02
 
 
+class InUse(UsageError):
+    """Another process holds the folder."""
+
+
 @contextmanager
 def held(lock: Path, folder: Path) -> Iterator[None]:
     """Hold ``folder`` by the file ``lock``; another that asks while we live is refused."""
@@ -32,7 +36,7 @@ def held(lock: Path, folder: Path) -> Iterator[None]:
                 raise atomic.cannot_write(lock, error) from error
             file.seek(0)
             owner = file.read().strip() or "unknown"
-            raise UsageError(
+            raise InUse(
                 f"{folder} is in use by process {owner}",
                 cure="wait until it ends, or stop that process first",
             ) from error

@@ -122,7 +122,7 @@ class JobBegun(Data):
     launcher: str
     where: str
     attempt: int
-    """Of this controller, from 1."""
+    """From 1; anew for a job that was given up and is tried again."""
 
 
 class JobLost(Data):
@@ -131,6 +131,8 @@ class JobLost(Data):
     job: int
     reason: str
     where: str
+    suspects: tuple[str, ...] = ()
+    """Nodes whose fault it may be; one with two gets no other job of the run."""
 
 
 class JobGivenUp(Data):

@@ -163,16 +163,18 @@ class Experiment:
 
     def _check(self) -> None:
         """Refuse, before anything runs, what a later point would be refused for."""
+        from vflops.admission import check_launch
         from vflops.bagging.plan import plan
-        from vflops.launch.choose import nodes
+        from vflops.launch.choose import room
 
         launch = self.settings.launch
+        check_launch(launch)
         device = self.settings.workloads[self.workload]["train"]["device"]
-        here = nodes(launch, device) if launch.on == "local" else []  # a scheduler says it itself
         for pair in self.pairs:
             wanted = self.point_settings(pair)
-            if here:
-                plan(here, pair.models, pair.ranks)
+            if launch.on in ("local", "slurm"):  # of other schedulers the nodes are not known
+                places = room(launch, device, pair.ranks)
+                plan(places, pair.models, pair.ranks, may_wait=False)
             before = self._folder_of(pair)
             if before is not None and before.record.settings != wanted:
                 raise UsageError(

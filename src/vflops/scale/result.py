@@ -14,6 +14,9 @@ from vflops.score.record import EnsembleScore, Score, TrainingScore
 
 Kind = Literal["weak", "bagging-vs-data", "trade-off"]
 
+_BRIEF_S = 30.0
+"""Seconds of a point below which its efficiency is not to be quoted."""
+
 
 class Pair(NamedTuple):
     """M models of P ranks."""
@@ -106,6 +109,11 @@ class Scale(Document):
         own = base.figures
         value = getattr(own, figure) if own and not own.partial else None
         return None if value is None else value * slots / base.pair.slots
+
+    @property
+    def brief(self) -> bool:
+        """Whether a point took so little time that its speed is mostly noise and start-up."""
+        return any(point.figures.window_s < _BRIEF_S for point in self.points if point.figures)
 
     def with_efficiency(self) -> Scale:
         """Every point compared with the base, but for partial ensembles."""

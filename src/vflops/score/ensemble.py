@@ -47,7 +47,8 @@ def _score(
     )
     timeline = Timeline(members)
     starts = [timeline.start_s(member) for member in members]
-    end_s = max(timeline.end_s(member) for member in members)
+    ends = [timeline.end_s(member) for member in members]
+    end_s = max(ends)
     window_s = end_s - min(starts)
     done = sum(score.speed.ops_training for score in scores if score.speed)
     known = all(score.speed for score in scores) and window_s > 0
@@ -81,7 +82,8 @@ def _score(
         sizes=found.sizes,
         mean_quality=mean([each.quality.achieved or 0.0 for each in scores]),
         out_of_bag=mean(outside) if outside else None,
-        waves=contents.folder.record.settings.bagging.waves,
+        # Also where a queue let models wait: one's first step came after another's last.
+        waves=contents.folder.record.settings.bagging.waves or max(starts) >= min(ends),
         started_apart_s=round(max(starts) - min(starts), 6),
         window_s=round(window_s, 6),
         ops_training=done,

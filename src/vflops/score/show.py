@@ -62,7 +62,8 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
     if ensemble.twins:
         twins = f" (twins, {TWINS}: {words.twins(ensemble.twins, ensemble.quality_name)})"
     return (
-        f"{ensemble.workload}, {of} models together{twins}: {words.number(ensemble.achieved)} {ensemble.quality_name} "
+        f"{ensemble.workload}, {of} models together{twins}: "
+        f"{words.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(alone {words.number(ensemble.mean_quality)}), {quantity(ensemble.flops, 'FLOPS')} × "
         f"{ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
     )

@@ -45,6 +45,8 @@ class WorkloadSpec:
     """``package.module:function`` that makes figures of what a job left to be shown (no torch)."""
     expected: str | None = None
     """``package.module:function`` from its settings to ``ExpectedData`` (no torch)."""
+    can_be_bagged: bool = True
+    """Whether its models leave predictions, which an ensemble combines."""
     in_suite: bool = True
     """Whether a run of everything includes it."""
     origin: str = "vflops"

@@ -17,5 +17,6 @@ def command() -> WorkloadSpec:
         profiles=PROFILES,
         code="vflops.workloads.command.workload:Command",
         runner="vflops.workloads.command.runner:run",
+        can_be_bagged=False,  # a script tells a quality; what makes it up is the script's own
         in_suite=False,
     )

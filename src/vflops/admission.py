@@ -1,0 +1,95 @@
+"""What is refused before there is a run folder: settings that no run could be done with."""
+
+from __future__ import annotations
+
+from vflops.config.launch import LaunchSettings
+from vflops.config.settings import Settings
+from vflops.config.training import TrainSettings, WorkloadSettings
+from vflops.errors import UsageError
+from vflops.workloads.spec import ENGINE, WorkloadSpec
+
+
+def check_launch(launch: LaunchSettings) -> None:
+    """Refuse what no job could be started with: no scheduler, a wrong site, a container here."""
+    if launch.on != "local":
+        from vflops.launch.choose import check_scheduler
+
+        check_scheduler(launch)
+    elif launch.container is not None:
+        raise UsageError(
+            f"the container {launch.container} is for the jobs of a scheduler, and they run here",
+            cure="add --on slurm, or start vflops itself in the image",
+        )
+
+
+def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
+    """Refuse a workload whose models, or workers, have no place or no sense."""
+    check_ensemble(settings, spec)
+    workers = spec.load_code().workers(section)
+    if workers is not None:
+        _check_search(settings, spec.name, workers, section.train)
+    models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
+    if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
+        from vflops.train.placement import check_placement
+
+        check_placement(section.train, models, settings.launch, waves=waves)
+    if settings.launch.on == "slurm":
+        _check_slurm(settings.launch, section.train, models, waves)
+
+
+def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
+    from vflops.bagging.plan import Node, capacity, plan
+    from vflops.launch.choose import nodes, room
+
+    ranks = train.ranks
+    try:
+        plan(room(launch, train.device, ranks), models, ranks, waves=waves)
+    except UsageError as error:
+        there = nodes(launch, train.device)
+        slots = min(node.slots for node in there)
+        shared = [Node(node.name, slots) for node in there]
+        if launch.ranks_per_node is None and capacity(shared, ranks, models) == models:
+            error.cure = f"{error.cure}; or several on a node, --set launch.ranks_per_node={slots}"
+        raise
+
+
+def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
+    """Refuse models that nobody could combine, and twins that are not in pairs."""
+    name, models = spec.name, settings.models_of(spec.name)
+    if models > 1 and not spec.can_be_bagged:
+        raise UsageError(
+            f"{name} cannot be an ensemble: its {models} models would leave no predictions that"
+            " could be combined",
+            cure=f"leave out --models; {models} trainings one after the other: --repeat {models}",
+        )
+    if settings.bagging.twins and models % 2:
+        raise UsageError(
+            f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
+            cure=f"take --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
+        )
+
+
+def _check_search(settings: Settings, name: str, workers: int, train: TrainSettings) -> None:
+    """Workers are neither base models nor repeats, and all of them must have a place at once."""
+    from vflops.bagging.plan import capacity
+    from vflops.launch.choose import room
+
+    if settings.launch.on in ("local", "slurm"):
+        places = room(settings.launch, train.device, train.ranks)
+        slots, fit = sum(node.slots for node in places), capacity(places, train.ranks, workers)
+        if 0 < fit < workers:
+            raise UsageError(
+                f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
+                cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
+            )
+    if settings.models_of(name) > 1:
+        models = settings.models_of(name)
+        raise UsageError(
+            f"{name} is a search: it has workers, and no {models} base models",
+            cure=f"take --workers {models}",
+        )
+    if settings.repeat > 1:
+        raise UsageError(
+            f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
+            cure="run it again with another --seed, or repeat its work: vflops replay RUN",
+        )
