@@ -264,7 +264,7 @@ class TestNodes:
         found = self._trained(handmade_run, [(1.0, (f"n{k}",)) for k in (0, 1, 2)])
         told = dict(ensemble_rows(found))["nodes"]
         assert told == (
-            "cannot tell which are slow or noisy: at least 4 are needed, and there are 3"
+            "cannot tell which are slow or noisy: at least 4 places are needed, and there are 3"
         )
 
     def test_of_short_trainings_nothing_is_told(self, handmade_run: HandmadeRun) -> None:

@@ -19,6 +19,7 @@ class EnsembleBlock:
 
     id: str
     title: str
+    synthetic: bool
     tiles: list[Tile]
     rows: list[tuple[str, str]]
     by_models: dict[str, Any]
@@ -34,6 +35,7 @@ def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
         EnsembleBlock(
             id=f"ensemble-{number}",
             title=f"{each.workload}, {each.planned} models{_twins(each)}",
+            synthetic=any(one.synthetic for one in scored.trainings if one.job in each.jobs),
             tiles=_tiles(each),
             rows=show.ensemble_rows(each),
             by_models=_by_models(each),
@@ -57,7 +59,7 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
             quantity(ensemble.vflops, "VFLOPS"),
             f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
         ),
-        ("FLOPS", quantity(ensemble.flops, "FLOPS"), "of all models, first step to last"),
+        ("FLOPS", quantity(ensemble.flops, "FLOPS"), "of all models, first step to last end"),
         (
             ensemble.quality_name,
             words.number(ensemble.achieved),

@@ -86,7 +86,7 @@ def _too_few(
     if not known:
         return "the record does not say where each model was trained"
     if len(known) < LEAST_PLACES:
-        return f"at least {LEAST_PLACES} are needed, and there are {len(known)}"
+        return f"at least {LEAST_PLACES} places are needed, and there are {len(known)}"
     enough = {where[job].names for job in times} - {()}
     return (
         f"at least {LEAST_PIECES} times of equal work are needed of each of {LEAST_PLACES}, and "
