@@ -23,6 +23,7 @@ from vflops.bagging.controller import Controller, JobStanding
 from vflops.bagging.past import LEFT, pasts
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed
+from vflops.launch import agent
 from vflops.launch.jobs import Launcher
 from vflops.record.folder import RunFolder
 from vflops.record.lock import is_held
@@ -431,3 +432,25 @@ def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> Non
     standing.take("resumed", {"samples": 80})
     standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": {"training": 1.0}})
     assert standing.flops == 200
+
+
+def test_copies_that_outlive_the_run_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    folder, records = run_of(tmp_path)
+    stage, ended = Stage(folder), list[str]()
+    monkeypatch.setattr(stage, "kill", lambda: ended.append("killed"), raising=False)
+    stage.running.add(1)  # the scheduler still holds a copy of it
+    stage.attempt(1, "end")
+    with folder.start_attempt(job=0) as events:
+        Controller(folder, events, stage, records, attempts=1).run()
+    assert ended == ["killed"]
+
+
+def test_an_agent_leaves_a_job_alone_that_came_to_its_end(tmp_path: Path) -> None:
+    folder, (record,) = run_of(tmp_path)
+    Stage(folder).attempt(1, "end")
+    record.write(folder.job_file(1))
+    assert agent.main(str(folder.path), "1") == 0
+    assert folder.next_attempt(1) == 1

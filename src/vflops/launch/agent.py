@@ -42,7 +42,7 @@ def main(run: str, job: str) -> int:
         folder = _open(Path(run))
         record = JobRecord.read(folder.job_file(int(job)))
         team = Team.of()
-        if _is_over(folder, record):
+        if folder.ended(record.job):  # a copy that the scheduler started late
             return 0
         with held(folder.job_lock(record.job), folder.path) if team.leads else nullcontext():
             run_job(
@@ -59,12 +59,6 @@ def main(run: str, job: str) -> int:
         print(error.cure or "", file=sys.stderr)
         return error.exit_code
     return 0
-
-
-def _is_over(folder: RunFolder, record: JobRecord) -> bool:
-    """Whether the job came to its end: a copy that the scheduler starts late has nothing to do."""
-    logs = folder.job_history(record.job)
-    return bool(logs) and any(event.kind == "end" for event in logs[-1].events)
 
 
 def _prepare(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -74,8 +75,7 @@ class History:
 
     def ended(self, job: int) -> bool:
         """Whether the job's last attempt came to its end."""
-        logs = self.jobs.get(job, ())
-        return bool(logs) and any(event.kind == "end" for event in logs[-1].events)
+        return _ended(self.jobs.get(job, ()))
 
     @property
     def state(self) -> State:
@@ -249,11 +249,9 @@ class RunFolder:
         """The folders of the attempts at a job that have a log, in the order of its history."""
         return [log.parent for log in self._logs_of(self.path / "jobs" / str(job))]
 
-    def telemetry_files(self, job: int) -> list[Path]:
-        """What was sampled during each attempt at a job."""
-        attempts = _numbered(self.path / "jobs" / str(job))
-        files = (attempt / "telemetry.jsonl" for attempt in attempts)
-        return [file for file in files if file.is_file()]
+    def ended(self, job: int) -> bool:
+        """Whether a job's last attempt came to its end; only its own logs are read."""
+        return _ended(self.job_history(job))
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
         logs: list[Log] = []
@@ -267,6 +265,10 @@ class RunFolder:
     def _logs_of(job: Path) -> list[Path]:
         logs = (attempt / "events.jsonl" for attempt in _numbered(job))
         return [log for log in logs if log.is_file()]
+
+
+def _ended(logs: Sequence[Log]) -> bool:
+    return bool(logs) and any(event.kind == "end" for event in logs[-1].events)
 
 
 def file_hash(path: Path) -> str:
