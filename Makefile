@@ -5,24 +5,29 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test packages check format clean
+.PHONY: run test pytest packages check format clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
 	@$(BIN)/vflops run || [ $$? = 1 ]
 
+# Two things at a time: pip and apt-get, then the checks, which use one core, and the tests.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 check pytest
+
 # Threads that wait do not spin: trainings of several tests share the cores. Three workers, because many
 # tests wait for a scheduler. Byte code is kept: tests start hundreds of processes.
-test: $(VENV)/.installed-dev packages check
+pytest: $(VENV)/.installed-dev packages
 	OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
-# What the tests use besides Python: a browser, and a scheduler of four nodes. Installed where one
-# may; else those tests skip.
+# What the tests use besides Python: a browser, a scheduler of four nodes, and ssh-keygen. Installed
+# where one may; else those tests skip.
 packages:
 	@need=; \
 	command -v chromium >/dev/null || command -v google-chrome >/dev/null || need="$$need chromium"; \
 	PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld >/dev/null || need="$$need slurm-wlm"; \
 	command -v munged >/dev/null || need="$$need munge"; \
+	command -v ssh-keygen >/dev/null || need="$$need openssh-client"; \
 	[ -z "$$need" ] || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \

@@ -146,6 +146,10 @@ def _import_everything() -> None:
         if not module.name.endswith("__main__") and module.name != _WITH_THREADS:
             with suppress(ImportError):  # of a library that is optional
                 importlib.import_module(module.name)
+    from vflops.report.page import templates
+
+    for template in templates().list_templates():
+        templates().get_template(template)
 
 
 def _serve(calls: socket.socket) -> list[str]:

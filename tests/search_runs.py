@@ -189,11 +189,17 @@ class HandmadeSearch:
         }
         return [*notes, (ends, "finished", standing), (ends, "candidate-trained", result)]
 
-    def end(self) -> RunFolder:
-        """Job 0 again: the ledger is written, the last log of every worker pinned."""
+    def end(self, *given_up: int) -> RunFolder:
+        """Job 0 again: the ledger is written, the last log of every worker pinned.
+
+        ``given_up``: jobs of workers that died for good.
+        """
         with self.folder.start_attempt(job=0) as log:
             log.write("described", sha256=file_hash(self.folder.system_file))
-            for record in self.records:
+            for job in given_up:
+                reason = "it died after 'candidate'"
+                log.write("job-given-up", job=job, attempts=3, reason=reason)
+            for record in (each for each in self.records if each.job not in given_up):
                 number = int(self.folder.logged_attempts(record.job)[-1].name)
                 place = self.folder.attempt_folder(record.job, number)
                 pinned = file_hash(place / "events.jsonl")

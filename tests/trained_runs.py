@@ -21,6 +21,7 @@ from vflops.telemetry.series import Absent, Header, Kind, Part, Series
 from vflops.testing.rules import sample_graph
 
 WORKLOAD = "image-classification"
+DEVICE = "cuda"
 GPU_POWER_W = (300.0, 200.0)
 START_S, COMPILE_S = 4.0, 3.0
 Note = tuple[str, dict[str, Any]]
@@ -54,7 +55,8 @@ class HandmadeRun:
             log.write("start", workload=WORKLOAD)
             log.write("plan", measurements=[item.key for item in ceilings])
             for item in ceilings:
-                log.write("measurement", **item.model_dump(mode="json"))
+                measured = item.model_copy(update={"device": f"{DEVICE}:0"})
+                log.write("measurement", **measured.model_dump(mode="json"))
             log.write("counted", model=graph.model, batch=graph.batch, sha256=graph.digest())
             for record in records:
                 path = self.folder.job_file(record.job)
@@ -126,7 +128,7 @@ def declared(ops_forward: int, ops_total: int) -> DeclaredWork:
 def started(**facts: Any) -> Note:
     """The ranks run: on two accelerators unless told otherwise."""
     return "job", {
-        "device": "cuda",
+        "device": DEVICE,
         "device_name": "Test GPU",
         "ranks": 2,
         "precision": "fp32",

@@ -82,6 +82,8 @@ def _check_search(settings: Settings, name: str, workers: int, train: TrainSetti
                 f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
                 cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
+    if len(settings.workloads) > 1:  # they are for the others of the suite
+        return
     if settings.models_of(name) > 1:
         models = settings.models_of(name)
         raise UsageError(

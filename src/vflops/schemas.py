@@ -10,12 +10,16 @@ from vflops.automl.architecture.graph import Architecture
 from vflops.automl.record import Candidate
 from vflops.automl.replay import SearchLedger
 from vflops.check.record import Findings
+from vflops.compare.record import Comparison
 from vflops.data.climate.check import ClimateReport
 from vflops.data.climate.index import FramesIndex
 from vflops.data.climate.statistics import Statistics
 from vflops.data.images.check import DataReport
 from vflops.data.images.index import PackedIndex
+from vflops.evidence.manifest import Manifest
+from vflops.evidence.reproduction import Reproduction
 from vflops.flops.graph import Graph
+from vflops.history.record import HistoryRecord
 from vflops.record import atomic
 from vflops.record.events import EventLine
 from vflops.record.folder import RunRecord
@@ -42,7 +46,11 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Statistics,
     Score,
     Findings,
+    Manifest,
+    Reproduction,
     Scale,
+    Comparison,
+    HistoryRecord,
     Architecture,
     Candidate,
     SearchLedger,

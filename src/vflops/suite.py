@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from vflops import training
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.check.record import Findings
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
@@ -46,6 +46,8 @@ class Watch:
     """Told what is being measured now."""
     ceiling: Callable[[Measurement], None] = lambda measurement: None
     """Told each measurement as it is ready."""
+    folder: Callable[[RunFolder], None] = lambda folder: None
+    """Told where the run is kept, as soon as it is known."""
     job: Callable[[JobRecord, int, int | None], None] = lambda record, planned, ops: None
     """Told which training starts, of how many, and the operations of one of its samples."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
@@ -59,6 +61,7 @@ def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunF
     _validate(settings)
     prepared = training.prepare(settings, watch.progress)
     folder = RunFolder.create(parent, workload, settings)
+    watch.folder(folder)
     _attempt(folder, watch, prepared)
     return folder
 
@@ -69,6 +72,7 @@ def resume(folder: RunFolder, watch: Watch) -> None:
     One that ended without its report only needs to be concluded.
     """
     if not folder.history().state.complete:
+        watch.folder(folder)
         _attempt(folder, watch, None)
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
@@ -243,7 +247,8 @@ def import_power(folder: RunFolder, log: Path) -> Path:
 
 
 def conclude(folder: RunFolder, watch: Watch) -> Findings:
-    """Write what follows from the record: score, findings and report."""
+    """Write what follows from the record: score, findings and report; then pin every file."""
+    from vflops.evidence.manifest import write_manifest
     from vflops.report.report import write_report
 
     watch.step("writing the report")
@@ -253,6 +258,8 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
         findings = check(contents)
         findings.write(folder.findings_file)
         write_report(contents)
+        if contents.state.complete:
+            write_manifest(folder)
     except KeyboardInterrupt:
         raise _interrupted(folder, "stopped by the user") from None
     return findings

@@ -103,7 +103,8 @@ def plan(
         each.spec.load_code().lay_out(folder.path, each.settings)
         models = settings.models_of(each.spec.name) if workers is None else 1
         numbers = in_order(models, settings) if workers is None else range(workers)
-        for repeat, model in product(range(settings.repeat), numbers):
+        repeats = settings.repeat if workers is None else 1
+        for repeat, model in product(range(repeats), numbers):
             bag = _bag(settings, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),

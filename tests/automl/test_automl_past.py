@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from automl_parts import trained, turn
 
 from vflops.automl.past import Past
@@ -74,7 +76,7 @@ def test_half_a_candidate_is_gone_on_with_and_all_its_evaluations_are_kept() -> 
     half = found.half()
     assert half is not None
     assert (half.turn, half.tries, half.finished) == (turn(1, 0), 2, None)
-    assert [each.quality for each in half.evaluations] == [0.1, 0.2]
+    assert [each.quality for each in half.evaluations] == [0.1, 0.2] and half.samples == 2
     assert found.rounds == 1 and found.ended == {one}
 
 
@@ -104,6 +106,15 @@ def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
         assert half is not None and half.tries == tries
 
 
+def test_attempts_that_died_before_they_began_what_they_had_claimed_are_counted() -> None:
+    name = "r00000-w00000"
+    whole = [_WORKER, _begun(name), ("candidate-trained", trained(name, 0.5))]
+    assert past(whole).died_unbegun == 1
+    assert past(whole, [], [_WORKER]).died_unbegun == 2  # one died before it worked at all
+    assert past(whole, [_WORKER, _STOPPED], [_WORKER]).died_unbegun == 1
+    assert past(whole, [_WORKER], [_WORKER, _STOPPED]).died_unbegun == 0
+
+
 def test_time_between_attempts_is_spent_too() -> None:
     found = past([_WORKER] * 11, [_WORKER] * 6)  # 10 s, 101 s of nothing, 5 s
     now = datetime.fromtimestamp(_START + 150, UTC)
@@ -113,5 +124,18 @@ def test_time_between_attempts_is_spent_too() -> None:
 def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -> None:
     found = past([_WORKER] * 11, [_WORKER] * 6)
     spent_s, line = found.spent_s(datetime.fromtimestamp(_START - 3600, UTC))
-    assert spent_s == 15.0
-    assert line is not None and "the clock was set back: -3600 s" in line and "15 s" in line
+    assert spent_s == 10 + 101 + 5
+    assert line == "the clock was set back by 3716 s; 116 s count"
+
+
+@pytest.mark.parametrize(("jump_s", "way"), [(7200.0, "ahead"), (-50.0, "back")])
+def test_a_clock_that_jumps_while_the_worker_works_is_told_and_costs_it_nothing(
+    jump_s: float, way: str
+) -> None:
+    (log,) = past([_WORKER] * 11).logs
+    later = datetime.fromtimestamp(_START + 10 + jump_s, UTC)
+    jumped = replace(log.events[-1], utc=later.isoformat())
+    found = Past([replace(log, events=(*log.events[:-1], jumped))])
+    spent_s, line = found.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
+    assert spent_s == pytest.approx(15)
+    assert line == f"the clock was set {way} by {abs(jump_s):.0f} s; 15 s count"

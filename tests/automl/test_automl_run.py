@@ -1,48 +1,46 @@
-"""Searches end to end: repeatable, exactly once, through deaths, limits and the end of time."""
+"""Searches end to end, as a user starts them: repeatable, also through deaths of any part."""
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from automl_runs import (
-    essence,
-    rank_of,
-    replayed,
-    results,
-    searched,
-    started,
-    wait_until,
-)
+from automl_runs import essence, rank_of, results, searched, started, wait_until
 
 from conftest import Vflops
-from ensemble_runs import ended, wait_for
-from vflops.automl.record import CandidateBegun, CandidateFailed, Passed
+from ensemble_runs import ended, processes_of, wait_for
+from fork_server import server
+from vflops.automl.past import Past
+from vflops.automl.record import Passed
 from vflops.automl.replay import SearchLedger
 from vflops.automl.story import Search
+from vflops.check.record import Findings
 from vflops.record.events import Event
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
+from vflops.score.record import Score
 
-TWO = ("search.workers=2",)
+SETTINGS = ("search.candidates=3", "search.tune_from=3", "train.epochs=12")
 
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Two workers, five rounds: the last one is tuned."""
-    return searched(tmp_path_factory.mktemp("search"), *TWO, "search.candidates=5")
+    """Two workers, three rounds: the last one is tuned."""
+    return searched(tmp_path_factory.mktemp("search"), *SETTINGS, words=("--workers", "2"))
 
 
 def test_a_search_leaves_a_ledger_and_no_weights_or_checkpoints(search: RunFolder) -> None:
     ledger = SearchLedger.find(search.path)
     assert ledger.left_out == 0 and ledger.workers == 2
     names = [each.candidate.turn.name for each in ledger.candidates]
-    assert names == sorted(results(search)) and len(names) == 10
+    assert names == sorted(results(search)) and len(names) == 6
     assert not (search.path / "weights").exists()
     assert not list(search.path.glob("jobs/*/checkpoint/*"))
-    assert all(each.candidate.tuned for each in ledger.candidates[8:])
+    assert [each.candidate.tuned for each in ledger.candidates] == [False] * 4 + [True] * 2
     assert search.history().state.complete
 
 
@@ -54,138 +52,63 @@ def test_workers_have_a_name_each_by_construction(search: RunFolder) -> None:
         assert search.job_lock(record.job).exists()  # an agent holds it: a second one is refused
 
 
-def test_a_slow_worker_and_a_shorter_time_change_nothing_of_what_is_searched(
+def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     search: RunFolder, tmp_path: Path
 ) -> None:
-    process = started(tmp_path, *TWO, "search.candidates=3")
-    folder = wait_for(tmp_path, "worker", 2)
-    rank = rank_of(folder, 2)
-    rank.suspend()
-    threading.Timer(3.0, rank.resume).start()
-    short, whole = essence(ended(process, tmp_path)), essence(search)
-    assert len(short) == 6
-    assert short == {name: whole[name] for name in short}
-
-
-def test_a_replay_with_as_many_workers_gives_the_same_accuracies_and_weights(
-    search: RunFolder, tmp_path: Path
-) -> None:
-    folder = replayed(tmp_path, search.path)
-    assert essence(folder) == essence(search)
-    inherited = {name: each.inherited for name, each in results(search).items()}
-    assert inherited == {name: each.inherited for name, each in results(folder).items()}
-    assert any(inherited.values()) and not all(inherited.values())
-
-
-def test_a_free_search_trains_each_candidate_once_and_fresh_weights_are_told(
-    tmp_path: Path,
-) -> None:
-    settings = ("search.order=free", "search.inherit=false", "search.candidates=4")
-    folder = searched(tmp_path, *TWO, *settings)
-    begun = folder.history().events("candidate")
-    names = [event.data["candidate"] for event in begun]
-    assert len(names) == len(set(names)) == 8 == len(results(folder))
-    payloads = [event.payload(CandidateBegun) for event in begun]
-    assert not any(each.inherited for each in payloads)
-    assert any(each.parent for each in payloads)
-    assert not any(each.inherited for each in results(folder).values())
-
-
-def test_a_worker_that_is_killed_resumes_its_candidate_and_changes_nothing(
-    search: RunFolder, tmp_path: Path
-) -> None:
-    """In the middle of round 2, which has two epochs, after a checkpoint."""
-    process = started(tmp_path, *TWO, "search.candidates=4", "train.checkpoint_s=0.001")
-    folder = wait_for(tmp_path, "worker", 1)
+    """A worker is slow, the controller dies and another takes over, then everything dies."""
+    often = "train.checkpoint_s=0.001"
+    first = started(tmp_path, *SETTINGS, often, words=("--workers", "2"))
+    folder = wait_for(tmp_path, "worker", 1, 2)
+    slow = rank_of(folder, 2)
+    slow.suspend()
+    first.kill()
+    threading.Timer(2.0, slow.resume).start()
+    second = server().start(["-m", "vflops", "attach", str(folder.path)], tmp_path, os.environ)
 
     def in_the_middle(events: list[Event]) -> bool:
         kinds = [event.kind for event in events]
         return kinds.count("candidate") == 3 and kinds[-1] in ("checkpoint", "evaluation")
 
-    events = wait_until(folder, in_the_middle, job=1)
-    rank_of(folder, 1).kill()
-    killed = [event for event in events if event.kind == "candidate"][-1].data["candidate"]
-    short, whole = essence(ended(process, tmp_path)), essence(search)
-    assert short == {name: whole[name] for name in short} and len(short) == 8
+    wait_until(folder, in_the_middle, job=1)
+    second.kill()
+    for process in processes_of(Path(folder.path.name)):  # agents know it by a relative path
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    half = Past(folder.job_history(1)).half()
+    assert half is not None and half.turn.name == "r00002-w00000"
+    resume = server().start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
+    assert essence(ended(resume, tmp_path)) == essence(search)
     history = folder.history()
     begun = [event.data["candidate"] for event in history.events("candidate", job=1)]
-    assert begun.count(killed) == 2 and len(begun) == 5
+    assert begun.count("r00002-w00000") == 2 and len(begun) == 4
     assert history.events("resumed", job=1)[0].data["step"] >= 1  # from its checkpoint
+    one, two = history.events("worker", job=1)
+    assert two.data["left_s"] == pytest.approx(400 - (two.utc_s - one.utc_s), abs=0.5)
+    charged = {name: 128 * each.epochs for name, each in results(search).items()}
     stories = Search([folder.job_history(job) for job in (1, 2)]).candidates
-    assert {each.turn.name: each.samples for each in stories} == {
-        name: 128 * each.epochs for name, each in results(folder).items()
-    }  # what was done twice is charged once
-    assert len(history.events("job-lost")) == 1
+    assert {each.turn.name: each.samples for each in stories} == charged
+    (found,) = Score.read(folder.score_file).searches
+    assert found.ops == sum(each.ops for each in stories)
+    assert found.ops == Score.read(search.score_file).searches[0].ops
 
 
-def test_a_silent_workers_turns_pass_and_that_is_written_down(tmp_path: Path) -> None:
-    process = started(tmp_path, *TWO, "search.candidates=4", "search.turn_s=2")
-    folder = wait_for(tmp_path, "worker", 2)
-    rank = rank_of(folder, 2)
-    rank.suspend()
-    try:
-        first = wait_until(folder, lambda events: any(e.kind == "end" for e in events), job=1)
-    finally:
-        rank.resume()
-    assert sum(event.kind == "candidate-trained" for event in first) == 4
-    folder = ended(process, tmp_path)
-    assert len(results(folder)) == 8  # it trained its own when it came back
-    passed = folder.path / "buffer" / "r00000-w00001.passed.json"
-    document = Passed.read(passed)  # on a busy machine the other one's may have passed too
-    assert (document.by, document.waited_s > 2) == (0, True)
-
-
-def test_a_claim_without_a_beginning_is_taken_up_after_a_death(tmp_path: Path) -> None:
-    """The moment between the claim and the first word of the candidate."""
-    process = started(tmp_path, "search.candidates=2", "search.inherit=false")
-    folder = wait_for(tmp_path, "worker", 1)
-    claim = folder.path / "claims" / "r00000-w00000.json"
-    rank = _at_the_claim(folder, claim)
-    assert not folder.history().events("candidate", job=1)
-    rank.kill()
-    folder = ended(process, tmp_path)
-    assert sorted(results(folder)) == ["r00000-w00000", "r00001-w00000"]
-
-
-def _at_the_claim(folder: RunFolder, claim: Path) -> psutil.Process:
-    """The rank, stopped as soon as its claim is there: building takes longer than seeing it."""
-    rank = rank_of(folder, 1)
-    while not claim.exists():
-        pass
-    rank.suspend()
-    return rank
-
-
-def test_a_candidate_that_diverges_is_written_down_and_the_search_goes_on(tmp_path: Path) -> None:
-    """A learning rate beyond all reason: the loss is no number in the first epoch."""
-    folder = searched(tmp_path, "search.candidates=2", "train.learning_rate=1e20")
-    failed = [e.payload(CandidateFailed) for e in folder.history().events("candidate-failed")]
-    assert [each.candidate for each in failed] == ["r00000-w00000", "r00001-w00000"]
-    assert "the loss is" in failed[0].message
-    assert SearchLedger.find(folder.path).left_out == 2
-    again = folder.path
-    with pytest.raises(AssertionError, match="holds no candidate that was trained"):
-        replayed(tmp_path, again)
-
-
-def test_the_time_ends_in_the_middle_of_a_candidate_and_the_run_is_complete(tmp_path: Path) -> None:
-    folder = searched(tmp_path, "train.epochs=2000", "search.duration_s=4")
-    history = folder.history()
-    (cut,) = history.events("candidate-cut")
-    assert cut.data["samples"] > 0 and history.state.complete
-    assert SearchLedger.find(folder.path).left_out == 1
-
-
-def test_limits_that_leave_one_network_end_the_search_with_the_reason(tmp_path: Path) -> None:
-    process = started(tmp_path, *TWO, "search.limits.parameters=32844")
-    out, err = process.communicate(timeout=120)
-    folder = ended(process, tmp_path)
-    assert list(results(folder)) == ["r00000-w00000"]
-    ends = folder.history().events("search-ended")
-    assert [event.data["worker"] for event in ends] == [0, 1]
-    assert "no new architecture within" in ends[0].data["message"]
-    assert "no new architecture within" in out + err
-    assert not folder.history().events("job-lost")
+def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
+    tmp_path: Path,
+) -> None:
+    settings = ("search.candidates=3", "search.turn_s=2", "bagging.attempts=1")
+    process = started(tmp_path, *settings, words=("--workers", "2"))
+    folder = wait_for(tmp_path, "candidate", 2)
+    rank_of(folder, 2).kill()
+    folder = ended(process, tmp_path)  # it meets every rule
+    assert sum(name.endswith("w00000") for name in results(folder)) == 3
+    passed = sorted((folder.path / "buffer").glob("*-w00001.passed.json"))
+    assert [Passed.read(path).by for path in passed] == [0] * len(passed) and passed
+    out, _ = process.communicate()
+    assert "with 2 workers, of which 1 died for good" in out
+    verdicts = {each.rule: each for each in Findings.read(folder.findings_file).findings}
+    assert verdicts["trained"].verdict == "pass"
+    assert "the worker of job 2 was given up after 1 attempt" in verdicts["trained"].evidence
+    assert "the worker of job 2 was given up" in folder.report_file.read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from vflops.automl.search.alignment import GAP, Alignment
 from vflops.automl.search.distance import (
     Distances,
     Layer,
+    aspects,
     distance,
     distance_matrix,
+    filters_cost,
+    kernels_cost,
     layer_cost,
     skip_cost,
     skip_steps,
@@ -102,6 +105,23 @@ def test_known_distances(other: Net, expected: float) -> None:
     assert distance(other, BASE) == expected
 
 
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (BASE, [0, 0, 0, 0]),
+        (replace(BASE, layers=(*BASE.layers, conv(32))), [1, 1, 1, 0]),
+        (replace(BASE, joins=BASE.joins[:1]), [0, 0, 0, 1]),
+        (changed(2, conv(32)), [0.25, 2, 0, 0]),
+        (changed(3, conv(32, kernel=5)), [12 / 64, 0, 1, 0]),
+        (changed(3, conv(32, stride=2)), [0.25, 0, 0, 0]),
+        (changed(3, conv(32 * 2**9)), [1, 2, 0, 0]),
+    ],
+)
+def test_known_distances_by_aspect(other: Net, expected: list[float]) -> None:
+    assert aspects(Distances([BASE]), [other])[:, 0, 0].tolist() == expected
+    assert aspects(Distances([other]), [BASE])[:, 0, 0].tolist() == expected
+
+
 def test_filters_that_differ_by_a_hair_still_differ() -> None:
     # 16 · log2(2049 / 2048) rounds to 0
     assert distance(Net((conv(2048),)), Net((conv(2049),))) == 1 / 64
@@ -119,7 +139,15 @@ def test_skips_are_told_by_steps() -> None:
     assert skip_steps(net) == ((1, 2, "add"), (3, 1, "concat"), (0, 5, "add"))
 
 
-@pytest.mark.parametrize(("cost", "draw"), [(layer_cost, any_layer), (skip_cost, any_skip)])
+@pytest.mark.parametrize(
+    ("cost", "draw"),
+    [
+        (layer_cost, any_layer),
+        (skip_cost, any_skip),
+        (filters_cost, lambda rng: rng.randrange(200)),
+        (kernels_cost, lambda rng: rng.randrange(1, 32)),
+    ],
+)
 def test_costs_are_metrics_of_at_most_two_gaps(
     cost: Callable[[Any, Any], int], draw: Callable[[random.Random], Any]
 ) -> None:

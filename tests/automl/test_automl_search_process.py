@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vflops.automl.architecture import morphs, resnet
 from vflops.automl.search.distance import distance_matrix
-from vflops.automl.search.process import LENGTHS, fit, kernel, squares
+from vflops.automl.search.process import ENOUGH, LENGTHS, fit, kernel, squares
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ def shortest_paths(edges: Array) -> Array:
 
 def least_eigenvalue(distances: Array, length: float) -> float:
     embedded = distances / np.sqrt(len(distances))
-    return float(np.linalg.eigvalsh(kernel(squares(embedded, embedded), length))[0])
+    return float(np.linalg.eigvalsh(kernel(squares(embedded, embedded) / length**2))[0])
 
 
 def bipartite() -> Array:
@@ -111,6 +111,36 @@ def test_noise_is_told_from_a_curve() -> None:
     assert np.sqrt(np.mean((mean - smooth) ** 2)) < 0.05
 
 
+def test_the_aspect_that_matters_is_found_and_few_points_support_no_fancy() -> None:
+    generator = np.random.default_rng(4)
+    seen, asked = generator.uniform(0, 6, (30, 3)), generator.uniform(0, 6, (60, 3))
+
+    def truth(points: Array) -> Array:
+        return 0.6 + 0.2 * np.sin(points[:, 1])  # the second aspect, and it alone
+
+    def apart(points: Array) -> Array:
+        return np.array([on_a_line(points[:, k], seen[:, k]) for k in range(3)])
+
+    values = list(truth(seen))
+    told, whole = fit(apart(seen), values), fit(apart(seen).sum(axis=0), values)
+    assert told.lengths[1] < told.lengths[[0, 2]].min() / 3
+    errors = [
+        np.abs(process.predict(rows)[0] - truth(asked)).mean()
+        for process, rows in ((told, apart(asked)), (whole, apart(asked).sum(axis=0)))
+    ]
+    assert errors[0] < errors[1] / 2
+    few = fit(apart(seen)[:, :3, :3], values[:3])
+    assert few.lengths.max() / few.lengths.min() < 8
+
+
+def test_of_many_points_an_even_choice_finds_the_scales_and_all_of_them_predict() -> None:
+    seen = np.linspace(0, 60, 3 * ENOUGH)
+    process = fit(on_a_line(seen, seen), list(0.6 + 0.2 * np.sin(seen)))
+    assert len(process.embedded) == len(process.weights) == 3 * ENOUGH
+    mean, _ = process.predict(on_a_line(seen, seen))
+    assert np.abs(mean - 0.6 - 0.2 * np.sin(seen)).max() < 0.02
+
+
 def test_accuracies_in_per_cent_give_the_same_process() -> None:
     seen, asked = np.arange(8.0), np.array([0.5, 3.3, 11.0])
     accuracies = [0.1, 0.4, 0.3, 0.6, 0.5, 0.8, 0.7, 0.9]
@@ -148,5 +178,5 @@ def test_what_is_no_history_is_refused(distances: Array, accuracies: list[float]
 
 
 def test_distances_to_other_points_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected \(…, 1\)"):
+    with pytest.raises(ValueError, match=r"expected \(1, …, 1\)"):
         fit(np.zeros((1, 1)), [0.5]).predict(np.zeros((1, 2)))

@@ -140,11 +140,19 @@ class Lattice:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_space_is_searched_to_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(at: Lattice, rng: random.Random, _: object) -> tuple[str, Lattice] | None:
+    def step(at: Lattice, rng: random.Random, _: object) -> tuple[str, Lattice]:
         steps = [each for each in (at.number - 1, at.number + 1) if 1 <= each <= 12]
         return ("step", Lattice(rng.choice(steps)))
 
+    class Steps:
+        def __init__(self, at: Lattice, _: object) -> None:
+            self.at = at
+
+        def draw(self, rng: random.Random) -> tuple[str, Lattice]:
+            return step(self.at, rng, None)
+
     monkeypatch.setattr(morphs, "sample", step)
+    monkeypatch.setattr(morphs, "Choice", Steps)
     found = [5]
     while len(found) < 12:
         trials: list[Trial] = [Trial(str(each), Lattice(each), each / 20) for each in found[:4]]  # type: ignore[arg-type]

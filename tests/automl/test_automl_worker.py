@@ -13,7 +13,7 @@ import torch
 from automl_parts import DATA, candidate, new_run, settings, tell, trained, turn
 
 from vflops.automl.buffer import Buffer
-from vflops.automl.candidate import Deadline
+from vflops.automl.candidate import Deadline, candidate_record
 from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Searched
 from vflops.automl.past import Half, Past
@@ -22,6 +22,7 @@ from vflops.automl.searching import Search
 from vflops.automl.worker import Worker
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.record.training import Goal, JobRecord, WorkerRecord
+from vflops.train.clock import Clock
 
 
 @dataclass
@@ -113,12 +114,15 @@ def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
     assert offers.now() == [three]
     buffer.claim(three, 0, 1)
     assert offers.now() is None and offers.why is None
+    buffer.put(candidate(turn(6, 0), parent="r00005-w00000"))  # of a parent that nobody can train
+    assert offers.now() == [turn(6, 0)]
 
 
 @dataclass
 class FakeContext:
     stop: Any
     told: list[tuple[str, Any]] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     def tell(self, kind: str, payload: Any) -> None:
         self.told.append((kind, payload))
@@ -188,17 +192,21 @@ def test_a_candidate_that_kills_its_worker_again_and_again_is_left_out() -> None
 
 
 def test_ranks_agree_on_the_turn_and_on_a_stop_that_only_one_of_them_heard() -> None:
-    context = SimpleNamespace(
-        clock=SimpleNamespace(enter=lambda phase: None), stop=SimpleNamespace(signal=None)
-    )
     for agreed, expected in ((0, None), (1 + turn(3, 2).number, turn(3, 2))):
-        made = worker(agreed=agreed)
-        made.context = context
-        assert made._next(None) == expected
+        assert worker(agreed=agreed)._next(None) == expected
     made = worker(agreed=1 << 62)
-    made.context = context
     with pytest.raises(Interrupted, match="a signal on another rank"):
         made._next(None)
+
+
+def test_half_a_candidate_is_taken_up_while_there_is_time_and_else_told_to_be_cut() -> None:
+    for left_s, taken, told in ((60, turn(1, 0), []), (-1, None, ["candidate-cut"])):
+        made = worker()
+        made.deadline = Deadline(made.context.stop, time.monotonic() + left_s)
+        made._half = Half(turn(1, 0), samples=96)
+        assert made._take(None) == taken
+        assert [kind for kind, _ in made.context.told] == told
+        assert all(cut.samples == 96 for _, cut in made.context.told)
 
 
 def test_a_claim_of_an_earlier_attempt_that_was_never_begun_is_found(tmp_path: Path) -> None:
@@ -210,9 +218,9 @@ def test_a_claim_of_an_earlier_attempt_that_was_never_begun_is_found(tmp_path: P
 
     def past(*ended: Turn, begun: bool = True) -> Past:
         names = frozenset(place.name for place in ended)
-        return SimpleNamespace(begun=begun, ended=names)  # type: ignore[return-value]
+        return SimpleNamespace(begun=begun, ended=names, died_unbegun=2)  # type: ignore[return-value]
 
-    assert made._claimed(past(turn(0, 0))).turn == turn(1, 0)
+    assert made._claimed(past(turn(0, 0))) == Half(turn(1, 0), tries=2)
     assert made._claimed(past(turn(0, 0), turn(1, 0))) is None
     assert made._claimed(past(begun=False)) is None  # nothing can be left
 
@@ -240,13 +248,13 @@ def test_the_epochs_of_a_result_are_those_that_were_trained_not_the_evaluations(
 
 
 def test_a_replay_does_not_stop_at_the_target() -> None:
-    made = worker()
     own = settings()
-    made.settings = own.model_copy(
-        update={"train": own.train.model_copy(update={"stop_at_target": True})}
+    train = own.train.model_copy(update={"stop_at_target": True})
+    record: Any = SimpleNamespace(
+        seed=1,
+        settings=own.model_copy(update={"train": train}).model_dump(mode="json"),
+        model_copy=lambda update: update["settings"]["train"],
     )
-    record = SimpleNamespace(seed=1, model_copy=lambda update: update["settings"]["train"])
-    made.context = SimpleNamespace(record=record)
-    assert made._record(candidate(turn(0, 0)))["stop_at_target"]
-    fixed = made._record(candidate(turn(0, 0), end_epoch=3))
+    assert candidate_record(record, candidate(turn(0, 0)))["stop_at_target"]  # type: ignore[index]
+    fixed: Any = candidate_record(record, candidate(turn(0, 0), end_epoch=3))
     assert (fixed["stop_at_target"], fixed["end_epoch"]) == (False, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import MEASUREMENTS
 from trained_runs import HandmadeRun, Note, course, job
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -24,7 +24,7 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """The rules that are not met, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.evidence for finding in findings if finding.failed}
+    return {finding.rule: finding.told for finding in findings if finding.failed}
 
 
 def left(content: bytes) -> Note:
@@ -49,7 +49,8 @@ def test_a_run_with_its_exhibit_meets_every_rule(handmade_run: HandmadeRun, exhi
 def test_a_changed_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> None:
     exhibit.write_bytes(CONTENT + b"!")
     found = judged(handmade_run.folder)
-    assert found == {"trained": f"{exhibit}: not the exhibit that the job left"}
+    place = exhibit.relative_to(handmade_run.folder.path)
+    assert found == {"trained": f"{place}: not the exhibit that the job left"}
 
 
 def test_a_missing_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> None:

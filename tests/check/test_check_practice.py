@@ -1,4 +1,4 @@
-"""Every rule of ``practice`` passes on a good run and fails on one that breaks just it."""
+"""What ``practice`` says of damaged folders and of runs that were altered by hand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from vflops.check.practice import PRACTICE, check
+from vflops.check.check import check
 from vflops.check.record import Finding, Findings, Verdict
+from vflops.check.sets import RULE_SETS
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -37,84 +38,6 @@ def edit_measurement(**fields: object) -> Callable[[RunFolder], None]:
         first["data"].update(fields)  # type: ignore[attr-defined]
 
     return lambda folder: rewrite(folder, change)
-
-
-def drop_end(folder: RunFolder) -> None:
-    def change(events: list[dict[str, object]]) -> None:
-        del events[-1]
-
-    rewrite(folder, change)
-
-
-def drop_line(folder: RunFolder) -> None:
-    lines = log_file(folder).read_bytes().splitlines(keepends=True)
-    del lines[2]  # "counted": nothing else rests on it once it is gone
-    log_file(folder).write_bytes(b"".join(lines))
-
-
-def drop_measurement(folder: RunFolder) -> None:
-    def change(events: list[dict[str, object]]) -> None:
-        del events[[event["kind"] for event in events].index("measurement")]
-
-    rewrite(folder, change)
-
-
-def edit_graph(folder: RunFolder) -> None:
-    path = folder.graph_files[0]
-    path.write_text(path.read_text().replace('"framework": "none"', '"framework": "other"'))
-
-
-def edit_score(folder: RunFolder) -> None:
-    text = folder.score_file.read_text()
-    folder.score_file.write_text(text.replace("200000000000.0", "900000000000.0"))
-
-
-def busy(folder: RunFolder) -> None:
-    def change(events: list[dict[str, object]]) -> None:
-        next(e for e in events if e["kind"] == "load")["data"] = {"others_share": 0.4}
-
-    rewrite(folder, change)
-
-
-BREAKS: dict[str, Callable[[RunFolder], None]] = {
-    "complete": drop_end,
-    "chain": drop_line,
-    "system": lambda folder: folder.system_file.unlink(),
-    "planned": drop_measurement,
-    "correct": edit_measurement(error=0.5),
-    "sampled": edit_measurement(samples=[2e11, 2e11]),
-    "quiet": busy,
-    "plausible": edit_measurement(value=2e10, samples=[1e10, 2e10, 3e10]),
-    "recounted": edit_graph,
-    "score": edit_score,
-}
-
-
-def test_a_good_run_passes_every_rule(run_folder: RunFolder) -> None:
-    score(Contents(run_folder)).write(run_folder.score_file)
-    findings = check(Contents(run_folder))
-    verdicts = {finding.rule: finding.verdict for finding in findings.findings}
-    assert {verdicts[rule] for rule in BREAKS} == {"pass"}
-    assert findings.passed
-
-
-def test_every_rule_has_a_run_that_breaks_it() -> None:
-    """Those of trainings are in test_check_training.py, those of searches in test_check_search.py,
-    that of twins in test_score_twins.py."""
-    of_trainings = {"trained", "powered", "processed", "timed"}
-    of_searches = {"searched", "charged", "results", "ledger"}
-    assert {rule.id for rule in PRACTICE} == {*BREAKS, *of_trainings, *of_searches, "twins"}
-
-
-@pytest.mark.parametrize("rule", BREAKS)
-def test_a_run_that_breaks_just_one_rule_fails_just_that(run_folder: RunFolder, rule: str) -> None:
-    score(Contents(run_folder)).write(run_folder.score_file)
-    BREAKS[rule](run_folder)
-    if rule != "score":  # the score follows the record, also a broken one
-        score(Contents(run_folder)).write(run_folder.score_file)
-    findings = check(Contents(run_folder))
-    assert [finding.rule for finding in findings.findings if finding.failed] == [rule]
-    assert not findings.passed
 
 
 def test_a_ceiling_in_doubt_is_named_where_it_cannot_be_compared(run_folder: RunFolder) -> None:
@@ -150,7 +73,7 @@ def test_a_stray_graph_changes_no_score_and_is_found(run_folder: RunFolder) -> N
     forged = run_folder.graph_files[0].read_text()
     (run_folder.path / "graphs" / "zz.json").write_text(forged)
     assert score(Contents(run_folder)).to_json() == before
-    evidence = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
     assert "zz.json: no model of this run" in evidence["recounted"]
 
 
@@ -166,7 +89,7 @@ def test_an_edited_system_is_found(run_folder: RunFolder) -> None:
 
 def test_a_value_that_is_not_the_median_of_its_samples_is_found(run_folder: RunFolder) -> None:
     edit_measurement(value=9e15)(run_folder)
-    evidence = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
     assert "the value is not the median of its samples" in evidence["correct"]
 
 
@@ -179,7 +102,7 @@ def test_the_last_line_of_an_attempt_is_chained_to_the_next(run_folder: RunFolde
     assert check(Contents(run_folder)).passed
     lines = lines_of(run_folder)
     log_file(run_folder).write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"0.02", b"0.01"))
-    failed = {f.rule: f.evidence for f in check(Contents(run_folder)).findings if f.failed}
+    failed = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
     assert "1/events.jsonl:1: does not follow" in failed["chain"]
 
 
@@ -225,11 +148,11 @@ NOT_A_NUMBER = b'"value": NaN'
 def test_a_damaged_folder_is_judged_never_a_crash(run_folder: RunFolder, damage: object) -> None:
     damage(run_folder)  # type: ignore[operator]
     findings = check(Contents(RunFolder.open(run_folder.path)))
-    assert len(findings.findings) == len(PRACTICE)
+    assert len(findings.findings) == len(RULE_SETS["practice"].rules)
     assert not findings.passed  # at the least, score.json is missing
 
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:
     edit_measurement(value="fast")(run_folder)
-    evidence = {finding.rule: finding.evidence for finding in check(Contents(run_folder)).findings}
+    evidence = {finding.rule: finding.told for finding in check(Contents(run_folder)).findings}
     assert "events.jsonl:5: not a measurement event: value" in evidence["planned"]

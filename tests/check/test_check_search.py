@@ -11,8 +11,9 @@ import pytest
 from conftest import write_system
 from search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.automl.record import Claim, Turn
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.record.folder import RunFolder
+from vflops.score import search_words
 from vflops.score.contents import Contents
 from vflops.score.score import score
 
@@ -32,7 +33,7 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """The rules that are not met, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.evidence for finding in findings if finding.failed}
+    return {finding.rule: finding.told for finding in findings if finding.failed}
 
 
 def test_a_good_search_meets_every_rule_and_is_no_result_of_aiperf(run: HandmadeSearch) -> None:
@@ -119,6 +120,43 @@ def test_a_candidate_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         notes = [(9.0, "job", started()), *run.trained(candidate, 10.0, 0.5), (40.0, "end", {})]
         run.worker(worker, notes)
     assert "trained by workers 0 and 1" in judged(run.end())["searched"]
+
+
+@pytest.fixture
+def bereaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
+    """Two workers; the second died over its second candidate, and not only once."""
+    run = HandmadeSearch(tmp_path / "bereaved", monkeypatch, workers=2)
+    run.true_ops = True
+    write_system(run.folder)
+    run.worker(0, one_worker(run))
+    first, second = (run.propose(Turn(round=n, worker=1), epochs=1) for n in (0, 1))
+    whole = [(9.0, "job", started()), *run.trained(first, 10.0, 0.5)]
+    run.worker(1, [*whole, (40.0, "candidate", run.begun(second))])
+    run.worker(1, [(51.0, "candidate", run.begun(second))], began_s=50.0)
+    return run
+
+
+def test_a_worker_that_died_for_good_is_told_and_does_the_others_no_harm(
+    bereaved: HandmadeSearch,
+) -> None:
+    folder = bereaved.end(2)
+    assert judged(folder) == {}
+    evidence = {f.rule: f.evidence for f in check(Contents(folder)).findings}["trained"]
+    lost = "the worker of job 2 was given up after 3 attempts (it died after 'candidate')"
+    assert evidence == (
+        f"2 planned, 1 came to the end; {lost}: 1 candidate of its count, "
+        "no result of r00001-w00001"
+    )
+    (found,) = score(Contents(folder)).searches
+    assert "with 2 workers, of which 1 died for good" in search_words.search_line(found)
+    assert ("lost", evidence.partition("; ")[2]) in search_words.search_rows(found)
+
+
+def test_a_search_whose_workers_all_died_did_not_come_to_its_end(bereaved: HandmadeSearch) -> None:
+    path = bereaved.folder.attempt_folder(1, 0) / "events.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:-1]))  # without its end
+    assert judged(bereaved.end(1, 2))["trained"] == "job 1 did not come to its end"
 
 
 def test_who_trains_a_candidate_has_claimed_it(run: HandmadeSearch) -> None:

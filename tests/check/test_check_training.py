@@ -20,7 +20,7 @@ from trained_runs import (
     write_telemetry,
 )
 from vflops import suite
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
@@ -33,7 +33,7 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """The rules that are not met, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.evidence for finding in findings if finding.failed}
+    return {finding.rule: finding.told for finding in findings if finding.failed}
 
 
 def run_with(run: HandmadeRun, notes: list[Note]) -> RunFolder:
@@ -67,9 +67,9 @@ def changed(notes: list[Note], kind: str, **facts: object) -> list[Note]:
     [
         ("processed", changed(GOOD, "finished", samples=2900), "2,900 samples are not 3 epochs"),
         ("processed", changed(GOOD, "finished", samples=3100), "3,100 samples are not 3 epochs"),
-        ("processed", changed(GOOD, "evaluation", evaluated=100), "saw 100 of 200 samples"),
+        ("evaluated", changed(GOOD, "evaluation", evaluated=100), "saw 100 of 200 samples"),
         (
-            "processed",
+            "evaluated",
             [started(), progress(2, 1.0), finished(30, evaluations=0), ("end", {})],
             "never evaluated",
         ),
@@ -112,6 +112,7 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
     folder = run_with(handmade_run, GOOD)
     log = folder.attempt_folder(1, 0) / "events.jsonl"
     log.unlink()
+    handmade_run.clock.now_s = 1000.0
     with folder.log(1, 0) as events:
         for kind, data in changed(GOOD, "evaluation", quality=0.99):
             if "phases" in data:
@@ -126,7 +127,7 @@ def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRu
     run = handmade_run
     run.plan(job(1), ceilings=MEASUREMENTS)
     place = run.attempt(1, 1000.0, *GOOD)
-    write_telemetry(place, 1000.0, 40)
+    write_telemetry(place, 1000.0, 50)
     run.end()
     assert judged(run.folder) == {}
     telemetry = place / "telemetry.jsonl"

@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 
 from trained_runs import HandmadeRun, course, job
-from vflops.check.practice import check as practice
+from vflops.check.check import check as practice
 from vflops.cli import application
 from vflops.cli.progress import Progress
 from vflops.config.profiles import for_one, profile, tiny

@@ -48,7 +48,7 @@ def other_agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
-    process = started(tmp_path, "--models", "2", epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=16)
     folder = wait_for(tmp_path, "evaluation", 1, 2)
     refused = vflops("attach", folder.path)
     assert refused.returncode == 2
@@ -70,7 +70,7 @@ def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path:
 def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
-    process = started(tmp_path, "--models", "2", epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=16)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     cancelled = vflops("cancel", folder.path)
     assert cancelled.returncode == 0, cancelled.stderr
@@ -86,7 +86,7 @@ def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
     history = folder.history()
     assert all(history.events("resumed", job=job) for job in (1, 2))
     finished = [history.events("finished", job=job)[-1].data["samples"] for job in (1, 2)]
-    assert finished == [30 * 256] * 2
+    assert finished == [16 * 256] * 2
 
 
 def test_cancel_kills_what_does_not_end_also_without_a_controller(

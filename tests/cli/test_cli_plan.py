@@ -18,6 +18,7 @@ from vflops.record.folder import RunFolder, latest
 from vflops.record.training import Predicted
 from vflops.score.contents import Contents
 from vflops.score.score import score
+from vflops.workloads.image_classification.workload import ImageClassification
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -94,8 +95,10 @@ def _and_it_says_the_time_of_the_next(
     assert "the slowest of 2" in found["time_source"]
 
 
-def test_a_graph_of_an_earlier_run_spares_torch(vflops: Vflops, trained_folder: RunFolder) -> None:
-    """Of another network on the same data torch is asked, and only then."""
+def test_a_graph_of_an_earlier_run_spares_torch(
+    vflops: Vflops, trained_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another network, or on other data, work is counted; else torch is not even imported."""
     program = (
         "import sys; sys.argv[0] = 'vflops'\n"
         "from vflops.cli import application\n"
@@ -107,24 +110,31 @@ def test_a_graph_of_an_earlier_run_spares_torch(vflops: Vflops, trained_folder: 
     arguments = ["plan", *TINY, "--nodes", "1", "--slots", "1", "--set", "train.batch=4"]
     arguments += ["--like", str(trained_folder.path), "--json"]
 
-    def imports_torch() -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stderr.split()[-1]
+    counted: list[str] = []
+    work = ImageClassification.work
 
+    def note(settings: Any, data: Any, name: str) -> Any:
+        counted.append(name)
+        return work(settings, data, name)
+
+    monkeypatch.setattr(ImageClassification, "work", note)
     own = profile("tiny", ["image-classification"]).workloads["image-classification"]
     classes = {"classes": own["synthetic"]["classes"]}
     wider = {**own, "network": {**own["network"], "width": 16}}
-    for settings, facts, expected in (
-        (wider, classes, "True"),
-        (own, {"classes": 5}, "True"),
-        (own, classes, "False"),
+    for settings, facts, times in (
+        (wider, classes, 1),
+        (own, {"classes": 5}, 2),
+        (own, classes, 2),
     ):
         record["settings"], record["data"]["facts"] = settings, facts
         job.write_text(json.dumps(record))
-        assert imports_torch() == expected
+        assert vflops(*arguments).returncode == 0
+        assert len(counted) == times
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.split()[-1] == "False"
 
 
 def test_4096_models_are_shown_by_the_first_and_the_last(vflops: Vflops, tmp_path: Path) -> None:

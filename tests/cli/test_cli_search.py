@@ -10,7 +10,7 @@ from rich.console import Console
 from conftest import write_system
 from search_runs import HandmadeSearch, Note, evaluated, one_worker
 from vflops.bagging.controller import JobStanding
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.cli import score as command
 from vflops.cli.progress import Progress
 from vflops.cli.search import SearchView

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from trained_runs import HandmadeRun, course, evaluated, job, progress, resumed, started
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.cli.columns import columns
 from vflops.cli.progress import Progress
 from vflops.cli.training import TrainingView

@@ -215,7 +215,7 @@ def test_fills_exist_in_torch() -> None:
 def test_rules_and_graphs_need_no_torch() -> None:
     code = (
         "import sys, vflops.flops.rules, vflops.flops.count, vflops.score.score, "
-        "vflops.check.practice, vflops.roofline.analysis, vflops.models.registry; "
+        "vflops.check.check, vflops.roofline.analysis, vflops.models.registry; "
         "print('torch' in sys.modules)"
     )
     result = subprocess.run(

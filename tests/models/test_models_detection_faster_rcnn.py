@@ -122,9 +122,9 @@ def test_one_compilation_takes_it_whole(training: bool) -> None:
 
 
 def test_it_learns_bright_squares() -> None:
-    model, batch = detector(), frames(16)
+    model, batch = detector(), frames(8)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(80):
+    for _ in range(60):
         optimizer.zero_grad()
         model(*batch).sum().backward()
         optimizer.step()
@@ -135,7 +135,7 @@ def test_it_learns_bright_squares() -> None:
         for box, label in zip(boxes[frame, :2], labels[frame, :2], strict=True):
             near = (rows[frame, :, :4] - box).abs().amax(1) < 4
             found += bool((near & (rows[frame, :, 5] == label) & (rows[frame, :, 4] > 0.5)).any())
-    assert found >= 28  # of 32
+    assert found >= 14  # of 16
 
 
 def test_its_operations_are_those_of_its_layers() -> None:

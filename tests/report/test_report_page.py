@@ -1,60 +1,16 @@
-"""The report as a person sees it: in a real browser, offline, of complete and broken runs."""
+"""The report of complete and broken runs, and the library that draws its charts."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from vflops.record.folder import RunFolder
+from vflops.report.page import chart_library
 from vflops.report.report import write_report
 from vflops.score.contents import Contents
-from vflops.score.score import score
-
-
-def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
-        reason = "no chromium on this machine: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
-
-
-def rendered(page: Path) -> str:
-    """The page after its scripts ran, with every host unreachable."""
-    result = subprocess.run(
-        [
-            browser(),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--virtual-time-budget=8000",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return result.stdout
-
-
-def test_the_charts_draw_without_a_network(run_folder: RunFolder) -> None:
-    score(Contents(run_folder)).write(run_folder.score_file)
-    write_report(Contents(run_folder))
-    dom = rendered(run_folder.report_file)
-    for chart in ("roofline", "search", "messages"):
-        drawn = dom.split(f'id="{chart}"')[1]
-        assert "<svg" in drawn[:4000], f"chart {chart} was not drawn"
-    assert "fp32 matrix product 200 GFLOPS" in dom
-    assert "is bound by" in dom
 
 
 def test_text_from_the_record_is_escaped(run_folder: RunFolder) -> None:
@@ -86,3 +42,19 @@ def test_the_same_folder_gives_the_same_page(run_folder: RunFolder) -> None:
     first = run_folder.report_file.read_bytes()
     write_report(Contents(RunFolder.open(run_folder.path)))
     assert run_folder.report_file.read_bytes() == first
+
+
+def test_the_chart_library_is_made_once_and_does_without_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def bundle(vl_version: str) -> str:
+        made.append(vl_version)
+        return "charts</script>"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
+    for place, times in ((str(tmp_path), 1), (str(tmp_path), 1), ("/dev/null/none", 2)):
+        monkeypatch.setenv("VFLOPS_CACHE", place)
+        assert chart_library.__wrapped__() == "charts<\\/script>"
+        assert len(made) == times

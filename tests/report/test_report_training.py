@@ -1,12 +1,8 @@
-"""The page of a run with trainings: its charts as data, its words, and it all in a real browser."""
+"""The page of a run with trainings: its charts as data, and its words."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +26,6 @@ from vflops.report.training import Block, blocks, placed
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.score import score
-
-CHARTS = ("quality", "loss", "budget", "throughput", "power", "utilisation", "traffic", "kernels")
 
 
 def block_of(folder: RunFolder) -> Block:
@@ -200,7 +194,7 @@ class TestPage:
         page = page_of(trained_folder)
         date = trained_folder.record.created_utc[:16].replace("T", " ")
         assert f"<span>{date} UTC</span>" in page
-        assert re.search(r"Checks: \d+ of 13 pass, \d do not apply\.", page)
+        assert re.search(r"Checks: \d+ of \d+ pass, \d+ do not apply\.", page)
 
     def test_a_target_that_was_missed_and_power_without_a_sensor_are_said(
         self, handmade_run: HandmadeRun
@@ -226,33 +220,3 @@ class TestPage:
 
     def test_the_same_folder_gives_the_same_page(self, trained_folder: RunFolder) -> None:
         assert page_of(trained_folder) == page_of(trained_folder)
-
-    def test_every_chart_draws_offline_and_fits_the_page(self, trained_folder: RunFolder) -> None:
-        page_of(trained_folder)
-        dom = rendered(trained_folder.report_file)
-        for name in CHARTS:
-            drawn = dom.split(f'id="training-0-{name}"')[1]
-            size = re.search(r'<svg[^>]* width="(\d+)"', drawn[:4000])
-            assert size, f"chart {name} was not drawn"
-            assert int(size[1]) <= 920, f"chart {name} is wider than its card"
-        assert "achieved 962 kFLOPS" in dom
-
-
-def rendered(page: Path) -> str:
-    """The page after its scripts ran, with every host unreachable."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        reason = "no chromium on this machine: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000"]
-    hosts = "--host-resolver-rules=MAP * ~NOTFOUND"
-    result = subprocess.run(
-        [browser, *options, hosts, "--dump-dom", page.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return result.stdout

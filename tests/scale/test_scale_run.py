@@ -1,116 +1,140 @@
-"""An experiment from the command to its page, killed in the middle and given again."""
+"""An experiment from the command to its page, one that had been begun before."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vflops.cli.scale import Kind, scale
+from vflops.bagging.plan import Node
+from vflops.cli import options
+from vflops.cli.scale import Batch, Kind, scale
 from vflops.errors import UsageError
-from vflops.record.folder import RunFolder, latest
-from vflops.record.training import JobBegun
-from vflops.scale.result import Scale
+from vflops.record.folder import RunFolder
+from vflops.scale.axis import axis_of
+from vflops.scale.experiment import Experiment
+from vflops.scale.result import EnsembleFigures, Scale, Size
 
 SMALL = (
     "synthetic.train=128",
     "synthetic.validation=40",
     "train.epochs=1",
     "train.warmup_epochs=0",
+    "launch.cores_per_rank=1",
 )
-FOLDER = Path("runs") / "scale-weak-image-classification"
-LIMIT_S = 120
-
-
-def command(*arguments: str) -> list[str]:
-    words = [part for each in SMALL for part in ("--set", each)]
-    start = [sys.executable, "-m", "vflops", "scale", "image-classification", "--profile", "tiny"]
-    return [*start, *words, *arguments]
-
-
-def wait_for(parent: Path, kind: str) -> None:
-    end_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < end_s:
-        path = latest(parent)
-        if path is not None and RunFolder.open(path).history().events(kind):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"no {kind} event under {parent}")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where an experiment was killed in its second point and ran again."""
-    place = tmp_path_factory.mktemp("experiment")
-    words = command("--scales", "1,2")
-    process = subprocess.Popen(
-        words, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_for(place / FOLDER / "2x1", "described")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    before = Scale.read(place / FOLDER / "scale.json")
-    assert [each.figures is None for each in before.points] == [False, True]
-    again = subprocess.run(
-        words, cwd=place, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "2 × 1" in again.stdout
-    assert "next: open file://" in again.stderr
-    yield place
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an experiment whose one point had been begun before."""
+    place = tmp_path_factory.mktemp("experiment") / "e"
+    given = ["micro.benchmarks=[]", *SMALL]
+    base = options.settings("tiny", None, None, given, workloads="image-classification")
+    made = Experiment.of(place, "image-classification", axis_of("weak"), [Size(1, 1)], base)
+    folder = RunFolder.create(place / "1x1", made.workload, made.point_settings(Size(1, 1)))
+    with folder.start_attempt(job=0) as log:
+        log.write("start", workload="image-classification")
+    said = StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        scale("image-classification", profile="tiny", scales="1", set_=[*SMALL], out=place)
+    assert "point 1 of 1: 1 model × 1 rank" in said.getvalue()
+    assert "\n1 × 1      1 " in said.getvalue()
+    assert "next: open file://" in said.getvalue()
+    return place
 
 
-def run_of(place: Path, point: int) -> RunFolder:
-    run = Scale.read(place / FOLDER / "scale.json").points[point].run
-    return RunFolder.open(place / FOLDER / str(run))
+def run_of(place: Path) -> RunFolder:
+    (run,) = (place / "1x1").glob("*/run.json")
+    return RunFolder.open(run.parent)
 
 
-def test_a_complete_point_is_not_run_again_and_a_broken_one_goes_on(place: Path) -> None:
-    first, second = (run_of(place, point) for point in (0, 1))
-    assert [path.parent.name for path in (first.path, second.path)] == ["1x1", "2x1"]
-    assert len(list((place / FOLDER).glob("*/*/run.json"))) == 2
-    assert [len(each.history().jobs[0]) for each in (first, second)] == [1, 2]
+def test_a_point_that_was_begun_goes_on(place: Path) -> None:
+    folder = run_of(place)
+    found = Scale.read(place / "scale.json")
+    assert found.points[0].run == f"1x1/{folder.path.name}"
+    assert len(folder.history().jobs[0]) == 2
 
 
-def test_one_model_runs_on_a_slot_as_large_as_each_of_two(place: Path) -> None:
-    cores = len(os.sched_getaffinity(0)) // 2
-    histories = [run_of(place, point).history() for point in (0, 1)]
-    threads = [event.data["threads"] for each in histories for event in each.events("job")]
-    assert threads == [cores] * 3
-    events = [event for each in histories for event in each.events("job-begun")]
-    begun = [event.payload(JobBegun).where for event in events]
-    assert begun[0] == begun[1] != begun[2]  # the first slot, then both
+def test_one_model_has_its_slot_and_no_more(place: Path) -> None:
+    (event,) = run_of(place).history().events("job")
+    assert event.data["threads"] == 1
 
 
 def test_figures_are_complete_and_the_page_is_there(place: Path) -> None:
-    found = Scale.read(place / FOLDER / "scale.json")
-    assert found.complete
+    found = Scale.read(place / "scale.json")
     assert found.quality_name == "top-1 accuracy"
-    one, two = (each.figures for each in found.points)
-    assert one and two and one.flops and two.flops
-    assert one.efficiency == 1
-    assert two.efficiency == pytest.approx(two.flops / one.flops / 2)
-    assert (one.checks_failed, two.checks_failed) == (0, 0)
-    assert "Weak scaling of image-classification" in (place / FOLDER / "scale.html").read_text()
+    (own,) = (figures for _, figures in found.found(EnsembleFigures))
+    assert own.flops and own.window_s > 0
+    assert (own.efficiency, own.checks_failed, own.partial) == (1, 0, False)
+    assert "Weak scaling: image-classification" in (place / "scale.html").read_text()
 
 
 def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    for words, said in (
-        ({"scales": "1,zero"}, "--scales 1,zero: not whole numbers from 1 up"),
-        ({"scale": 2}, "--scale with --kind weak"),
-        ({"kind": Kind.TRADE_OFF, "scale": 0}, "--scale 0: not whole numbers from 1 up"),
-        ({"kind": Kind.TRADE_OFF, "ranks": 2}, "--ranks 2 with --kind trade-off"),
-        ({"on": "slurm"}, "launch.on = slurm and no scale"),
-        ({"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
-    ):
+    training, searching = "image-classification", "automl"
+    trade: dict[str, Any] = {"kind": Kind.TRADE_OFF}
+    cases: tuple[tuple[str, dict[str, Any], str], ...] = (
+        (training, {"scales": "1,zero"}, "--scales 1,zero: not whole numbers from 1 up"),
+        (training, {"scale": 2}, "--scale 2 is not for --kind weak"),
+        (training, {"workers": "1,2"}, "--workers 1,2 is not for --kind weak"),
+        (training, {"for_": "6s"}, "--for 6s is not for --kind weak"),
+        (training, {"kind": Kind.WORKERS}, "--kind workers of image-classification, which is no"),
+        (training, {**trade, "scale": 0}, "--scale 0: not whole numbers from 1 up"),
+        (training, {**trade, "ranks": 2}, "--ranks 2 is not for --kind trade-off"),
+        (training, {"on": "slurm"}, "launch.on = slurm and no --scales"),
+        (training, {"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
+        (searching, {"scales": "1,2"}, "--scales 1,2 is not for --kind workers"),
+        (searching, {"workers": "0"}, "--workers 0: not whole numbers from 1 up"),
+        (searching, {"repeat": 2}, "--repeat 2 is not for --kind workers"),
+        (searching, {"batch": Batch.RANK}, "--batch rank is not for --kind workers"),
+        (searching, {"kind": Kind.WEAK}, "--kind weak of automl, which is a search"),
+        (searching, {"for_": "soon"}, "'soon' is no length of time"),
+        ("suite", {}, "an experiment has one workload"),
+    )
+    for workload, words, said in cases:
         given: dict[str, Any] = {"profile": "tiny", "out": tmp_path / "e", **words}
         with pytest.raises(UsageError, match=said):
-            scale("image-classification", **given)
+            scale(workload, **given)
     assert not list(tmp_path.iterdir())
+
+
+class Stopped(Exception):
+    """Instead of an experiment."""
+
+
+@pytest.mark.parametrize(
+    ("workload", "words", "expected"),
+    [
+        ("automl", {"for_": "6s"}, ["1x1", "2x1", "4x1"]),
+        ("automl", {"ranks": 2}, ["1x2", "2x2"]),
+        ("automl", {"on": "slurm"}, ["1x1", "2x1", "4x1"]),
+        ("image-classification", {}, ["1x1", "2x1", "4x1"]),
+        ("image-classification", {"kind": Kind.TRADE_OFF}, ["6x1", "3x2", "2x3", "1x6"]),
+    ],
+)
+def test_points_are_those_that_fit_unless_they_are_given(
+    workload: str,
+    words: dict[str, Any],
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes of four and of two slots: here, or of an allocation that is held."""
+    made: list[Any] = []
+
+    def of(*arguments: Any) -> None:
+        made.extend(arguments)
+        raise Stopped
+
+    places = [Node("a", 4), Node("b", 2)]
+    monkeypatch.setattr("vflops.launch.choose.room", lambda launch, device, ranks: places)
+    monkeypatch.setattr("vflops.launch.scheduler.held_allocation", lambda: object())
+    monkeypatch.setattr("vflops.scale.experiment.Experiment.of", of)
+    with pytest.raises(Stopped):
+        scale(workload, profile="tiny", **words)
+    kind = words.get("kind", "workers" if workload == "automl" else "weak")
+    assert made[0] == Path("runs") / f"scale-{kind}-{workload}"
+    assert [str(size) for size in made[3]] == expected
+    if "for_" in words:
+        assert made[4].workloads["automl"]["search"]["duration_s"] == 6

@@ -15,7 +15,7 @@ from ensemble_runs import ended, started
 from trained_runs import HandmadeRun, Note, course
 from trained_runs import job as a_job
 from vflops.bagging.sample import drawn
-from vflops.check.practice import check
+from vflops.check.check import check
 from vflops.config.profiles import profile
 from vflops.config.settings import load
 from vflops.errors import UsageError

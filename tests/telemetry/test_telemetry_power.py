@@ -98,6 +98,18 @@ def test_seven_of_eight_accelerators_are_not_the_accelerators() -> None:
         assert "gpu1" in str(found.reason)
 
 
+def test_a_sensor_that_reads_0_all_the_time_measures_nothing() -> None:
+    other = series("gpu1.power")
+    for columns in ({POWER: flat(0)}, {ENERGY: flat(7)}, {ENERGY: counted(100), other: flat(0)}):
+        found = power_summary(telemetry(columns, TIMES), 0, 10)
+        assert (found.energy_j, found.power_w, found.includes) == (None, None, ())
+        assert f"{list(columns)[-1].id} read 0 all the time" in str(found.reason)
+    found = power_summary(telemetry({PACKAGE: counted(20), MEMORY: flat(0)}, TIMES), 0, 10)
+    assert found.power_w == 20
+    found = power_summary(telemetry({POWER: flat(90), ENERGY: flat(7)}, TIMES), 0, 10)
+    assert (found.power_w, found.sources) == (90, ("test gpu0.power",))
+
+
 def test_what_an_accelerator_lacks_besides_energy_does_not_matter() -> None:
     absent = [Absent(what="gpu0.nvlink_sent", reason="none"), Absent(what="gpu0.power", reason="")]
     assert power_summary(telemetry({ENERGY: counted(1)}, TIMES, absent=absent), 0, 10).power_w == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch.optim import Optimizer
 from vflops.config import training
 from vflops.errors import UsageError
 from vflops.models.resnet import ResNet
+from vflops.train.eager import eager
 from vflops.train.optimizers import build, parameter_groups, set_learning_rate
 
 NAMES = training.Optimizer.__args__  # type: ignore[attr-defined]
@@ -170,3 +173,33 @@ def test_squares_of_gradients_are_not_kept_in_halves(name: str) -> None:
     with pytest.raises(UsageError, match="state in fp16") as error:
         build(name, halves, learning_rate=0.1)
     assert "mixed-fp16" in (error.value.cure or "")
+
+
+def test_a_step_does_not_import_the_compiler() -> None:
+    code = """
+import sys, torch
+from vflops.config import training
+from vflops.train.optimizers import build
+for name in training.Optimizer.__args__:
+    weights = [torch.ones(2, requires_grad=True)]
+    optimizer = build(name, weights, learning_rate=0.1)
+    weights[0].sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+    print(name, weights[0].grad, "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{name} None False" for name in NAMES]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
+def test_a_step_without_the_compiler_is_torchs_own(kind: type[Optimizer]) -> None:
+    found = []
+    for each in (kind, eager(kind)):
+        own = weights()
+        optimizer = each(own, lr=0.1, weight_decay=0.01)  # type: ignore[call-arg]
+        for seed in range(3):
+            step(optimizer, own, seed)
+        found.append(own)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -182,7 +182,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
     whole: RunFolder, tmp_path: Path
 ) -> None:
-    process = start_command(tmp_path, *training_run("train.epochs=30"), alone=True)
+    process = start_command(tmp_path, *training_run("train.epochs=30"))
     folder = wait_for(tmp_path, "progress", process)
     os.kill(process.pid, signal.SIGUSR1)
     _, error = process.communicate(timeout=60)
@@ -203,7 +203,7 @@ def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
 
 
 def test_the_ranks_die_with_their_launcher(tmp_path: Path) -> None:
-    process = start_command(tmp_path, *training_run("train.epochs=30"), alone=True)
+    process = start_command(tmp_path, *training_run("train.epochs=30"))
     folder = wait_for(tmp_path, "job", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

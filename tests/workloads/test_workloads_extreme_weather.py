@@ -47,6 +47,7 @@ def faultless(boxes: Tensor, labels: Tensor) -> Tensor:
 
 class TestConformance(WorkloadConformance):
     spec = SPEC
+    shorter = ("train.epochs=1",)
 
     def perfect(self, inputs: Inputs) -> Tensor:
         return faultless(inputs[1], inputs[2])

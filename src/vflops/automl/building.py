@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -64,8 +65,9 @@ class Builder:
 class BuildAhead:
     """Builds the candidate of the next turn while another one trains."""
 
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
+    def __init__(self, builder: Builder, known: Callable[[Candidate], None]) -> None:
+        """``known`` is told the candidate before it is built."""
+        self._builder, self._known = builder, known
         self._pool = ThreadPoolExecutor(1, "build")
         self._next: tuple[Turn, Future[nn.Module | None]] | None = None
         self._closed = False
@@ -90,6 +92,7 @@ class BuildAhead:
         while not self._closed:
             candidate = self._builder.buffer.get(turn)
             if candidate is not None:
+                self._known(candidate)
                 return self._builder.network(candidate)
             time.sleep(_LOOK_S)
         return None

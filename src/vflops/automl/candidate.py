@@ -8,12 +8,48 @@ from pathlib import Path
 
 from torch import nn
 
+from vflops.automl.architecture import work
+from vflops.automl.record import RULES, Candidate
+from vflops.config.training import Compile
+from vflops.data.sampler import mix
 from vflops.record.schema import Data
-from vflops.record.training import DataFacts, Evaluated, Finished
+from vflops.record.training import DataFacts, Evaluated, Finished, JobRecord
 from vflops.train.context import JobContext
 from vflops.train.signals import Stopping
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
+
+
+def ops_of_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
+    """Forward and in all, by the rules that score it, in a batch of a rank's."""
+    ops = work.ops(candidate.architecture, RULES, batch)
+    return ops.forward // batch, ops.total // batch
+
+
+def candidate_record(
+    record: JobRecord, candidate: Candidate, *, compile: Compile = "auto"
+) -> JobRecord:
+    """What the engine trains: the job with the candidate's epochs, batch and seed."""
+    settings = AutomlSettings.model_validate(record.settings)
+    at_target = settings.train.stop_at_target and candidate.end_epoch is None
+    train = settings.train.model_copy(
+        update={
+            "epochs": candidate.epochs,
+            "batch": candidate.hyper.batch,
+            "patience": candidate.patience,
+            "end_epoch": candidate.end_epoch,
+            "stop_at_target": at_target,
+            "compile": compile,
+        }
+    )
+    turn = candidate.turn
+    return record.model_copy(
+        update={
+            "settings": settings.model_copy(update={"train": train}).model_dump(mode="json"),
+            "seed": mix(record.seed, turn.round, turn.worker) >> 1,
+            "kernels": False,
+        }
+    )
 
 
 class CandidateTraining(ImageClassification):

@@ -79,5 +79,8 @@ class FixedWork(Offers):
         return parent is None or parent in self._ledger.results or self._orphaned(parent)
 
     def _orphaned(self, parent: str) -> bool:
-        holder = self._buffer.claimed_by(Turn.named(parent))
+        turn = Turn.named(parent)
+        if not self._buffer.has(turn):  # it is no part of the work
+            return True
+        holder = self._buffer.claimed_by(turn)
         return holder is not None and self._ledger.silent_s(holder) > self._patience_s

@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 
 from vflops.automl.record import CandidateBegun, Turn
 from vflops.record.events import Event, Log
-from vflops.record.training import Evaluated, Finished
+from vflops.record.training import Evaluated, Finished, Standing
+from vflops.score.trained import STANDINGS
 
+_CLOCK_S = 1.0
+"""What clocks may differ by."""
 _ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
 
 
@@ -22,6 +25,16 @@ class Half:
     """Attempts that died over it since its newest checkpoint; one that was stopped did not."""
     evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
+    samples: int = 0
+    """Trained on, as far as its notes say."""
+
+    def take(self, note: Standing) -> None:
+        """Take in a note of where its training stood."""
+        self.samples = max(self.samples, note.samples)
+        if isinstance(note, Evaluated):
+            self.evaluations.append(note)
+        elif isinstance(note, Finished):
+            self.finished = note
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,19 @@ class Past:
         """Their names."""
         return frozenset(str(e.data.get("candidate")) for e in self._events() if e.kind in _ENDS)
 
+    @property
+    def died_unbegun(self) -> int:
+        """The newest attempts that died before they began a candidate, or after one had ended."""
+        died = 0
+        for log in reversed(self.logs):
+            kinds = [event.kind for event in log.events]
+            if "stopped" in kinds:
+                break
+            died += "worker" in kinds
+            if "candidate" in kinds:
+                break
+        return died
+
     def half(self) -> Half | None:
         """The candidate to go on with, if there is one."""
         found: Half | None = None
@@ -57,28 +83,39 @@ class Past:
                 found = None
             elif found is not None and event.kind in ("checkpoint", "stopped"):
                 found.tries = 0
-            elif found is not None and event.kind == "evaluation":
-                found.evaluations.append(event.payload(Evaluated))
-            elif found is not None and event.kind == "finished":
-                found.finished = event.payload(Finished)
+            elif found is not None and event.kind in STANDINGS:
+                found.take(event.payload(STANDINGS[event.kind]))
         return found
 
     def spent_s(self, now: datetime | None = None) -> tuple[float, str | None]:
         """Seconds since the worker first began; a line where its clock cannot be believed.
 
-        The time between attempts counts: it is lost to the benchmark too. A clock that was set back
-        is told by the attempts' own monotonic clocks, which then stand in for it.
+        The time between attempts counts: it is lost to the benchmark too. Attempts are timed by the
+        clock that nobody sets, what is between them by the one on the wall; where that was set
+        back, nothing is known to be between.
         """
-        begins = [event for event in self._events() if event.kind == "worker"]
-        if not begins:
+        spans = [self._span(log) for log in self.logs]
+        worked = [span for span in spans if span is not None]
+        if not worked:
             return 0.0, None
-        by_clock = ((now or datetime.now(UTC)).timestamp()) - begins[0].utc_s
-        spans = ((log.events[0].time_s, log.events[-1].time_s) for log in self.logs if log.events)
-        worked = sum(end_s - start_s for start_s, end_s in spans)
-        if by_clock < worked - 1:
-            line = f"the clock was set back: {by_clock:.0f} s since the worker began, in which it"
-            return worked, f"{line} worked {worked:.0f} s; the time between its attempts is lost"
-        return max(by_clock, worked), None
+        spent_s, jumps = 0.0, list[float]()
+        begins = [first.utc_s for first, _ in worked[1:]]
+        for (first, last), next_s in zip(
+            worked, [*begins, (now or datetime.now(UTC)).timestamp()], strict=True
+        ):
+            within_s, between_s = last.time_s - first.time_s, next_s - last.utc_s
+            spent_s += within_s + max(between_s, 0.0)
+            jumps += [last.utc_s - first.utc_s - within_s, min(between_s, 0.0)]
+        worst_s = max(jumps, key=abs)
+        if abs(worst_s) <= _CLOCK_S:
+            return spent_s, None
+        way = "ahead" if worst_s > 0 else "back"
+        return spent_s, f"the clock was set {way} by {abs(worst_s):.0f} s; {spent_s:.0f} s count"
+
+    def _span(self, log: Log) -> tuple[Event, Event] | None:
+        """The first and last event of an attempt, once the worker had begun."""
+        begun = next((event for event in log.events if event.kind == "worker"), None)
+        return None if begun is None else (begun, log.events[-1])
 
     def _events(self) -> Iterator[Event]:
         return (event for log in self.logs for event in log.events)

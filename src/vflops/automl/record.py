@@ -148,6 +148,8 @@ class CandidateBegun(Data):
     """For a proposal, since the candidate before."""
     built_s: float
     """For the model, and its parent's weights."""
+    compiled: bool = False
+    """Whether its steps are compiled; else recorded where they can be."""
 
 
 class CandidateTrained(Data):

@@ -7,7 +7,7 @@ from, batch, epochs, seed. A replay trains them all, parents before children, an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from vflops.record.training import DataFacts, JobRecord
 
 _NO_END_S = 30 * 86400.0
 """A replay takes as long as it takes."""
+_DAMAGED = "the ledger is damaged: take it from the run folder again"
 
 
 class Replayed(Data):
@@ -59,7 +60,33 @@ class SearchLedger(Document):
                 f"{path} holds no ledger.json" if path.is_dir() else f"{path} does not exist",
                 cure="give the run folder of a search that came to its end, or its ledger.json",
             )
-        return cls.read(file)
+        found = cls.read(file)
+        for fault in found._faults():
+            raise FolderError(f"{file}: {fault}", cure=_DAMAGED)
+        return found
+
+    def _faults(self) -> Iterator[str]:
+        """What no search writes down: a replay would train something else, or wait for ever."""
+        if not isinstance(self.settings.get("search"), dict):
+            yield "its settings have no section search"
+        parents = {each.candidate.turn.name: each.candidate.parent for each in self.candidates}
+        if len(parents) < len(self.candidates):
+            yield "a candidate is in it twice"
+        for name, each in zip(parents, self.candidates, strict=False):
+            if each.trained.candidate != name:
+                yield f"the result of {name} is that of {each.trained.candidate}"
+            done, whole = each.trained.epochs, each.candidate.epochs
+            if not 1 <= done <= whole:
+                yield f"{name} was trained for {done} of {whole} epochs"
+            if each.candidate.hyper.batch < 1:
+                yield f"{name} has a batch of {each.candidate.hyper.batch}"
+            line = [name]
+            while (parent := parents.get(line[-1])) is not None and parent not in line:
+                line.append(parent)
+            if parent is not None:
+                yield f"{parent} is its own ancestor"
+            if line[-1] not in parents and each.trained.inherited:
+                yield f"{name} starts from {line[-1]}, which is not in it"
 
     def replay_settings(
         self, path: Path, flags: Mapping[str, object], assignments: Sequence[str]
@@ -147,5 +174,5 @@ def _check_parents(found: Sequence[Replayed]) -> None:
         if parent is not None and each.trained.inherited and parent not in names:
             raise UsageError(
                 f"{each.candidate.turn.name} starts from {parent}, which has no result",
-                cure="the ledger is damaged: take it from the run folder again",
+                cure=_DAMAGED,
             )

@@ -33,14 +33,16 @@ class WorkerStanding:
     """Since the worker began, by its last event that tells."""
     _began_s: float = 0.0
     _loaded_s: float | None = None
-    _heard_s: float = field(default_factory=time.monotonic)
+    _heard_s: float | None = None
+    """When it last told how much of its time has passed; None: it has not begun."""
     _begun: CandidateBegun | None = None
     _samples: dict[str, int] = field(default_factory=dict)
     _evaluations: set[tuple[str, float]] = field(default_factory=set)
 
     def left_s(self) -> float:
         """Of its time, by now."""
-        return max(self.duration_s - self.elapsed_s - (time.monotonic() - self._heard_s), 0.0)
+        since_s = 0.0 if self._heard_s is None else time.monotonic() - self._heard_s
+        return max(self.duration_s - self.elapsed_s - since_s, 0.0)
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Take in an event; one that cannot be read is the check's matter."""

@@ -9,20 +9,26 @@ from __future__ import annotations
 import gc
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
 
-from vflops.automl.architecture import work
 from vflops.automl.buffer import Buffer
 from vflops.automl.building import BuildAhead, Builder
-from vflops.automl.candidate import CandidateContext, CandidateTraining, Deadline
+from vflops.automl.candidate import (
+    CandidateContext,
+    CandidateTraining,
+    Deadline,
+    candidate_record,
+    ops_of_sample,
+)
 from vflops.automl.ledger import Ledger
+from vflops.automl.modes import Modes
 from vflops.automl.offers import FixedWork, Offers, Searched
 from vflops.automl.past import Half, Past
 from vflops.automl.record import (
-    RULES,
     Candidate,
     CandidateBegun,
     CandidateCut,
@@ -35,11 +41,10 @@ from vflops.automl.record import (
 from vflops.automl.search import curve
 from vflops.automl.searching import Searching, jobs_of, worker_of
 from vflops.automl.weights import WeightStore
-from vflops.data.sampler import mix
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.micro.device import first_line, is_out_of_memory
 from vflops.record.folder import RunFolder
-from vflops.record.training import Evaluated, JobRecord
+from vflops.record.training import Evaluated
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel import ParallelPlan, parallel_plan
@@ -93,19 +98,24 @@ class Worker:
         own = Ledger(self.folder, jobs_of(self.context.record))  # it is read in a thread
         inherit, seed = self.settings.search.inherit, self.context.record.seed
         self.builder = Builder(self.buffer, own, self.weights, seed, inherit)
-        self._ahead = BuildAhead(self.builder) if self._knows_next else None
         past = Past(self.folder.job_history(self.context.record.job))
         self._done, self._half = past.rounds, past.half() or self._claimed(past)
+        for name in past.ended if self.plan.leads else ():  # what died may not have come to it
+            shutil.rmtree(self._checkpoints(name), ignore_errors=True)
         spent_s, line = past.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
+        train, end_s = self.settings.train, self.deadline.end_s
+        self.modes = Modes(self.context, train, self.plan, self.device, end_s)
+        self._ahead = BuildAhead(self.builder, self.modes.expect) if self._knows_next else None
         began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
         self.context.tell("worker", began)
 
     def _claimed(self, past: Past) -> Half | None:
         """A candidate that an earlier attempt took and did not so much as begin."""
         claims = self.buffer.claims_of(self.me) if past.begun else ()
-        return next((Half(turn) for turn in claims if turn.name not in past.ended), None)
+        left = (turn for turn in claims if turn.name not in past.ended)
+        return next((Half(turn, past.died_unbegun) for turn in left), None)
 
     @property
     def _knows_next(self) -> bool:
@@ -115,7 +125,7 @@ class Worker:
 
     def run(self) -> None:
         """Candidate after candidate, until the time is up or there is none."""
-        offers = self._offers() if self.plan.leads else None
+        offers = self._offers() if self.plan.leads and not self.deadline.passed else None
         try:
             while (turn := self._next(offers)) is not None:
                 self._train(turn)
@@ -125,6 +135,7 @@ class Worker:
                 offers.close()
             if self._ahead is not None:
                 self._ahead.close()
+            self.modes.close()
 
     def _offers(self) -> Offers:
         if self.settings.search.ledger is not None:
@@ -136,7 +147,7 @@ class Worker:
         """The candidate to train, the same on all ranks; None: it is over."""
         self.context.clock.enter("start-up")
         began_s = time.monotonic()
-        turn = self._take(offers) if offers is not None else None
+        turn = self._take(offers) if self.plan.leads else None
         self._waited_s = time.monotonic() - began_s
         wish = 0 if turn is None else 1 + turn.number
         agreed = self.plan.agree(_STOP if self.context.stop.signal else wish)
@@ -145,10 +156,20 @@ class Worker:
             raise Interrupted(f"stopped by {signal} between two candidates")
         return None if agreed == 0 else Turn.numbered(agreed - 1)
 
-    def _take(self, offers: Offers) -> Turn | None:
-        """Claim a candidate: the one that was begun before, else the next."""
-        if self._half is not None:
+    def _take(self, offers: Offers | None) -> Turn | None:
+        """Claim a candidate: the one that was begun before, else the next; None: no time is left.
+
+        One that was begun and has no time left is told to be cut: building it would be for nothing.
+        """
+        if self._half is not None and not self.deadline.passed:
             return self._half.turn
+        if self._half is not None:
+            half, self._half = self._half, None
+            cut = CandidateCut(candidate=half.turn.name, samples=half.samples)
+            self.context.tell("candidate-cut", cut)
+            self._clean(half.turn.name)
+        if offers is None:
+            return None
         most = self.settings.search.candidates
         while not self.deadline.signal and (most is None or self._done < most):
             offered = offers.now()
@@ -195,11 +216,13 @@ class Worker:
         if not self._started:
             self.context.tell("job", engine.started(self.threads))
             self._started = True
-        self.context.tell("candidate", self._begun(candidate, time.monotonic() - began_s))
+        built_s = time.monotonic() - began_s
+        self.context.tell("candidate", self._begun(candidate, built_s, engine.compiled))
         if self._ahead is not None:
             self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.me))
         try:
-            engine.train()
+            with self.modes.learning(candidate, engine) if half is None else nullcontext():
+                engine.train()
         except Interrupted:
             if self.plan.agree(int(self.context.stop.signal is not None)):
                 raise
@@ -213,7 +236,9 @@ class Worker:
         """The worker's own with the candidate's record, checkpoints and time."""
         own = {each.name: getattr(self.context, each.name) for each in fields(JobContext)}
         own |= {
-            "record": self._record(candidate),
+            "record": candidate_record(
+                self.context.record, candidate, compile=self.modes.chosen(candidate)
+            ),
             "stop": self.deadline,
             "keep_last": False,  # its weights are kept for its children
             "keep_after_s": _KEEP_AFTER_S,
@@ -225,28 +250,6 @@ class Worker:
             context.ended.extend([half.finished] if half.finished else [])
         return context
 
-    def _record(self, candidate: Candidate) -> JobRecord:
-        """What the engine trains: the job with the candidate's epochs, batch and seed."""
-        train = self.settings.train.model_copy(
-            update={
-                "epochs": candidate.epochs,
-                "batch": candidate.hyper.batch,
-                "patience": candidate.patience,
-                "end_epoch": candidate.end_epoch,
-                "stop_at_target": self.settings.train.stop_at_target
-                and candidate.end_epoch is None,
-            }
-        )
-        settings = self.settings.model_copy(update={"train": train})
-        turn = candidate.turn
-        return self.context.record.model_copy(
-            update={
-                "settings": settings.model_dump(mode="json"),
-                "seed": mix(self.context.record.seed, turn.round, turn.worker) >> 1,
-                "kernels": False,
-            }
-        )
-
     def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
@@ -255,9 +258,9 @@ class Worker:
         workload = CandidateTraining(settings, record.data, network)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
-    def _begun(self, candidate: Candidate, built_s: float) -> CandidateBegun:
+    def _begun(self, candidate: Candidate, built_s: float, compiled: bool) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
-        ops = work.ops(candidate.architecture, RULES, batch)
+        forward, total = ops_of_sample(candidate, batch)
         return CandidateBegun(
             candidate=candidate.turn.name,
             digest=candidate.architecture.digest,
@@ -267,16 +270,18 @@ class Worker:
             epochs=candidate.epochs,
             batch=candidate.hyper.batch,
             parameters=candidate.architecture.parameters,
-            ops_forward=ops.forward // batch,
-            ops_total=ops.total // batch,
+            ops_forward=forward,
+            ops_total=total,
             waited_s=round(self._waited_s, 6),
             built_s=round(built_s, 6),
+            compiled=compiled,
         )
 
     def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
         """Keep the weights for children, then tell the result: who reads it finds them."""
         name = candidate.turn.name
-        sha256 = self.weights.keep(name, engine.state.model) if self.plan.leads else None
+        with self.context.clock.phase("checkpointing"):
+            sha256 = self.weights.keep(name, engine.state.model) if self.plan.leads else None
         best = max(context.evaluations, key=lambda each: each.quality)
         trained = CandidateTrained(
             candidate=name,
@@ -299,6 +304,7 @@ class Worker:
 
     def _clean(self, name: str) -> None:
         """Leave nothing of the candidate in memory, and none of its checkpoints."""
+        self.context.clock.enter("start-up")
         gc.collect()
         if self.device.type != "cpu":
             torch.accelerator.empty_cache()

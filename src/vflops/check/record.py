@@ -14,9 +14,18 @@ class Finding(Data):
 
     rule: str
     title: str
+    section: str = ""
+    """Of the paper that asks for it; empty where it is a rule of ours."""
     verdict: Verdict
     evidence: str
-    """What was read, with file and line where there is one."""
+    """What was read."""
+    where: str | None = None
+    """File and line of that, under the run folder: ``jobs/1/0/events.jsonl:7``."""
+
+    @property
+    def told(self) -> str:
+        """The evidence with its place before it."""
+        return f"{self.where}: {self.evidence}" if self.where else self.evidence
 
     @property
     def failed(self) -> bool:

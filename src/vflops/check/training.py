@@ -10,8 +10,10 @@ from vflops.record.folder import file_hash
 from vflops.record.node import node_files
 from vflops.record.training import JobPlanned, JobTrained, PowerImported
 from vflops.score.contents import Contents
+from vflops.score.search_words import lost_line
 from vflops.score.trained import STANDINGS, Trained
 from vflops.score.words import count
+from vflops.score.workers import given_up, searches
 from vflops.units import integer, seconds
 
 Outcome = tuple[Verdict, str]
@@ -22,16 +24,23 @@ _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
 
 
 def trained(contents: Contents) -> Outcome:
-    """Every planned job is as it was planned, its last log and its exhibits as it left them."""
+    """Every planned job is as it was planned, its last log and its exhibits as it left them.
+
+    A search may lose workers, not all of them: the evidence names what went with them.
+    """
     planned = [event.payload(JobPlanned) for event in contents.history.events("job-planned")]
     if not planned:
         return _NONE
     ended = [event.payload(JobTrained) for event in contents.history.events("job-trained")]
     pinned = {each.job: each for each in ended}
+    found = (given_up(contents, members) for members in searches(contents))
+    lost = {each.job: each for of_search in found for each in of_search}
     for job in planned:
         path = contents.folder.job_file(job.job)
         if file_hash(path) != job.sha256:
             return "fail", f"{path}: not the job that was planned"
+        if job.job in lost and job.job not in pinned:
+            continue
         if job.job not in pinned:
             return "fail", f"job {job.job} did not come to its end"
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
@@ -48,7 +57,10 @@ def trained(contents: Contents) -> Outcome:
         for exhibit in each.exhibits:
             if file_hash(exhibit.path) != exhibit.payload.sha256:
                 return "fail", f"{exhibit.path}: not the exhibit that the job left"
-    return "pass", f"{len(planned)} planned, each came to its end"
+    if not lost:
+        return "pass", f"{len(planned)} planned, each came to its end"
+    told = f"{len(planned)} planned, {len(planned) - len(lost)} came to the end"
+    return "pass", "; ".join([told, *(lost_line(each) for each in lost.values())])
 
 
 def _changed(place: Path, pinned: dict[str, str] | None) -> Path | None:
@@ -77,18 +89,18 @@ def powered(contents: Contents) -> Outcome:
 
 
 def processed(contents: Contents) -> Outcome:
-    """Samples trained on are epochs × data set, and every evaluation saw the whole of its set."""
+    """Samples trained on are epochs × data set."""
     if not contents.trained:
         return _NONE
     total = 0
     for job in contents.trained:
-        fault = _samples(job) or _evaluations(job)
+        fault = _samples(job)
         if fault:
             return "fail", f"job {job.record.job}: {fault}"
         total += job.samples_trained
     if not total:
         return _NONE
-    return "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
+    return "pass", f"{count(total, 'sample')} trained on, whole epochs of the data set"
 
 
 def timed(contents: Contents) -> Outcome:
@@ -115,23 +127,15 @@ def timed(contents: Contents) -> Outcome:
 
 def _samples(job: Trained) -> str | None:
     train = job.record.settings.get("train", {})
-    done, epochs = job.finished, train.get("epochs")
-    if done is None or done.reason != "epochs" or not epochs:  # a command decides for itself
+    done, epochs = job.finished, train.get("end_epoch") or train.get("epochs")
+    if done is None or done.reason == "command" or not epochs:  # a command decides for itself
         return None
-    wanted = epochs * job.record.data.train
-    if not wanted <= done.samples < wanted + train.get("batch", 1):
-        size = integer(job.record.data.train)
-        return f"{count(done.samples, 'sample')} are not {count(epochs, 'epoch')} of {size}"
-    return None
-
-
-def _evaluations(job: Trained) -> str | None:
-    for each in job.evaluations:
-        if each.evaluated.evaluated != job.record.data.validation:
-            seen, whole = each.evaluated.evaluated, job.record.data.validation
-            return f"an evaluation saw {integer(seen)} of {integer(whole)} samples"
-    if job.finished is not None and not job.evaluations:
-        return "it was never evaluated"
+    size = job.record.data.train
+    wanted = epochs * size
+    least = wanted if done.reason == "epochs" else 1  # its target or its patience ended it
+    if not least <= done.samples < wanted + train.get("batch", 1):
+        told = f"{count(epochs, 'epoch')} of {integer(size)}"
+        return f"{count(done.samples, 'sample')} are not {told}"
     return None
 
 

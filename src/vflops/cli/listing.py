@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def list_() -> None:
     """Workloads, models, rule sets, ceilings, precisions and profiles."""
+    from vflops.check.names import NAMES
     from vflops.cli.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
@@ -27,11 +28,15 @@ def list_() -> None:
         ("workloads", [(spec.name, spec.title, spec.origin) for spec in trained]),
         ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
         (
-            "rule sets",
+            "rules of counting",
             [
                 (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", rules.origin)
                 for rules in rule_sets().values()
             ],
+        ),
+        (
+            "rule sets of check",
+            [(f"{name}/{each.version}", each.title, "vflops") for name, each in NAMES.items()],
         ),
         ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
         ("precisions", [(name, text, "vflops") for name, text in PRECISIONS.items()]),

@@ -35,6 +35,11 @@ Container = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
 
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(help="Keep a file for Prometheus' node exporter, *.prom, while the run goes on."),
+]
+
 
 def settings(
     profile: str | None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -159,7 +161,7 @@ class Progress:
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
-            why = f"        not met: {finding.title} ({finding.evidence})"
+            why = f"        not met: {finding.title} ({finding.told})"
             say(why, indent=8, file=sys.stdout)
         print(f"report  {shown(folder.report_file)}")
         machine = roofs(self._done)
@@ -175,6 +177,18 @@ class Progress:
             next_step(f"vflops score {name}", "all figures again, from the folder alone")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
+
+
+@contextmanager
+def watched(watch: Watch, metrics_file: Path | None) -> Iterator[Watch]:
+    """``watch``, beside which a file of metrics is kept where one is asked for."""
+    if metrics_file is None:
+        yield watch
+        return
+    from vflops.export.live import MetricsFile
+
+    with MetricsFile(metrics_file) as metrics:
+        yield metrics.beside(watch)
 
 
 def _searched(folder: RunFolder) -> bool:

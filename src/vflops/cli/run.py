@@ -57,10 +57,11 @@ def run(
     config: options.Config = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
+    metrics_file: options.MetricsFile = None,
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
     from vflops import suite
-    from vflops.cli.progress import Progress
+    from vflops.cli.progress import Progress, watched
 
     flags: dict[str, object] = {
         "data": data,
@@ -86,22 +87,26 @@ def run(
     settings = options.settings(
         profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
     )
-    with Progress(quiet=quiet) as progress:
-        folder = suite.start(out, workload or "suite", settings, progress.watch)
+    with Progress(quiet=quiet) as progress, watched(progress.watch, metrics_file) as watch:
+        folder = suite.start(out, workload or "suite", settings, watch)
         findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)
 
 
-def resume(run: options.Run = None, quiet: options.Quiet = False) -> None:
+def resume(
+    run: options.Run = None,
+    quiet: options.Quiet = False,
+    metrics_file: options.MetricsFile = None,
+) -> None:
     """Go on with a run that was interrupted; what it measured is kept."""
     from vflops import suite
     from vflops.cli.console import open_run, say, shown
-    from vflops.cli.progress import Progress
+    from vflops.cli.progress import Progress, watched
 
     folder = open_run(run)
     if run is None:
         say(f"resuming {shown(folder.path)}")
-    with Progress(quiet=quiet) as progress:
-        suite.resume(folder, progress.watch)
+    with Progress(quiet=quiet) as progress, watched(progress.watch, metrics_file) as watch:
+        suite.resume(folder, watch)
         findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)

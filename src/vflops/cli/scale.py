@@ -1,4 +1,4 @@
-"""``vflops scale``: a workload at several scales, as HPC AI500 V3.0's experiments run it."""
+"""``vflops scale``: a workload at several scales, as the papers' experiments run it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from vflops.cli import options
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vflops.config.settings import Settings
 
 
@@ -21,6 +23,7 @@ class Kind(StrEnum):
     WEAK = "weak"
     BAGGING_VS_DATA = "bagging-vs-data"
     TRADE_OFF = "trade-off"
+    WORKERS = "workers"
 
 
 class Batch(StrEnum):
@@ -28,6 +31,15 @@ class Batch(StrEnum):
 
     RANK = "rank"
     MODEL = "model"
+
+
+_TAKES = {
+    Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
+    Kind.BAGGING_VS_DATA: ("--scales", "--batch", "--repeat"),
+    Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
+    Kind.WORKERS: ("--workers", "--ranks", "--for"),
+}
+"""The options that only some experiments have; the first says the points."""
 
 
 def register(app: typer.Typer) -> None:
@@ -38,21 +50,30 @@ def register(app: typer.Typer) -> None:
 def scale(
     workload: Annotated[str, typer.Argument(help="What to train, see `vflops list`.")],
     kind: Annotated[
-        Kind,
+        Kind | None,
         typer.Option(
-            help="weak: M grows; bagging-vs-data: M against P; trade-off: M × P at one scale."
+            help="weak: M grows, the default; bagging-vs-data: M against P; trade-off: M × P at one"
+            " scale; workers: those of a search, its default."
         ),
-    ] = Kind.WEAK,
+    ] = None,
     scales: Annotated[
         str | None, typer.Option(help="Scales, e.g. 1,2,4; by default 1, 2, 4 … that fit here.")
     ] = None,
     scale: Annotated[
         int | None, typer.Option(help="The scale of a trade-off; by default all slots here.")
     ] = None,
-    ranks: Annotated[int, typer.Option(help="Weak scaling: ranks of each model.", min=1)] = 1,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Workers of a search, e.g. 1,2,4; by default 1, 2, 4 … that fit here."),
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(help="Ranks of each model or worker.", min=1)] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="How long each search takes: 90s, 30m, 1h.")
+    ] = None,
     batch: Annotated[
-        Batch, typer.Option(help="Whose batch stays the same when a model gets more ranks.")
-    ] = Batch.RANK,
+        Batch | None,
+        typer.Option(help="Whose batch stays the same when a model gets more ranks: rank."),
+    ] = None,
     profile: options.Profile = None,
     on: options.On = None,
     container: options.Container = None,
@@ -68,37 +89,43 @@ def scale(
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train at several scales and draw how speed and quality grow."""
+    """Train or search at several scales and draw how speed and quality grow."""
     from vflops.cli import console
     from vflops.cli.columns import columns
     from vflops.cli.progress import Progress
     from vflops.errors import CheckFailed
-    from vflops.scale.experiment import Experiment, pairs
-    from vflops.scale.result import table
+    from vflops.scale.axis import axis_of
+    from vflops.scale.experiment import Experiment, sizes
 
-    flags = {"launch.on": on, "launch.container": container, "repeat": repeat}
+    chosen = _kind(kind, workload)
+    points = {"--scales": scales, "--scale": scale, "--workers": workers}
+    rest = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    _refuse_others(chosen, {**points, **rest})
+    flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
+    flags |= options.search_flags(workload, None, for_)
     given = [f"{key}={value}" for key, value in flags.items() if value is not None]
     settings = options.settings(
-        profile,
-        seed,
-        config,
-        ["micro.benchmarks=[]", *(set_ or []), *given],
-        workloads=_one(workload),
+        profile, seed, config, ["micro.benchmarks=[]", *(set_ or []), *given], workloads=workload
     )
-    name = next(iter(settings.workloads))
-    chosen = _scales(kind, scales, scale, ranks, settings)
+    ((name, section),) = settings.workloads.items()
+    each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
+    option = _TAKES[chosen][0]
+    axis = axis_of(chosen.value, batch.value if batch else "rank")
     experiment = Experiment.of(
-        out or Path("runs") / f"scale-{kind.value}-{name}",
+        out or Path("runs") / f"scale-{chosen.value}-{name}",
         name,
-        kind.value,
-        pairs(kind.value, chosen, ranks),
+        axis,
+        sizes(chosen.value, _scales(option, points[option], each, settings), each),
         settings,
-        batch.value,
     )
     with Progress(quiet=quiet) as progress:
         found = experiment.run(progress.watch)
-    typer.echo("\n" + columns(table(found), right=range(8)))
-    typer.echo(f"\nfigures  {console.shown(experiment.folder / 'scale.json')}")
+    table = axis.table(found)
+    typer.echo("\n" + columns(table, right=range(len(table[0]) - 1)))
+    broken = axis.broken(found)
+    if broken:
+        typer.echo("\n" + columns(broken))
+    typer.echo(f"\nfigures  {console.shown(experiment.figures_file)}")
     typer.echo(f"page     {console.shown(experiment.page_file)}")
     failed = [p for p in found.points if p.figures and p.figures.checks_failed]
     for point in failed:
@@ -108,52 +135,62 @@ def scale(
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def _one(workload: str) -> str:
+def _kind(kind: Kind | None, workload: str) -> Kind:
+    """The experiment that was asked for, or that of the workload; a search has its own."""
+    from vflops.workloads.registry import workload as find
+
     if workload == "suite":
         raise UsageError("suite: an experiment has one workload", cure="see vflops list")
-    return workload
-
-
-def _scales(
-    kind: Kind, scales: str | None, scale: int | None, ranks: int, settings: Settings
-) -> list[int]:
-    """The scales that were asked for, rising; else those that fit this machine."""
-    one = kind is Kind.TRADE_OFF
-    if (scales if one else scale) is not None:
-        wrong, right = ("--scales", "--scale") if one else ("--scale", "--scales")
-        raise UsageError(f"{wrong} with --kind {kind.value}", cure=f"say {right}")
-    if ranks > 1 and kind is not Kind.WEAK:
+    searches = "search" in find(workload).settings.model_fields
+    if kind is not None and (kind is Kind.WORKERS) != searches:
         raise UsageError(
-            f"--ranks {ranks} with --kind {kind.value}", cure="it follows: leave it out"
+            f"--kind {kind.value} of {workload}, which is {'a' if searches else 'no'} search",
+            cure="leave --kind out" if searches else "vflops scale automl, or another --kind",
         )
-    if scale is not None:
-        return _counts([str(scale)], "--scale")
-    if scales is not None:
-        return _counts(scales.split(","), "--scales")
-    slots = _slots(settings, "--scale" if one else "--scales")
-    most = slots // ranks
-    return [slots] if one else [1 << power for power in range(most.bit_length())] or [1]
+    return kind or (Kind.WORKERS if searches else Kind.WEAK)
 
 
-def _counts(words: list[str], option: str) -> list[int]:
+def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
+    """Refuse options of other experiments."""
+    for option, value in given.items():
+        if value is not None and option not in _TAKES[kind]:
+            raise UsageError(
+                f"{option} {value} is not for --kind {kind.value}",
+                cure=f"that takes {', '.join(_TAKES[kind])}",
+            )
+
+
+def _scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
+    """The scales that were asked for, rising; else those that fit here."""
+    if given is not None:
+        return _counts(str(given), option)
+    most = _room(settings, ranks, option)
+    if option == "--scale":
+        return [most]
+    return [1 << power for power in range(most.bit_length())] or [1]
+
+
+def _counts(text: str, option: str) -> list[int]:
     try:
-        found = sorted({int(word) for word in words})
+        found = sorted({int(word) for word in text.split(",")})
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise UsageError(
-            f"{option} {','.join(words)}: not whole numbers from 1 up", cure=f"e.g. {option} 2"
-        )
+        raise UsageError(f"{option} {text}: not whole numbers from 1 up", cure=f"e.g. {option} 2")
     return found
 
 
-def _slots(settings: Settings, option: str) -> int:
-    from vflops.launch.choose import nodes
+def _room(settings: Settings, ranks: int, option: str) -> int:
+    """Jobs of ``ranks`` ranks that run at once here, or in the allocation that is held."""
+    from vflops.bagging.plan import capacity
+    from vflops.launch.choose import room
+    from vflops.launch.scheduler import held_allocation
 
-    if settings.launch.on != "local":
+    on = settings.launch.on
+    if on != "local" and (on != "slurm" or held_allocation() is None):
         raise UsageError(
-            f"launch.on = {settings.launch.on} and no scale: how much of it is yours?",
+            f"launch.on = {on} and no {option}: how much of it is yours?",
             cure=f"say it: {option} …",
         )
     (section,) = settings.workloads.values()
-    return sum(node.slots for node in nodes(settings.launch, section["train"]["device"]))
+    return capacity(room(settings.launch, section["train"]["device"], ranks), ranks)

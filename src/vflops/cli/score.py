@@ -1,4 +1,4 @@
-"""``vflops score`` and ``vflops check``: figures and verdicts, from the run folder alone."""
+"""``vflops score``: figures, from the run folder alone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command()(score)
-    app.command()(check)
 
 
 def keep(document: Document, path: Path, contents: Contents) -> None:
@@ -91,31 +90,3 @@ def _trainings(result: Score) -> Iterator[str]:
     for repeat in result.repeats:
         yield heading(f"{repeat.workload}, repeated: coefficients of variation")
         yield columns([show.REPEATS, *show.repeat_rows(repeat)], right=(1, 2)) + "\n"
-
-
-def check(run: options.Run = None, json: Json = False) -> None:
-    """Judge a run by the rules; exit code 0 only if it meets all of them."""
-    from vflops.check.practice import check as judge
-    from vflops.cli import console
-    from vflops.errors import CheckFailed
-
-    contents = console.read_run(run)
-    folder = contents.folder
-    findings = judge(contents)
-    keep(findings, folder.findings_file, contents)
-    name = console.shown(folder.path)
-    if json:
-        typer.echo(findings.to_json(), nl=False)
-    else:
-        rules = f"{findings.rule_set}/{findings.rule_set_version}"
-        print(heading(f"rule set {rules}: {findings.tally}"))
-        print(columns([(f.verdict, f.title, f.evidence) for f in findings.findings]))
-    failed = [finding.rule for finding in findings.failures]
-    if failed:
-        are = "is" if len(failed) == 1 else "are"
-        raise CheckFailed(
-            f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}",
-            cure=f"its evidence: {console.shown(folder.findings_file)}",
-        )
-    if not json:
-        console.next_step(f"vflops report {name}", "the page to look at")

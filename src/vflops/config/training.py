@@ -21,6 +21,7 @@ CEILING_OF: dict[str, str] = {
 }
 """The precision of the ceiling that bounds training in each precision."""
 BatchNorm = Literal["local", "synchronised"]
+Compile = Literal["auto", "on", "off", "record"]
 
 
 class TrainSettings(Section):
@@ -54,9 +55,9 @@ class TrainSettings(Section):
     batch_norm: BatchNorm = "local"
     ghosts: int = Field(default=1, ge=1)
     """Equal parts of a rank's batch that batch norm treats each by itself."""
-    compile: Literal["auto", "on", "off", "record"] = "auto"
-    """``auto`` compiles on accelerators; ``record`` records steps of CUDA devices, compiles
-    nothing and tries no kernels: sooner ready, and slower."""
+    compile: Compile = "auto"
+    """``auto`` compiles on accelerators (in a search: what is over sooner compiled); ``record``
+    records steps of CUDA devices, compiles nothing and tries no kernels: sooner ready, slower."""
     deterministic: bool = False
     """Whether an accelerator uses only kernels that give the same bits again: slower, and an error
     where torch has none. A CPU always does."""

@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, without scipy.
+"""Quantiles and tails of Student's t distribution, without scipy.
 
 The distribution of T with ν degrees of freedom is a regularised incomplete beta function:
 P(|T| > t) = I_x(ν/2, 1/2) with x = 1 / (1 + t²/ν), and P(|T| < t) = I_(1−x)(1/2, ν/2).
@@ -37,6 +37,20 @@ def student_t_quantile(probability: float, *, degrees_of_freedom: float) -> floa
         inside = 2 * abs(probability - 0.5)
         t = _root(lambda t: _mass_inside(t, degrees_of_freedom) - inside)
     return math.copysign(t, probability - 0.5)
+
+
+def student_t_outside(t: float, *, degrees_of_freedom: float) -> float:
+    """The chance that a Student-t variable is further from 0 than ``t``, on either side."""
+    if not 1 <= degrees_of_freedom < math.inf:
+        raise ValueError(
+            f"degrees_of_freedom is {degrees_of_freedom!r}: expected a finite number of 1 or more"
+        )
+    if math.isnan(t):
+        raise ValueError("t is nan: expected a number")
+    if t == 0:
+        return 1.0
+    ratio = t * t / degrees_of_freedom
+    return 0.0 if ratio > 1e200 else _mass_outside(abs(t), degrees_of_freedom)
 
 
 def _mass_outside(t: float, degrees_of_freedom: float) -> float:

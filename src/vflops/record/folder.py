@@ -11,6 +11,7 @@ runs/<utc>-<workload>-<short id>/
   jobs/<k>/<attempt>/exhibit.npz      what a workload leaves to be shown
   jobs/<k>/checkpoint/             newest complete ones; never part of a result
   score.json  findings.json  report.html   pure functions of the above
+  manifest.json                    the hash of every file, written when the run is concluded
 """
 
 from __future__ import annotations
@@ -164,9 +165,14 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
-    def conclusions(self) -> tuple[Path, Path, Path]:
-        """The files that follow from the record."""
-        return self.score_file, self.findings_file, self.report_file
+    def manifest_file(self) -> Path:
+        """Where the hashes of all files go."""
+        return self.path / "manifest.json"
+
+    @property
+    def conclusions(self) -> tuple[Path, ...]:
+        """The files that are written when the record is whole."""
+        return self.score_file, self.findings_file, self.report_file, self.manifest_file
 
     @property
     def graph_files(self) -> list[Path]:

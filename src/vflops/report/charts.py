@@ -13,8 +13,14 @@ from vflops.roofline.analysis import Bound, Roofs
 from vflops.units import percent, quantity
 
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
-WIDTH, HEIGHT = 640, 440
-_PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 30}  # fonts differ from what was measured
+WIDTH, HEIGHT = 800, 440
+_ROOF_LABEL: dict[str, Any] = {
+    "align": "right",
+    "baseline": "bottom",
+    "fontSize": 11,
+    "dx": -6,
+    "dy": -3,
+}
 _NETWORK = "all-reduce of the gradients"
 _STAR = (
     "M0,-1L0.29,-0.4L0.95,-0.31L0.48,0.15L0.59,0.81L0,0.5"
@@ -70,20 +76,19 @@ def roofline(
             tooltip=["name:N", "peak:N"],
         )
     )
-    labels = (
-        alt.Chart(data(_roof_labels(machine, x_range, y_range)))
-        .mark_text(align="left", baseline="middle", fontSize=11, dx=8, clip=False)
-        .encode(x=x, y=y, text="label:N", color=colour)
-    )
-    layers = [_slopes(machine, x_range, y_range, x, y), lines, labels]
+    names = alt.Chart(data(_roof_labels(machine, x_range, y_range)))
+    # Within the plot, above the right end of their lines: a phone has no room beside it.
+    named = names.encode(x=x, y=y, text="label:N")
+    labels = [
+        named.mark_text(**_ROOF_LABEL, stroke="white", strokeWidth=4),
+        named.mark_text(**_ROOF_LABEL).encode(color=colour),
+    ]
+    layers = [_slopes(machine, x_range, y_range, x, y), lines, *labels]
     if achieved:
         layers.append(_achieved(achieved, x, y))
     if bounds:
         layers.append(_points(bounds, y_range, x, y))
-    chart = (
-        alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, padding=_PADDING).interactive()
-    )
-    return finished(chart)
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
 
 
 def save(chart: dict[str, Any], path: Path, format: str) -> None:
@@ -134,7 +139,7 @@ def _roof_rows(machine: Roofs, x_range: list[float]) -> list[dict[str, Any]]:
 def _roof_labels(
     machine: Roofs, x_range: list[float], y_range: list[float]
 ) -> list[dict[str, Any]]:
-    """One label a ceiling beside the plot, moved apart where they would overlap."""
+    """One label a ceiling at its right end, moved apart where they would overlap."""
     step = (y_range[1] / y_range[0]) ** (14 / HEIGHT)
     rows: list[dict[str, Any]] = []
     above = 0.0

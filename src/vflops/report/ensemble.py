@@ -88,7 +88,7 @@ def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
     # At either end: where the two are nearly equal their words must not lie on each other.
     words_of = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
-    left = words_of[0].mark_text(align="left", dx=6, dy=-8, color="#444")
+    left = words_of[0].mark_text(align="left", dx=6, dy=11, color="#444")
     right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
-    ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value(WIDTH))
+    ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
     return finished((line + rules + ends).properties(width=WIDTH, height=200))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.check.practice import check
+from vflops.check.check import check
+from vflops.check.level import levels
+from vflops.check.sets import RULE_SETS
 from vflops.flops.count import count
 from vflops.flops.rules import rule_set
 from vflops.record import atomic
 from vflops.record.measurement import Measurement
 from vflops.report import charts, micro_charts
+from vflops.report.command import command
 from vflops.report.ensemble import ensemble_blocks
+from vflops.report.figures import Tile
 from vflops.report.page import chart_library, render
+from vflops.report.results import JOBS, job_rows, level_words, results
 from vflops.report.search import search_blocks
 from vflops.report.training import blocks, missed, placed
 from vflops.roofline.analysis import Bound, Roofs, roofs
@@ -33,6 +38,20 @@ def write_report(contents: Contents) -> None:
     bounds = [each.bound for each in models] or _first_bound(contents, machine)
     achieved = [each.achieved for each in models if each.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
+    trainings, findings = blocks(contents, scored), check(contents)
+    searches, ensembles = search_blocks(contents, scored), ensemble_blocks(scored)
+    jobs = job_rows(contents, scored)
+    parts = {
+        **{each.id: each.title for each in searches},
+        **{each.id: each.title for each in ensembles},
+        **{each.id: each.title for each in trainings},
+        "bounds": "roofline" if scored.models or scored.ceilings else "",
+        "telemetry": "telemetry" if trainings else "",
+        "jobs": "jobs" if jobs else "",
+        "system": "system" if system else "",
+        "rules": "rules",
+        "reproduce": "reproduce",
+    }
     page = render(
         "report.html",
         title=folder.record.id,
@@ -42,11 +61,13 @@ def write_report(contents: Contents) -> None:
         in_progress=contents.in_progress,
         missed=missed(scored),
         score=scored,
-        tiles=_tiles(found),
+        results=results(scored),
+        parts=[(id, name) for id, name in parts.items() if name],
+        ceilings=_tiles(found),
         absent=[item for item in scored.ceilings if item.value is None],
-        ensembles=ensemble_blocks(scored),
-        searches=search_blocks(contents, scored),
-        trainings=blocks(contents, scored),
+        ensembles=ensembles,
+        searches=searches,
+        trainings=trainings,
         roofline=charts.roofline(machine, bounds, achieved) if bounds else None,
         bounded=", ".join(bound.model for bound in bounds),
         achieved=achieved,
@@ -54,8 +75,13 @@ def write_report(contents: Contents) -> None:
         + [sentence for bound in bounds for sentence in sentences(bound)],
         search=micro_charts.shape_search(found),
         messages=micro_charts.message_sizes(found),
-        findings=check(contents),
+        job_names=JOBS,
+        jobs=jobs,
         system=system,
+        findings=findings,
+        rules_title=RULE_SETS[findings.rule_set].title,
+        level=level_words(levels(contents)),
+        command=command(folder.record),
         library=chart_library(),
     )
     atomic.write_text(folder.report_file, page)
@@ -81,14 +107,14 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
     return f"{processor}, {cores} core{'' if cores == 1 else 's'}"
 
 
-def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
+def _tiles(found: Sequence[Measurement]) -> list[Tile]:
     """The figures that people quote first; none that has a caveat."""
     tiles = []
     found = [item for item in found if item.value is not None and item.caveat is None]
     products = [item for item in found if item.benchmark == "gemm"]
     for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
         name = f"{item.precision} matrix product"
-        tiles.append({"name": name, "value": quantity(item.value, item.unit)})
+        tiles.append({"name": name, "value": quantity(item.value, item.unit), "note": ""})
     for benchmark, name in (
         ("convolution", "convolution"),
         ("memory", "memory"),
@@ -100,5 +126,5 @@ def _tiles(found: Sequence[Measurement]) -> list[dict[str, str]]:
         if values:
             best = max(values, key=lambda item: item.value or 0)
             label = f"{best.precision} {name}" if best.precision else name
-            tiles.append({"name": label, "value": quantity(best.value, best.unit)})
+            tiles.append({"name": label, "value": quantity(best.value, best.unit), "note": ""})
     return tiles

@@ -9,7 +9,6 @@ from typing import Any
 from vflops.automl.architecture.graph import Architecture
 from vflops.automl.buffer import Buffer
 from vflops.automl.record import Turn
-from vflops.record.training import PHASES
 from vflops.report import search_charts
 from vflops.report.architecture import drawn
 from vflops.report.curves import Points, thinned
@@ -20,7 +19,7 @@ from vflops.score.contents import Contents
 from vflops.score.nodes import sampled_by
 from vflops.score.record import Score, SearchScore
 from vflops.score.trained import Trained
-from vflops.score.workers import WorkerTimeline, searches, story_of
+from vflops.score.workers import WorkerTimeline, searches, spent, story_of
 from vflops.units import percent, quantity
 
 MOST_ROWS = 50
@@ -37,7 +36,6 @@ class SearchBlock:
 
     id: str
     title: str
-    sentence: str
     aiperf: str
     valid: bool
     deviations: list[str]
@@ -78,7 +76,6 @@ def _block(
     return SearchBlock(
         id=id,
         title=f"{score.workload}, {words.count(score.workers, 'worker')}, seed {score.seed}",
-        sentence=_sentence(search_words.search_line(score)),
         aiperf=_sentence(search_words.aiperf_line(score)),
         valid=score.aiperf.valid,
         deviations=search_words.deviations(score),
@@ -150,14 +147,8 @@ def _spent(members: Sequence[Trained]) -> list[Spent]:
 
 
 def _bar(member: Trained) -> Spent:
-    begun = [story.begun for story in story_of([member]).candidates]
-    waited_s = sum(each.waited_s for each in begun)
-    built_s = sum(each.built_s for each in begun)
-    phases = dict(member.phases)
-    loading_s = max(phases.pop(PHASES[0], 0.0) - waited_s - built_s, 0.0)
     number = member.record.worker.worker + 1 if member.record.worker else member.record.job
-    start = {"start-up": loading_s, "waiting for proposals": waited_s, "building": built_s}
-    return Spent(f"worker {number}", {**start, **phases})
+    return Spent(f"worker {number}", spent(member))
 
 
 def _busy(members: Sequence[Trained]) -> dict[str, Points]:

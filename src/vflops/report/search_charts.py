@@ -207,7 +207,7 @@ def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
             tooltip=["worker:N", "what:N", "time:N", "share:N"],
         )
     )
-    return finished(chart.properties(width=WIDTH - 60, height=32 * len(bars)))
+    return finished(chart.properties(width=WIDTH, height=32 * len(bars)))
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""How all charts look; altair is imported where it draws."""
+"""How all charts look, on a light and on a dark page; altair is imported where it draws."""
 
 from __future__ import annotations
 
@@ -18,12 +18,41 @@ SERIES = ("#2f6fb0", "#c77d11", "#2e8b3d", "#6b4c9a", "#1b9e9e", "#c2333f", "#8c
 ACHIEVED = "#c2333f"
 """Of what a training reached."""
 
+DARK = {
+    "#2f6fb0": "#6ea8e0",
+    "#c77d11": "#e0a24a",
+    "#2e8b3d": "#6cc47a",
+    "#6b4c9a": "#b096e0",
+    "#1b9e9e": "#56c8c8",
+    "#c2333f": "#f0828a",
+    "#8c6d31": "#c9a96a",
+    "#7f7f7f": "#a6acb5",
+    "#9aa3af": "#8a94a2",
+    "#b6bec9": "#4a5361",
+    "#b97f00": "#ffbf3f",
+    "#c92a2a": "#ff6257",
+    "#7b3fb5": "#d5a6ff",
+    "#2f9e2f": "#8cf06b",
+    **dict.fromkeys(("#000", "#000000", "black", "#111", "#222", "#333"), "#e4e7ec"),
+    **dict.fromkeys(("#444", "#555", "#666"), "#aeb6c2"),
+    "#888": "#59626f",
+    "#ccc": "#343b46",
+    "#ddd": "#2c323b",
+}
+"""What each colour of a chart becomes on a dark page.
+
+A chart keeps the colours of paper, in which it is printed and saved: the page's style replaces
+them where it is seen, so that a change of the scheme needs no script.
+"""
+
 
 def finished(chart: Any) -> dict[str, Any]:
     """The specification of ``chart``, styled like all others."""
     font = "system-ui, sans-serif"
     styled = chart.configure(font=font, background="white").configure_view(stroke="#ccc")
-    specification: dict[str, Any] = styled.configure_axis(labelColor="#444").to_dict()
+    specification: dict[str, Any] = styled.configure_axis(
+        labelColor="#444", titleColor="#444", titleFontWeight=500
+    ).to_dict()
     return specification
 
 

@@ -217,7 +217,7 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
     )
     bars = base.mark_bar(color=SERIES[0])
     text = base.mark_text(align="left", dx=5, color="#333").encode(text="label:N")
-    return finished((bars + text).properties(width=WIDTH - 80, height=26 * len(rows)))
+    return finished((bars + text).properties(width=WIDTH, height=26 * len(rows)))
 
 
 def _sensors(

@@ -1,1 +1,1 @@
-"""The experiments of HPC AI500 V3.0: how a machine does when the workload grows with it."""
+"""The papers' scaling experiments: how a machine does when a workload grows with it."""

@@ -7,10 +7,10 @@ DIR/scale.html       the same as a page with curves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from vflops import suite
 from vflops.config.settings import Settings, load
@@ -18,21 +18,23 @@ from vflops.errors import Interrupted, UsageError
 from vflops.record import atomic
 from vflops.record.folder import RunFolder, latest
 from vflops.record.lock import held
-from vflops.scale.result import Kind, Pair, Point, Scale, figures
+from vflops.scale.axis import Axis
+from vflops.scale.result import Kind, Point, Scale, Size
 from vflops.suite import Watch
 
-SameBatch = Literal["model", "rank"]
+_MOST_NAMED = 4
+"""Settings that a refusal names."""
 
 
-def pairs(kind: Kind, scales: Sequence[int], ranks: int = 1) -> list[Pair]:
+def sizes(kind: Kind, scales: Sequence[int], ranks: int = 1) -> list[Size]:
     """The points of an experiment, fewest slots first; of a trade-off the one scale's divisors."""
-    if kind == "weak":
-        return [Pair(models, ranks) for models in scales]
+    if kind in ("weak", "workers"):
+        return [Size(jobs, ranks) for jobs in scales]
     if kind == "bagging-vs-data":
-        both = [pair for scale in scales for pair in (Pair(scale, 1), Pair(1, scale))]
+        both = [size for scale in scales for size in (Size(scale, 1), Size(1, scale))]
         return list(dict.fromkeys(both))
     (scale,) = scales
-    return [Pair(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+    return [Size(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
 
 
 @dataclass(frozen=True)
@@ -41,26 +43,24 @@ class Experiment:
 
     folder: Path
     workload: str
-    kind: Kind
-    pairs: tuple[Pair, ...]
+    axis: Axis
+    sizes: tuple[Size, ...]
     settings: Settings
-    """Of all points, but for models, ranks and batch."""
-    same_batch: SameBatch = "rank"
+    """Of all points, but for what the axis changes."""
 
     @property
     def page_file(self) -> Path:
         """Where the page goes."""
         return self.folder / "scale.html"
 
+    @property
+    def figures_file(self) -> Path:
+        """Where the figures go."""
+        return self.folder / "scale.json"
+
     @classmethod
     def of(
-        cls,
-        folder: Path,
-        workload: str,
-        kind: Kind,
-        points: Sequence[Pair],
-        settings: Settings,
-        same_batch: SameBatch = "rank",
+        cls, folder: Path, workload: str, axis: Axis, points: Sequence[Size], settings: Settings
     ) -> Experiment:
         """An experiment whose every point fits; slots are as large as the largest one allows."""
         if settings.bagging.waves:
@@ -68,27 +68,19 @@ class Experiment:
                 "bagging.waves = true: models that wait for others say nothing about scaling",
                 cure="leave it out",
             )
-        largest = max(points, key=lambda pair: pair.slots)
+        alike = axis.shared(settings, workload, points)
         if settings.launch.on == "local" and settings.launch.cores_per_rank is None:
-            each = _share(settings.workloads[workload]["train"]["device"], largest.slots)
-            settings = load(settings, None, [f"launch.cores_per_rank={each}"])
-        made = cls(folder, workload, kind, tuple(points), settings, same_batch)
+            largest = max(size.slots for size in points)
+            device = settings.workloads[workload]["train"]["device"]
+            alike["launch.cores_per_rank"] = _share(device, largest)
+        made = cls(folder, workload, axis, tuple(points), _changed(settings, alike))
         made._check()
         return made
 
-    def point_settings(self, pair: Pair) -> Settings:
+    def point_settings(self, size: Size) -> Settings:
         """The settings of the run of one point."""
-        train = self.settings.workloads[self.workload]["train"]
-        batch = train["batch"]
-        if self.same_batch == "rank":
-            batch = batch // train["ranks"] * pair.ranks
-        changes = {
-            "bagging.models": pair.models,
-            "models": pair.models,
-            "train.ranks": pair.ranks,
-            "train.batch": batch,
-        }
-        return load(self.settings, None, [f"{key}={value}" for key, value in changes.items()])
+        section = self.settings.workloads[self.workload]
+        return _changed(self.settings, self.axis.changes(section, size))
 
     def run(self, watch: Watch) -> Scale:
         """Run what is missing, and write the figures and the page after every point."""
@@ -96,36 +88,36 @@ class Experiment:
 
         atomic.make_folder(self.folder)
         with held(self.folder / ".lock", self.folder):
-            for number, pair in enumerate(self.pairs, start=1):
-                watch.step(f"point {number} of {len(self.pairs)}: {_words(pair)}")
-                self._run(pair, watch)
+            for number, size in enumerate(self.sizes, start=1):
+                watch.step(f"point {number} of {len(self.sizes)}: {self.axis.words(size)}")
+                self._run(size, watch)
                 scale = self.result()
-                scale.write(self.folder / "scale.json")
+                scale.write(self.figures_file)
                 write_page(scale, self.page_file)
         return scale
 
     def result(self) -> Scale:
         """What the run folders say, as far as they have come."""
-        points = tuple(self._point(pair) for pair in self.pairs)
+        points = tuple(self._point(size) for size in self.sizes)
         goal = next(self._goals(), (None, None))
         return Scale(
             workload=self.workload,
-            kind=self.kind,
+            kind=self.axis.kind,
             profile=self.settings.profile,
             on=self.settings.launch.on,
             cores_per_rank=self.settings.launch.cores_per_rank,
-            same_batch=self.same_batch,
+            same_batch=self.axis.same_batch,
             quality_name=goal[0],
             target=goal[1],
             points=points,
         ).with_efficiency()
 
-    def _run(self, pair: Pair, watch: Watch) -> None:
-        folder = self._folder_of(pair)
+    def _run(self, size: Size, watch: Watch) -> None:
+        folder = self._folder_of(size)
         try:
             if folder is None:
-                parent = self.folder / str(pair)
-                folder = suite.start(parent, self.workload, self.point_settings(pair), watch)
+                parent = self.folder / str(size)
+                folder = suite.start(parent, self.workload, self.point_settings(size), watch)
             elif not folder.history().state.complete:
                 suite.resume(folder, watch)
             if not all(path.is_file() for path in folder.conclusions):
@@ -135,60 +127,81 @@ class Experiment:
                 error.message, cure="go on with it: the same command again; what is done is kept"
             ) from error
 
-    def _point(self, pair: Pair) -> Point:
-        folder = self._folder_of(pair)
+    def _point(self, size: Size) -> Point:
+        folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
         done = folder is not None and all(path.is_file() for path in folder.conclusions)
         complete = done and folder is not None and folder.history().state.complete
         return Point(
-            models=pair.models,
-            ranks=pair.ranks,
+            jobs=size.jobs,
+            ranks=size.ranks,
             run=run,
-            figures=figures(folder, pair) if folder and complete else None,
+            figures=self.axis.figures(folder, size) if folder and complete else None,
         )
 
     def _goals(self) -> Iterator[tuple[str, float]]:
-        """What judges the models, and the target, of the first point that has them."""
+        """What judges the points, and the value wanted, of the first point that has them."""
         from vflops.record.training import JobRecord
 
-        for pair in self.pairs:
-            folder = self._folder_of(pair)
+        for size in self.sizes:
+            folder = self._folder_of(size)
             if folder is not None and folder.job_file(1).is_file():
-                goal = JobRecord.read(folder.job_file(1)).goal
-                yield goal.quality, goal.target
+                yield self.axis.goal(JobRecord.read(folder.job_file(1)))
 
-    def _folder_of(self, pair: Pair) -> RunFolder | None:
-        path = latest(self.folder / str(pair))
+    def _folder_of(self, size: Size) -> RunFolder | None:
+        path = latest(self.folder / str(size))
         return RunFolder.open(path) if path else None
 
     def _check(self) -> None:
         """Refuse, before anything runs, what a later point would be refused for."""
         from vflops.admission import check_launch
-        from vflops.bagging.plan import plan
-        from vflops.launch.choose import room
 
-        launch = self.settings.launch
-        check_launch(launch)
-        device = self.settings.workloads[self.workload]["train"]["device"]
-        for pair in self.pairs:
-            wanted = self.point_settings(pair)
-            if launch.on in ("local", "slurm"):  # of other schedulers the nodes are not known
-                places = room(launch, device, pair.ranks)
-                plan(places, pair.models, pair.ranks, may_wait=False)
-            before = self._folder_of(pair)
-            if before is not None and before.record.settings != wanted:
-                raise UsageError(
-                    f"{before.path} is a point of an experiment with other settings",
-                    cure="give the settings of that one to go on with it, or another --out",
-                )
-        known = self.folder / "scale.json"
-        if known.is_file():
-            other = Scale.read(known)
-            if (other.workload, other.kind) != (self.workload, self.kind):
+        check_launch(self.settings.launch)
+        if self.figures_file.is_file():
+            other = Scale.read(self.figures_file)
+            if (other.workload, other.kind) != (self.workload, self.axis.kind):
                 raise UsageError(
                     f"{self.folder} holds another experiment: {other.kind} of {other.workload}",
                     cure="give another --out",
                 )
+        for size in self.sizes:
+            wanted = self.point_settings(size)
+            self.axis.refuse(wanted, self.workload, size)
+            before = self._folder_of(size)
+            if before is not None:
+                _refuse_other(before, wanted)
+
+
+def _refuse_other(before: RunFolder, wanted: Settings) -> None:
+    """Refuse a point that was run with other settings, and say which."""
+    there, here = (_flat(each.model_dump(mode="json")) for each in (before.record.settings, wanted))
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    if not names:
+        return
+    told = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
+    more = [f"{len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
+    raise UsageError(
+        f"{before.path} is a point with other settings: {'; '.join(told[:_MOST_NAMED] + more)}",
+        cure="give the settings of that one to go on with it, or another --out",
+    )
+
+
+def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Every setting under the name that --set takes."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if not path and key == "workloads":
+            for section in value.values():
+                found |= _flat(section)
+        elif isinstance(value, Mapping):
+            found |= _flat(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    return load(settings, None, [f"{key}={value}" for key, value in changes.items()])
 
 
 def _share(device: str, slots: int) -> int:
@@ -197,9 +210,3 @@ def _share(device: str, slots: int) -> int:
 
     count, devices = here(device)
     return max(len(usable_cores()) // (count if devices else slots), 1)
-
-
-def _words(pair: Pair) -> str:
-    from vflops.score.words import count
-
-    return f"{count(pair.models, 'model')} × {count(pair.ranks, 'rank')}"

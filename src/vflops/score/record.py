@@ -278,6 +278,18 @@ class AiperfVerdict(Data):
     deviations: tuple[Deviation, ...]
 
 
+class LostWorker(Data):
+    """A worker of a search that died too often; the others went on without it."""
+
+    job: int
+    attempts: int
+    reason: str
+    trained: int
+    """Candidates of its that have a result."""
+    candidates: tuple[str, ...]
+    """Those that it had begun: their steps count, they have no result."""
+
+
 class SearchScore(Data):
     """A search by AIPerf's rules: all operations of all workers a second."""
 
@@ -322,11 +334,13 @@ class SearchScore(Data):
     built_s: float = 0.0
     """Of all workers, for networks and their parents' weights."""
     phases: dict[str, float] = Field(default_factory=dict)
-    """Seconds of all workers by what they did; waiting and building are start-up."""
+    """Seconds of all workers by what they did: start-up, idle, building, then as of trainings."""
     prediction_error: float | None
     """Mean error of predicted accuracies, where the truth is known."""
     unbuilt: dict[str, str] = Field(default_factory=dict)
     """Candidates that could not so much as be begun, and why."""
+    lost_workers: tuple[LostWorker, ...] = ()
+    """Given up in the middle of the search."""
     clock_faults: tuple[str, ...] = ()
     clock_corrected_s: float = 0.0
     """The largest correction of a clock that the times rest on."""

@@ -10,13 +10,12 @@ from vflops.automl.record import RULES
 from vflops.automl.search.curve import predict
 from vflops.automl.story import Search, Story
 from vflops.metrics import mean, vflops_per_watt
-from vflops.record.training import PHASES
 from vflops.score.aiperf import verdict
 from vflops.score.contents import Contents
 from vflops.score.nodes import all_power, node_scores, utilisation
 from vflops.score.record import CandidateScore, NodeScore, SearchMoment, SearchScore
 from vflops.score.trained import Trained
-from vflops.score.workers import WorkerTimeline, searches, story_of
+from vflops.score.workers import SPENT, WorkerTimeline, given_up, searches, spent, story_of
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
@@ -49,6 +48,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     ops_per_s = max(rates, default=None)
     error = moments[-1].error if moments else None
     idle_s = sum(story.idle_s for story in search.candidates)
+    parts = [spent(each) for each in members]
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,
@@ -75,9 +75,10 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
         idle_share=idle_s / (whole_s * len(members)) if whole_s else None,
         waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
         built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
-        phases={name: round(sum(each.phases[name] for each in members), 6) for name in PHASES},
+        phases={name: round(sum(each[name] for each in parts), 6) for name in SPENT},
         prediction_error=_prediction_error(trained),
         unbuilt=search.unbuilt,
+        lost_workers=given_up(contents, members),
         clock_faults=tuple(search.clock_faults),
         clock_corrected_s=round(timeline.corrected_s, 6),
         clock_unknown=timeline.unknown,

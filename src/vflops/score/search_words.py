@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vflops.score import words
-from vflops.score.record import CandidateScore, SearchScore
+from vflops.score.record import CandidateScore, LostWorker, SearchScore
 from vflops.units import percent, quantity, seconds
 
 CANDIDATES = (
@@ -24,6 +24,8 @@ def search_line(search: SearchScore) -> str:
     """What a search came to, in one line."""
     did = "trained again" if search.replay else "searched"
     workers = words.count(search.workers, "worker")
+    if search.lost_workers:
+        workers += f", of which {len(search.lost_workers)} died for good"
     told = f"{did} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
     if search.ops_per_s is None:
         return f"{told}: no step was completed"
@@ -58,10 +60,20 @@ def search_rows(search: SearchScore) -> list[tuple[str, str]]:
         rows.append(("utilisation", f"{search.utilisation:.1f} % of the accelerators' time"))
     if search.prediction_error is not None:
         rows.append(("prediction", f"accuracies foretold with a mean error of {_error(search)}"))
+    rows += [("lost", lost_line(each)) for each in search.lost_workers]
     rows.append(("AIPerf", aiperf_line(search)))
     rows += [("", f"unlike its table IV: {line}") for line in deviations(search)]
     rows += [("clock", line) for line in clocks(search)]
     return rows
+
+
+def lost_line(worker: LostWorker) -> str:
+    """What went with a worker that was given up."""
+    told = f"the worker of job {worker.job} was given up after "
+    told += f"{words.count(worker.attempts, 'attempt')} ({worker.reason})"
+    kept = f"{words.count(worker.trained, 'candidate')} of its count"
+    begun = f", no result of {', '.join(worker.candidates)}" if worker.candidates else ""
+    return f"{told}: {kept}{begun}"
 
 
 def deviations(search: SearchScore) -> list[str]:

@@ -31,6 +31,15 @@ def twins_score(members: Sequence[Trained], where: dict[int, Place]) -> TwinsSco
     return TwinsScore(pairs=found, suspects=_suspects(found))
 
 
+def same_bits(first: Trained, second: Trained) -> tuple[bool | None, str | None]:
+    """Whether two trainings came to the same bits; None and the reason where none can tell."""
+    reason = _unknown(first, second)
+    if reason is None and _agree(first, second):
+        return True, None
+    reason = reason or _excused(first, second, shown=False)
+    return (False, None) if reason is None else (None, reason)
+
+
 def _pair(first: Trained, second: Trained, where: dict[int, Place], *, shown: bool) -> TwinPair:
     bags = first.record.bag, second.record.bag
     places = [where.get(each.record.job, Place()) for each in (first, second)]

@@ -7,10 +7,16 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from vflops.automl.record import CandidateBegun
 from vflops.automl.story import Search
+from vflops.record.training import PHASES, JobGivenUp
 from vflops.score.contents import Contents
+from vflops.score.record import LostWorker
 from vflops.score.timeline import Part, Timeline
-from vflops.score.trained import Trained
+from vflops.score.trained import STANDINGS, Attempt, Trained
+
+SPENT = (PHASES[0], "idle", "building", *PHASES[1:])
+"""What a worker's time goes to; between two candidates it is idle, or builds."""
 
 
 def searches(contents: Contents) -> list[list[Trained]]:
@@ -26,6 +32,56 @@ def story_of(members: Sequence[Trained]) -> Search:
         [timeline.early_s(each.record.job, place) for place in each.folders] for each in members
     ]
     return Search([each.logs for each in members], offsets)
+
+
+def given_up(contents: Contents, members: Sequence[Trained]) -> tuple[LostWorker, ...]:
+    """The workers of a search that died too often; none where no other came to its end."""
+    told = [event.payload(JobGivenUp) for event in contents.history.events("job-given-up")]
+    reasons = {each.job: each for each in told}
+    ended = [each.record.job for each in members if contents.history.ended(each.record.job)]
+    lost = [each for each in members if each.record.job in reasons and each.record.job not in ended]
+    return tuple(_lost(each, reasons[each.record.job]) for each in lost) if ended else ()
+
+
+def _lost(member: Trained, told: JobGivenUp) -> LostWorker:
+    stories = story_of([member]).candidates
+    return LostWorker(
+        job=told.job,
+        attempts=told.attempts,
+        reason=told.reason,
+        trained=sum(story.state == "trained" for story in stories),
+        candidates=tuple(s.begun.candidate for s in stories if s.state == "training"),
+    )
+
+
+def spent(member: Trained) -> dict[str, float]:
+    """Seconds of a worker by what they went to, from the start of its processes to its last word.
+
+    The time between its attempts is not in them.
+    """
+    found = [_spent(attempt) for attempt in member.attempts if attempt.log.events]
+    return {name: sum(each[name] for each in found) for name in SPENT}
+
+
+def _spent(attempt: Attempt) -> dict[str, float]:
+    """Its clock knows no idle time: what is between candidates is start-up there.
+
+    Nor does it say what came after the last note: a candidate that was not noted was trained.
+    """
+    events = attempt.log.events
+    notes = [event for event in events if event.kind in STANDINGS]
+    begins = [event for event in events if event.kind == "candidate"]
+    began = next((event for event in events if event.kind == "worker"), events[0])
+    last_s = notes[-1].time_s if notes else began.time_s
+    unnoted = next((event.time_s for event in begins if event.time_s > last_s), None)
+    end_s = events[-1].time_s
+    building_s = sum(event.payload(CandidateBegun).built_s for event in begins)
+    phases = dict(attempt.phases)
+    between_s = phases.pop(PHASES[0]) + (end_s if unnoted is None else unnoted) - last_s
+    loading_s = began.time_s - attempt.began_s if attempt.began_s is not None else 0.0
+    phases["training"] += 0.0 if unnoted is None else end_s - unnoted
+    idle_s = max(between_s - loading_s - building_s, 0.0)
+    return {PHASES[0]: loading_s, "idle": idle_s, "building": building_s, **phases}
 
 
 class WorkerTimeline(Timeline):

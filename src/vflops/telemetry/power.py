@@ -137,17 +137,29 @@ def _part_power(
         )
     blind = [one.series.id for one in found if one.energy_j is None]
     blind += [thing for telemetry in sampled for thing in _without_meter(telemetry, part)]
-    reason = f"no reading of {', '.join(blind)} in the span" if blind else None
+    dead = [one.series.id for one in found if _is_dead(one)]
+    reasons = [f"no reading of {', '.join(blind)} in the span"] if blind else []
+    reasons += [f"{', '.join(dead)} read 0 all the time: no working sensor"] if dead else []
+    unknown = bool(blind or dead)
     return PartPower(
         part=part,
         # Seven of eight accelerators are not the accelerators.
-        energy_j=None if blind else math.fsum(one.covered_energy_j for one in found),
-        power_w=None if blind else math.fsum(one.mean_power_w or 0.0 for one in found),
+        energy_j=None if unknown else math.fsum(one.covered_energy_j for one in found),
+        power_w=None if unknown else math.fsum(one.mean_power_w or 0.0 for one in found),
         covered=min(one.covered for one in found),
         sources=tuple(dict.fromkeys(one.series.source for one in found)),
         gaps=tuple(gap for one in found for gap in one.gaps),
-        reason=reason,
+        reason="; ".join(reasons) or None,
     )
+
+
+def _is_dead(energy: Energy) -> bool:
+    """Whether it says that a whole device took nothing, which none that runs does.
+
+    Some processors have a counter of their memory that stays at 0 beside one that counts.
+    """
+    whole = energy.series.id.rpartition(".")[2] in ("energy", "power")
+    return whole and energy.energy_j is not None and energy.covered_energy_j <= 0
 
 
 def meter(series: Series) -> str | None:
@@ -177,13 +189,18 @@ def _meters(sampled: Sequence[Telemetry], part: Part) -> dict[str, list[tuple[Te
 
 
 def _best(recorded: Recorded, start_s: float, end_s: float) -> Energy:
-    """The kind of reading that covers most; where both do, the counter, which misses no peak."""
+    """The kind of reading that covers most; where both do, the counter, which misses no peak.
+
+    One that is stuck at 0 stands back.
+    """
     kinds = {series.kind for _, series in recorded}
     found = [
         joined([each for each in recorded if each[1].kind == kind], start_s, end_s)
         for kind in kinds
     ]
-    return max(found, key=lambda one: (one.covered, one.series.kind == "counter"))
+    return max(
+        found, key=lambda one: (not _is_dead(one), one.covered, one.series.kind == "counter")
+    )
 
 
 def _without_meter(telemetry: Telemetry, part: Measured) -> list[str]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vflops import suite
 from vflops.config.profiles import profile
-from vflops.config.settings import CountSettings, MicroSettings
+from vflops.config.settings import CountSettings, MicroSettings, load
 from vflops.data.room import Room
 from vflops.data.sampler import uniforms
 from vflops.extensions import imported
@@ -51,6 +51,8 @@ class WorkloadConformance(SpecConformance):
     overfit_steps: ClassVar[int] = 30
     overfit_rate: ClassVar[float] = 0.01
     """Of Adam, with which one batch is learned by heart."""
+    shorter: ClassVar[tuple[str, ...]] = ()
+    """Settings, as ``--set`` takes them, of the whole run where profile ``tiny`` takes long."""
 
     def perfect(self, inputs: Inputs) -> Tensor | None:
         """What a faultless model would predict; None where that cannot be said."""
@@ -218,7 +220,8 @@ class WorkloadConformance(SpecConformance):
         if workloads().get(self.spec.name) is None:
             pytest.skip("it is not installed: no entry point of group vflops.workloads names it")
         plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
-        settings = profile("tiny", [self.spec.name]).model_copy(update=plain)
+        settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
+        settings = settings.model_copy(update=plain)
         folder = suite.start(tmp_path, self.spec.name, settings, suite.Watch())
         assert folder.history().state.complete
         (score,) = training_scores(Contents(folder))

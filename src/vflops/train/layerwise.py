@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from vflops.train.eager import undecorated
+
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
@@ -38,7 +40,7 @@ class LayerwiseOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Take over the parameters of ``param_group``, with state of zeros."""
-        super().add_param_group(param_group)
+        undecorated(Optimizer.add_param_group)(self, param_group)
         for parameter in self.param_groups[-1]["params"]:
             state = self.state[parameter]
             for name in self.state_names:

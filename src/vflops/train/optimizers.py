@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from vflops.errors import UsageError, unknown_name
+from vflops.train.eager import eager
 from vflops.train.lamb import LAMB
 from vflops.train.lars import LARS
 
@@ -133,7 +134,7 @@ def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
 
 def _sgd(groups: list[Group], options: _Options) -> Optimizer:
     rate, way = _way(SGD, groups, options)
-    optimizer = SGD(
+    optimizer = eager(SGD)(
         groups,
         lr=rate,
         momentum=options.momentum,
@@ -157,17 +158,17 @@ def _adam(groups: list[Group], options: _Options) -> Optimizer:
     else:
         way["foreach"] = False  # which would refuse a learning rate that is a tensor
     epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
-    return Adam(groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **way)
+    return eager(Adam)(groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **way)
 
 
 def _adagrad(groups: list[Group], options: _Options) -> Optimizer:
     rate, way = _way(Adagrad, groups, options)
     epsilon = options.epsilon_or(1e-10)
-    return Adagrad(groups, lr=rate, eps=epsilon, weight_decay=options.weight_decay, **way)
+    return eager(Adagrad)(groups, lr=rate, eps=epsilon, weight_decay=options.weight_decay, **way)
 
 
 def _lars(groups: list[Group], options: _Options) -> Optimizer:
-    return LARS(
+    return eager(LARS)(
         groups,
         _rate(options.learning_rate, _device_of(groups)),
         momentum=options.momentum,
@@ -177,7 +178,7 @@ def _lars(groups: list[Group], options: _Options) -> Optimizer:
 
 
 def _lamb(groups: list[Group], options: _Options) -> Optimizer:
-    return LAMB(
+    return eager(LAMB)(
         groups,
         _rate(options.learning_rate, _device_of(groups)),
         betas=options.betas,

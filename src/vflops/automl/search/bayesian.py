@@ -6,9 +6,10 @@ probability exp(−loss / T) where it is smaller; then T falls. The child with t
 is new is the proposal. Losses are in standard deviations of the history's accuracies, so that the
 temperatures mean the same for every task.
 
-The published 2.576 σ explores first: until accuracies differ, what is far counts most, and a layer
-or a skip is farther than a kernel. Where only kernels matter, a dozen proposals are worse than
-random ones.
+The published 2.576 σ explores: until accuracies differ, what is far counts most. In the plain edit
+distance a layer or a skip is farther than a kernel or a width, so that where only kernels matter a
+dozen proposals would not touch one. So the model sees the distance by aspect, and learns from the
+accuracies which aspects they depend on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from vflops.automl.architecture import morphs
 from vflops.automl.architecture.graph import Architecture
 from vflops.automl.architecture.morphs import Limits, Morph
 from vflops.automl.search import process
-from vflops.automl.search.distance import Distances, matrix
+from vflops.automl.search.distance import Distances, aspects
 from vflops.automl.search.searcher import Proposal, Searcher, Trial, Why
 from vflops.errors import UsageError
 
@@ -121,8 +122,9 @@ class BayesianSearch(Searcher):
         self, current: Candidate, seen: set[str], rng: random.Random, limits: Limits
     ) -> list[tuple[int, tuple[Morph, ...], Architecture]]:
         children = []
+        choice = morphs.Choice(current.architecture, limits)
         for _ in range(self.annealing.children):
-            drawn = morphs.sample(current.architecture, rng, limits)
+            drawn = choice.draw(rng)
             if drawn is None:
                 break
             morph, architecture = drawn
@@ -139,7 +141,7 @@ class Model:
         architectures = [trial.architecture for trial in trials]
         self._distances = Distances(architectures)
         self._process = process.fit(
-            matrix(self._distances, architectures), [trial.accuracy for trial in trials]
+            aspects(self._distances, architectures), [trial.accuracy for trial in trials]
         )
         self._confidence = confidence
         self.scale = self._process.scale
@@ -150,7 +152,7 @@ class Model:
         """Architectures, each with its parent and path, and what the model thinks of them."""
         if not found:
             return []
-        rows = matrix(self._distances, [architecture for _, _, architecture in found])
+        rows = aspects(self._distances, [architecture for _, _, architecture in found])
         means, stds = self._process.predict(rows)
         bounds = np.round(means + self._confidence * stds, DIGITS)
         return [

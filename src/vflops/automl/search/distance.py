@@ -7,11 +7,15 @@ triangle inequality (``alignment`` says why). All of it is whole numbers: nothin
 
 A skip connection is told by where it starts after the one before it and how long it is. So a layer
 that is put in moves one of them a little, not all that follow.
+
+Told apart by aspect, filters and kernels have edit distances of their own, in which they count as
+much as a layer does: the distance as a whole hardly sees them beside a layer too many, and a model
+could not learn that they are all that matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log2
 from typing import Protocol
 
@@ -49,20 +53,34 @@ class Comparable(Protocol):
 
 
 class Distances:
-    """The distances of architectures to a given list of them."""
+    """The distances of architectures to a given list of them, as a whole and by aspect."""
 
     def __init__(self, architectures: Sequence[Comparable]) -> None:
-        self._layers = Alignment([each.signature_layers() for each in architectures], layer_cost)
+        layers = [each.signature_layers() for each in architectures]
+        self._layers = Alignment(layers, layer_cost)
         self._skips = Alignment([skip_steps(each) for each in architectures], skip_cost)
+        self._filters = Alignment([_filters(each) for each in layers], filters_cost)
+        self._kernels = Alignment([_kernels(each) for each in layers], kernels_cost)
         self._known: dict[str, NDArray[np.float64]] = {}
 
     def of(self, architecture: Comparable) -> NDArray[np.float64]:
         """The distance of ``architecture`` to each of the list, in layers."""
+        layers = self._layers.distances(architecture.signature_layers())
+        skips = self._skips.distances(skip_steps(architecture))
+        return (layers + skips) / GAP
+
+    def by_aspect(self, architecture: Comparable) -> NDArray[np.float64]:
+        """The same told apart, a row each: all of the layers, their filters, kernels; skips."""
         digest = architecture.digest
         if digest not in self._known:
-            layers = self._layers.distances(architecture.signature_layers())
-            skips = self._skips.distances(skip_steps(architecture))
-            self._known[digest] = (layers + skips) / GAP
+            layers = architecture.signature_layers()
+            found = (
+                self._layers.distances(layers),
+                self._filters.distances(_filters(layers)),
+                self._kernels.distances(_kernels(layers)),
+                self._skips.distances(skip_steps(architecture)),
+            )
+            self._known[digest] = np.array(found) / GAP
         return self._known[digest]
 
 
@@ -78,10 +96,21 @@ def distance_matrix(architectures: Sequence[Comparable]) -> NDArray[np.float64]:
 
 def matrix(distances: Distances, architectures: Sequence[Comparable]) -> NDArray[np.float64]:
     """The distances of ``architectures`` to the list of ``distances``, a row each."""
+    return np.array(_each(distances.of, architectures))
+
+
+def aspects(distances: Distances, architectures: Sequence[Comparable]) -> NDArray[np.float64]:
+    """The same told apart by aspect: (aspects, architectures, list)."""
+    return np.array(_each(distances.by_aspect, architectures)).swapaxes(0, 1)
+
+
+def _each(
+    of: Callable[[Comparable], NDArray[np.float64]], architectures: Sequence[Comparable]
+) -> list[NDArray[np.float64]]:
     # Sorted, neighbours begin alike, and the work for what they share is done once.
     order = sorted(architectures, key=lambda each: each.signature_layers())
-    rows = {each.digest: distances.of(each) for each in order}
-    return np.array([rows[each.digest] for each in architectures])
+    rows = {each.digest: of(each) for each in order}
+    return [rows[each.digest] for each in architectures]
 
 
 def layer_cost(a: Layer, b: Layer) -> int:
@@ -99,6 +128,16 @@ def layer_cost(a: Layer, b: Layer) -> int:
     return min(MOST, max(1, filters + kernel + stride))  # 1: filters that round to the same
 
 
+def filters_cost(a: int, b: int) -> int:
+    """What turning octaves of filters into others costs: a doubling is two layers, and the most."""
+    return min(2 * GAP, 2 * GAP // PER_DOUBLING * abs(a - b))
+
+
+def kernels_cost(a: int, b: int) -> int:
+    """What turning a kernel size into another costs: from 3 to 5 is a layer, to 7 two."""
+    return min(2 * GAP, GAP // 2 * abs(a - b))
+
+
 def skip_cost(a: Skip, b: Skip) -> int:
     """What turning skip connection ``a`` into ``b`` costs, a metric for the same reasons."""
     places = PER_PLACE * (abs(a[0] - b[0]) + abs(a[1] - b[1]))
@@ -113,6 +152,14 @@ def skip_steps(architecture: Comparable) -> tuple[Skip, ...]:
         (start - before, end - start, kind)
         for before, (start, end, kind) in zip(starts, skips, strict=False)
     )
+
+
+def _filters(layers: tuple[Layer, ...]) -> tuple[int, ...]:
+    return tuple(_octaves(filters) for _, filters, _, _ in layers)
+
+
+def _kernels(layers: tuple[Layer, ...]) -> tuple[int, ...]:
+    return tuple(kernel for _, _, kernel, _ in layers)
 
 
 def _octaves(filters: int) -> int:

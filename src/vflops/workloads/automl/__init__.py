@@ -21,5 +21,4 @@ def automl() -> WorkloadSpec:
         code="vflops.workloads.automl.workload:Automl",
         runner="vflops.automl.worker:run",
         expected="vflops.workloads.image_classification.expected:expected",
-        in_suite=False,
     )

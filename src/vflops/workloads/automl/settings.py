@@ -130,10 +130,7 @@ def laptop() -> AutomlSettings:
 def gpu() -> AutomlSettings:
     """Five minutes on an accelerator: ResNet-50 and its children on ten classes."""
     like = images.gpu()
-    # A candidate trains for half a minute: compiling it would take longer.
-    train = like.train.model_copy(
-        update={"compile": "record", "batch": 256, "checkpoint_share": 0.01}
-    )
+    train = like.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
     made = like.synthetic.model_copy(update={"classes": 10, "target": 0.7})
     like = like.model_copy(update={"train": train, "synthetic": made})
     return _sized(like, 8, SearchSettings(duration_s=300))

@@ -1,0 +1,87 @@
+"""How long a ranking of many submissions takes: to build, to bring up to date, to open and to sort.
+
+    python benchmarks/ranking_speed.py --submissions 10000
+
+A submission is a small run folder that meets every rule of ``practice``: one training of three
+epochs with a minute of telemetry, written by hand; making them takes longer than ranking them.
+Times are of the wall and of the processors, which other work on the machine changes less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from multiprocessing import Pool
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from browser import Browser
+from ranking_runs import submit_many
+from vflops.ranking.site import build
+
+PART = 250
+TIMED = "(() => {{ const began = performance.now(); {}; return performance.now() - began }})()"
+"""The time of some JavaScript, laid out as well."""
+LAID_OUT = "document.body.getBoundingClientRect()"
+
+
+def timed(label: str, folder: Path, site: Path) -> None:
+    before, cpu = time.perf_counter(), sum(os.times()[:4])
+    built = build([folder], site)
+    wall_s, cpu_s = time.perf_counter() - before, sum(os.times()[:4]) - cpu
+    print(
+        f"{label}: {wall_s:.1f} s, {cpu_s:.1f} s of processors; {built.read} read, "
+        f"{len(built.ranking.ranked)} ranked, {len(built.ranking.apart)} not, "
+        f"{built.written} pages written",
+        flush=True,
+    )
+
+
+def browse(page: Path) -> None:
+    print(f"index.html has {page.stat().st_size / 1e6:.2f} MB")
+    with Browser() as browser:
+        before = time.perf_counter()
+        tab = browser.open(page)
+        print(f"open: {time.perf_counter() - before:.2f} s, with the tab")
+        own = tab.run("performance.timing.loadEventEnd - performance.timing.navigationStart")
+        print(f"      {own} ms by the page's own clock; {tab.run('document.all.length')} elements")
+        for key in ("score", "system", "day", "rank"):
+            click = f"document.querySelector('[data-sort={key}]').click(); {LAID_OUT}"
+            print(f"sort by {key}: {tab.run(TIMED.format(click)):.0f} ms")
+        search = "document.getElementById('search')"
+        typed = f"{search}.value = 'acc 1'; {search}.dispatchEvent(new Event('input')); {LAID_OUT}"
+        print(f"search: {tab.run(TIMED.format(typed)):.0f} ms")
+        assert not tab.errors, tab.errors
+        assert not tab.requests, tab.requests
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--submissions", type=int, default=10_000)
+    parser.add_argument("--folder", type=Path, help="Keep the submissions and the site here.")
+    given = parser.parse_args()
+    place = given.folder or Path(tempfile.mkdtemp(prefix="vflops-ranking-"))
+    runs, site = place / "submissions", place / "site"
+    if not runs.exists():
+        before = time.perf_counter()
+        starts = range(0, given.submissions, PART)
+        parts = [(runs, start, min(PART, given.submissions - start)) for start in starts]
+        with Pool() as pool:
+            pool.starmap(submit_many, parts, chunksize=1)
+        print(f"{given.submissions} made in {time.perf_counter() - before:.1f} s", flush=True)
+    timed("build", runs, site)
+    timed("again", runs, site)
+    submit_many(runs, given.submissions, 1)
+    timed("one more", runs, site)
+    browse(site / "index.html")
+    if given.folder is None:
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()

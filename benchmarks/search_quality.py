@@ -1,0 +1,239 @@
+"""How good the searches are: the best network that each finds, on tasks whose answer is known.
+
+    OMP_NUM_THREADS=1 python benchmarks/search_quality.py [--tasks development|held-out|NAME,…]
+        [--searchers bayesian,evolution,random] [--candidates 40] [--seeds 12] [--workers 1]
+        [--processes 2]
+
+A task is a formula from an architecture to an accuracy; what a search is told has noise on it, as a
+training has. Nothing is trained. Candidates come from the same proposer that the workers use, in
+ordered mode: a proposal knows the results of two rounds before. A search's value is the true
+accuracy of the network that it would hand over: the one with the best measured accuracy. Regret is
+what that lacks to the best accuracy that the task can give. All searches get the same seeds; the
+last columns are the mean of the differences, their standard error, and who won how often.
+
+The search was tuned on the development tasks. The held-out ones are for judging it, not for tuning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import exp, log2, sqrt
+from multiprocessing import Pool
+from statistics import mean, stdev
+
+from vflops.automl.architecture.graph import Architecture
+from vflops.automl.ledger import Result
+from vflops.automl.propose import Proposer, first_network
+from vflops.automl.record import Candidate, CandidateTrained, Turn
+from vflops.automl.turns import LAG, Known
+from vflops.record.training import DataFacts
+from vflops.workloads.automl.settings import AutomlSettings, tiny
+
+NOISE = 0.01
+"""Standard deviation of a measured accuracy: that of one seed against another."""
+ROOM = 8
+"""Candidates may have so many times the parameters of the first network."""
+DATA = DataFacts(
+    synthetic=True, path="", fingerprint="", train=512, validation=256, facts={"classes": 4}
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An accuracy that is known for every architecture."""
+
+    name: str
+    held_out: bool
+    true: Callable[[Architecture], float]
+    most: float
+    """No architecture is better."""
+
+
+def kernels(network: Architecture) -> int:
+    """By how much the kernels of the main chain are larger than 3, together."""
+    return sum(max(0, kernel - 3) for _, _, kernel, _ in network.signature_layers())
+
+
+def octaves(network: Architecture) -> float:
+    """Doublings of the filters of a layer of the main chain, on average."""
+    filters = [log2(filters) for _, filters, _, _ in network.signature_layers()]
+    return mean(filters)
+
+
+def skips(network: Architecture, kind: str) -> int:
+    """Skips of a kind."""
+    return sum(each == kind for *_, each in network.skips())
+
+
+def near(value: float, best: float, width: float) -> float:
+    """1 where a value is the best one, falling to both sides."""
+    return exp(-(((value - best) / width) ** 2) / 2)
+
+
+def saturated(value: float, scale: float) -> float:
+    """0 for nothing, and ever closer to 1."""
+    return 1 - exp(-value / scale)
+
+
+def tasks(first: Architecture) -> tuple[Task, ...]:
+    """All tasks, for a search that starts from ``first``."""
+    depth, width, size = first.depth, octaves(first), first.parameters
+
+    def early(network: Architecture) -> float:
+        return mean(kernel for _, _, kernel, _ in network.signature_layers()[:4])
+
+    def mixed(network: Architecture) -> float:
+        missing = (
+            0.03 * abs(network.depth - depth - 4)
+            + 0.02 * abs(skips(network, "add") - 6)
+            + 0.01 * abs(kernels(network) - 10)
+        )
+        return max(0.0, 0.9 - missing)
+
+    def thrift(network: Architecture) -> float:
+        gained = 0.5 * saturated(network.depth - depth + kernels(network) / 4, 4)
+        return 0.4 + gained - 0.1 * log2(network.parameters / size)
+
+    def balanced(network: Architecture) -> float:
+        deep, wide = network.depth - depth, octaves(network) - width
+        return 0.3 + 0.6 * min(near(deep, 5, 3), near(wide, 0.5, 0.3))
+
+    def late(network: Architecture) -> float:
+        return mean(log2(filters) for _, filters, _, _ in network.signature_layers()[-3:])
+
+    first_late = late(first)
+    development = (
+        ("kernels", lambda a: 0.2 + 0.7 * saturated(kernels(a), 24), 0.9),
+        ("depth", lambda a: 0.3 + 0.6 * near(a.depth - depth, 7, 4), 0.9),
+        ("width", lambda a: 0.3 + 0.6 * near(octaves(a) - width, 0.7, 0.35), 0.9),
+        ("mix", mixed, 0.9),
+        ("early kernels", lambda a: 0.2 + 0.1 * early(a), 0.9),
+    )
+    held_out = (
+        ("skips", lambda a: 0.3 + 0.6 * saturated(skips(a, "add") - 3, 4), 0.9),
+        ("concats", lambda a: 0.3 + 0.6 * near(skips(a, "concat"), 4, 2), 0.9),
+        ("parameters", lambda a: 0.3 + 0.6 * saturated(a.parameters / size - 1, 3), 0.9),
+        ("thrift", thrift, 0.9),
+        ("balance", balanced, 0.9),
+        ("late width", lambda a: 0.3 + 0.6 * saturated(late(a) - first_late, 0.7), 0.9),
+        ("nothing", lambda a: int(a.digest[:8], 16) / 16**8, 1.0),
+    )
+    return (
+        *(Task(name, False, true, most) for name, true, most in development),
+        *(Task(name, True, true, most) for name, true, most in held_out),
+    )
+
+
+def setting(searcher: str, workers: int) -> AutomlSettings:
+    """The profile ``tiny`` without tuning, which would change the kernels of what is proposed."""
+    own = tiny().model_dump()
+    first = first_network(tiny(), DATA)
+    limits = {"parameters": ROOM * first.parameters}
+    changed = {"searcher": searcher, "workers": workers, "limits": limits, "tune_from": 10**6}
+    return AutomlSettings.model_validate({**own, "search": {**own["search"], **changed}})
+
+
+def value(job: tuple[str, str, int], *, candidates: int, workers: int) -> float:
+    """The true accuracy of what one search hands over, by task, searcher and seed."""
+    name, searcher, seed = job
+    settings = setting(searcher, workers)
+    first = first_network(settings, DATA)
+    task = next(each for each in tasks(first) if each.name == name)
+    noise = random.Random(f"{name} {seed}")
+    found: dict[Turn, Candidate] = {}
+    results: list[Result] = []
+    proposer = Proposer(settings, seed, first, found.__getitem__)
+    for number in range(candidates):
+        turn = Turn(round=number // workers, worker=number % workers)
+        known = [each for each in results if each.turn.round <= turn.round - LAG]
+        candidate = proposer.propose(turn, Known(tuple(known), tuple(found)))
+        found[turn] = candidate
+        accuracy = task.true(candidate.architecture) + noise.gauss(0, NOISE)
+        results.append(Result(turn, trained(candidate, min(max(accuracy, 0), 1))))
+    best = max(results, key=lambda each: each.trained.accuracy if each.trained else 0)
+    return task.true(found[best.turn].architecture)
+
+
+def trained(candidate: Candidate, accuracy: float) -> CandidateTrained:
+    """A made-up result."""
+    return CandidateTrained(
+        candidate=candidate.turn.name,
+        accuracy=accuracy,
+        hyper=candidate.hyper,
+        epochs=1,
+        reason="epochs",
+        inherited=True,
+    )
+
+
+def against(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """The mean difference of two searches with the same seeds, and wins and losses."""
+    apart = [a - b for a, b in zip(ours, theirs, strict=True)]
+    error = stdev(apart) / sqrt(len(apart)) if len(apart) > 1 else 0.0
+    won, lost = sum(each > 0 for each in apart), sum(each < 0 for each in apart)
+    return f"{mean(apart):+.3f} ± {error:.3f}, {won:2} : {lost:2}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", default="development,held-out")
+    parser.add_argument("--searchers", default="bayesian,evolution,random")
+    parser.add_argument("--candidates", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    arguments = parser.parse_args()
+    searchers, wanted = arguments.searchers.split(","), arguments.tasks.split(",")
+    chosen = [
+        task
+        for task in tasks(first_network(tiny(), DATA))
+        if {task.name, "held-out" if task.held_out else "development"} & set(wanted)
+    ]
+    jobs = [
+        (task.name, searcher, seed)
+        for task in chosen
+        for seed in range(arguments.seeds)
+        for searcher in searchers
+    ]
+    work = partial(value, candidates=arguments.candidates, workers=arguments.workers)
+    with Pool(arguments.processes) as pool:
+        values = dict(zip(jobs, pool.map(work, jobs, chunksize=1), strict=True))
+
+    main_one, *others = searchers
+    print(
+        f"{'value (regret)':16}"
+        + "".join(f"{each:>16}" for each in searchers)
+        + "".join(f"{f'{main_one} − {each}':>28}" for each in others)
+    )
+    columns: dict[str, list[float]] = {each: [] for each in searchers}
+
+    def row(what: str, most: float, by_searcher: dict[str, list[float]]) -> None:
+        means = {each: mean(found) for each, found in by_searcher.items()}
+        print(
+            f"{what:16}"
+            + "".join(f"{f'{each:.3f} ({most - each:.3f})':>16}" for each in means.values())
+            + "".join(f"{against(by_searcher[main_one], by_searcher[o]):>28}" for o in others)
+        )
+
+    for held_out in (False, True):
+        group = [task for task in chosen if task.held_out == held_out]
+        for task in group:
+            found = {
+                each: [values[task.name, each, seed] for seed in range(arguments.seeds)]
+                for each in searchers
+            }
+            row(task.name, task.most, found)
+            for each in searchers:
+                columns[each].extend(found[each])
+        if group:
+            most = mean(task.most for task in group)
+            row("all held out" if held_out else "all development", most, columns)
+            columns = {each: [] for each in searchers}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Rules of ceilings: measured as planned, right, steady, and no run above them."""
+
+from __future__ import annotations
+
+from vflops.check.record import Verdict
+from vflops.check.rule import Outcome
+from vflops.flops.count import count as counted_by
+from vflops.flops.rules import rule_set
+from vflops.metrics import flops
+from vflops.record.events import Loaded, Planned
+from vflops.roofline.analysis import Roofs, roofs
+from vflops.score.contents import Contents
+from vflops.score.trained import Trained
+from vflops.score.words import count
+from vflops.units import percent, quantity
+
+LEAST_SAMPLES = 3
+MOST_LOAD = 0.1
+"""Of the CPUs, by others, while ceilings are measured."""
+LEAST_RATIO = 0.25
+"""Of the matrix product to the convolution: both run on the same units."""
+NOISE = 0.05
+"""A ceiling is a median: this much above it is still it."""
+
+_COMPUTE = ("gemm", "convolution")
+
+
+def planned(contents: Contents) -> Outcome:
+    """All that was planned has a value or a reason."""
+    wanted = contents.history.events("plan")
+    if not wanted:
+        return Outcome("cannot tell", "the log holds no plan")
+    keys = {key for event in wanted for key in event.payload(Planned).measurements}
+    missing = keys - {item.key for item in contents.measurements}
+    if missing:
+        first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
+        named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
+        words = f"{len(missing)} of {len(keys)} neither measured nor explained: {named}"
+        return Outcome("fail", words, wanted[-1].source)
+    return Outcome("pass", f"{len(keys)} planned, each measured or explained")
+
+
+def correct(contents: Contents) -> Outcome:
+    """Every ceiling with arithmetic agreed with a more precise reference."""
+    checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
+    if not checked:
+        return Outcome("not applicable", "no ceiling with arithmetic in this run")
+    for item in checked:
+        name = f"{item.benchmark} {item.case} {item.precision}"
+        if item.error is None or item.tolerance is None:
+            return Outcome("fail", f"{name} was not compared with a reference")
+        if not item.error <= item.tolerance:  # also when it is not a number
+            return Outcome("fail", f"{name}: error {item.error}, at most {item.tolerance} is right")
+    return Outcome(
+        "pass", f"{count(len(checked), 'ceiling')}, each as a more precise reference has it"
+    )
+
+
+def sampled(contents: Contents) -> Outcome:
+    """No ceiling rests on a sample or two."""
+    measured = [item for item in contents.measurements if item.value is not None]
+    if not measured:
+        return Outcome("not applicable", "no ceiling was measured")
+    few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
+    if few:
+        named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
+        return Outcome("fail", f"fewer than {LEAST_SAMPLES} samples: {named}")
+    ceilings = count(len(measured), "ceiling")
+    return Outcome("pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more")
+
+
+def quiet(contents: Contents) -> Outcome:
+    """Little else ran while ceilings were measured."""
+    if not contents.measurements:
+        return Outcome("not applicable", "no ceiling in this run")
+    attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
+    last = [loads[-1] for loads in attempts if loads]
+    if not last:
+        return Outcome("cannot tell", "the log does not say what else ran")
+    busiest = max(last, key=lambda event: event.payload(Loaded).others_share)
+    share = busiest.payload(Loaded).others_share
+    verdict: Verdict = "pass" if share <= MOST_LOAD else "fail"
+    words = f"others used {percent(share)} of the CPUs, at most {percent(MOST_LOAD)} is quiet"
+    return Outcome(verdict, words, busiest.source if verdict == "fail" else None)
+
+
+def plausible(contents: Contents) -> Outcome:
+    """Matrix product and convolution are of one order in every precision."""
+    machine = roofs(item for item in contents.measurements if item.caveat is None)
+    pairs = 0
+    for (benchmark, precision), product in machine.compute.items():
+        convolution = machine.compute.get(("convolution", precision))
+        if benchmark != "gemm" or convolution is None:
+            continue
+        pairs += 1
+        if product < LEAST_RATIO * convolution:
+            figures = f"{quantity(product, 'FLOPS')} against {quantity(convolution, 'FLOPS')}"
+            return Outcome("fail", f"{precision} matrix product far below convolution: {figures}")
+    if not pairs:
+        return Outcome("not applicable", _not_compared(contents, machine))
+    return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
+
+
+def _not_compared(contents: Contents, trusted: Roofs) -> str:
+    """Why no product was set beside a convolution: they are doubtful, or not both there."""
+    both = roofs(contents.measurements).precisions()
+    for item in contents.measurements:
+        left_out = (item.benchmark, item.precision) not in trusted.compute
+        if item.caveat and left_out and item.precision in both:
+            return f"{item.benchmark} {item.case} {item.precision} is in doubt: {item.caveat}"
+    return "no precision has both a product and a convolution"
+
+
+def peaks(contents: Contents) -> Outcome:
+    """No training is compared with the ceiling of another kind of device than its own."""
+    compared = 0
+    for job in contents.trained:
+        started = job.started
+        if started is None or started.ceiling_precision is None:
+            continue
+        for item in contents.measurements:
+            if item.benchmark not in _COMPUTE or item.precision != started.ceiling_precision:
+                continue
+            kind = item.device.partition(":")[0]
+            if item.value is not None and kind != started.device:
+                words = f"its {item.precision} {item.benchmark} is one of a {kind}"
+                trained = f"job {job.record.job} trained on {started.device_name}"
+                return Outcome("fail", f"{trained} ({started.device}), and {words}")
+            compared += item.value is not None
+    if not compared:
+        return Outcome("not applicable", "no training is compared with a ceiling")
+    return Outcome("pass", "every training is compared with ceilings of its own kind of device")
+
+
+def bounded(contents: Contents) -> Outcome:
+    """No training executed more operations a second than the ceiling of its devices."""
+    if not contents.trained:
+        return Outcome("not applicable", "nothing was trained in this run")
+    machine, nearest = roofs(contents.measurements), 0.0
+    for job in contents.trained:
+        ceiling, executed = _ceiling(job, machine), _executed_flops(contents, job)
+        if ceiling is None or executed is None:
+            continue
+        if executed > ceiling * (1 + NOISE):
+            figures = f"{quantity(executed, 'FLOPS')} executed, {quantity(ceiling, 'FLOPS')} is"
+            return Outcome("fail", f"job {job.record.job}: {figures} the measured ceiling")
+        nearest = max(nearest, executed / ceiling)
+    if not nearest:
+        return Outcome("not applicable", "no training has both counted operations and a ceiling")
+    return Outcome("pass", f"at most {percent(nearest)} of the measured ceiling was executed")
+
+
+def _ceiling(job: Trained, machine: Roofs) -> float | None:
+    """Of all devices of a job, in its precision; None where that was not measured."""
+    precision = job.started.ceiling_precision if job.started else None
+    peaks = [peak for (_, name), peak in machine.compute.items() if name == precision]
+    return max(peaks) * job.devices if peaks else None
+
+
+def _executed_flops(contents: Contents, job: Trained) -> float | None:
+    """What ran on the matrix units a second; analytic operations may exceed any ceiling."""
+    declared = job.record.declared is not None or job.record.graph_declared
+    graph = next((each for each in contents.graphs if each.model == job.record.workload), None)
+    if declared or graph is None or job.work_s <= 0:
+        return None
+    ops = counted_by(graph, rule_set("executed")).total.total // graph.batch
+    return flops(ops=ops * (job.samples_trained - job.samples_compiling), time_s=job.work_s)

@@ -1,0 +1,85 @@
+"""Rules of the folder itself: whole, unchanged, in order, and its score what the record gives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from vflops.check.rule import Outcome
+from vflops.record.events import Described
+from vflops.record.folder import file_hash
+from vflops.score.contents import Contents
+from vflops.score.score import score
+from vflops.score.words import count
+from vflops.system.record import SystemRecord
+
+
+def complete(contents: Contents) -> Outcome:
+    """The log of the run ends with its end."""
+    state = contents.state
+    if state.complete:
+        return Outcome("pass", "the log ends with its end")
+    return Outcome("fail", str(state.reason))
+
+
+def chain(contents: Contents) -> Outcome:
+    """Every line of every log is the one that the next was chained to."""
+    logs = contents.history.logs
+    faults = [fault for log in logs for fault in log.faults]
+    if faults:
+        return Outcome("fail", "; ".join(faults[:3]))
+    for of_job in contents.history.jobs.values():
+        if of_job and of_job[-1].torn:  # one of an attempt that another followed was made good
+            return Outcome("fail", f"{of_job[-1].torn}: cut off while it was written")
+    lines = sum(len(log.events) for log in logs)
+    return Outcome("pass", f"{count(lines, 'line')}, each chained to the one before")
+
+
+def clocks(contents: Contents) -> Outcome:
+    """No line of a log is earlier than the one before it."""
+    lines = 0
+    for log in contents.history.logs:
+        for before, after in pairwise(log.events):
+            if after.time_s < before.time_s:
+                back_s = before.time_s - after.time_s
+                return Outcome("fail", f"the clock went back by {back_s:g} s", after.source)
+        lines += len(log.events)
+    if not lines:
+        return Outcome("cannot tell", "the run has no log")
+    return Outcome("pass", f"{count(lines, 'line')}, none earlier than the one before")
+
+
+def system(contents: Contents) -> Outcome:
+    """``system.json`` is the description that this run wrote."""
+    record = SystemRecord.read(contents.folder.system_file)
+    described = contents.history.events("described")
+    if not described:
+        return Outcome("cannot tell", "the log does not say when the system was described")
+    if described[-1].payload(Described).sha256 != file_hash(contents.folder.system_file):
+        return Outcome("fail", "not the one that was written in this run", "system.json")
+    facts = [fact for layer in record.layers for fact in layer.facts]
+    known = sum(fact.value is not None for fact in facts)
+    return Outcome("pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read")
+
+
+def scored(contents: Contents) -> Outcome:
+    """``score.json`` is, byte for byte, what the record gives."""
+    path = contents.folder.score_file
+    if not path.is_file():
+        return Outcome("fail", "it is missing: vflops score writes it", path.name)
+    if path.read_bytes() != score(contents).to_json().encode():
+        return Outcome("fail", "not what the record gives: vflops score recomputes it", path.name)
+    return Outcome("pass", "score.json is what the record gives, byte for byte")
+
+
+def manifest(contents: Contents) -> Outcome:
+    """No recorded file contradicts the manifest.
+
+    The words are the same without a manifest and with a good one: it pins these findings, so they
+    must not follow from it. Whether there is one, and who signed it, is said by ``vflops verify``.
+    """
+    from vflops.evidence.verify import altered_record
+
+    altered = altered_record(contents.folder.path)
+    if altered:
+        return Outcome("fail", "; ".join(altered[:3]), "manifest.json")
+    return Outcome("not applicable", "nothing contradicts a manifest: vflops verify says more")

@@ -1,0 +1,209 @@
+"""Rules of the papers: the same questions to all, the figures from `vflops.check.published`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vflops.check.level import levels
+from vflops.check.published import Benchmark, Published
+from vflops.check.rule import Outcome
+from vflops.roofline.analysis import roofs
+from vflops.score.contents import Contents
+from vflops.score.trained import Trained
+from vflops.score.words import count
+from vflops.units import integer
+
+_NONE = Outcome("not applicable", "none of its workloads was trained")
+
+
+@dataclass(frozen=True)
+class PaperRules:
+    """The judges of one paper."""
+
+    paper: Benchmark
+
+    def _jobs(self, contents: Contents) -> list[Trained]:
+        """Those of its workloads; a benchmark without any is one of searches."""
+        if not self.paper.workloads:
+            return contents.workers
+        return [job for job in contents.trained if job.record.workload in self.paper.workloads]
+
+    def _each(
+        self, contents: Contents, fault: Callable[[Trained, Published], str | None]
+    ) -> Iterator[Outcome]:
+        for job in self._jobs(contents):
+            found = fault(job, self.paper.workloads[job.record.workload])
+            if found:
+                yield Outcome("fail", found, f"jobs/{job.record.job}/job.json")
+
+    def workload(self, contents: Contents) -> Outcome:
+        """Something of the benchmark was run: an empty run meets every other rule."""
+        jobs = self._jobs(contents)
+        if not jobs:
+            wanted = " or ".join(self.paper.workloads) or "a search"
+            return Outcome("fail", f"{wanted} is what it judges, and the run has none")
+        return Outcome("pass", ", ".join(dict.fromkeys(job.record.workload for job in jobs)))
+
+    def epochs(self, contents: Contents) -> Outcome:
+        """The number of epochs is fixed, and was trained."""
+        faults = self._each(contents, _epochs)
+        return next(faults, self._met(contents, lambda each: f"{each.epochs} epochs"))
+
+    def target(self, contents: Contents) -> Outcome:
+        """Quality, target and exponent are the published ones."""
+        faults = self._each(contents, _target)
+        return next(
+            faults,
+            self._met(contents, lambda e: f"{e.quality} {e.target:g}, exponent {e.exponent}"),
+        )
+
+    def published_data(self, contents: Contents) -> Outcome:
+        """The data is the published one: not synthetic, all of it."""
+        faults = self._each(contents, _data)
+        return next(faults, self._met(contents, lambda each: "published data"))
+
+    def precision(self, contents: Contents) -> Outcome:
+        """Nothing was computed in less than the paper allows."""
+        jobs = self._jobs(contents)
+        used = {job.started.ceiling_precision if job.started else None for job in jobs}
+        if not jobs:
+            return _NONE
+        if None in used:
+            return Outcome("cannot tell", "the record does not say in which precision it computed")
+        low = sorted(name for name in used if name and name not in self.paper.precisions)
+        if low:
+            allowed = ", ".join(self.paper.precisions)
+            return Outcome("fail", f"{', '.join(low)}: expected one of {allowed}")
+        return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
+
+    def repeats(self, contents: Contents) -> Outcome:
+        """The benchmark was run often enough to know how far runs differ."""
+        jobs, least = self._jobs(contents), self.paper.repeats
+        if not jobs:
+            return _NONE
+        for name in dict.fromkeys(job.record.workload for job in jobs):
+            own = [job for job in jobs if job.record.workload == name]
+            ended = {job.record.repeat for job in own if contents.history.ended(job.record.job)}
+            if len(ended) < least:
+                words = f"{name} was trained {count(len(ended), 'time')}, {least} are the least"
+                return Outcome("fail", f"{words}: --repeat {least}")
+        return Outcome("pass", f"{least} times or more")
+
+    def ceilings(self, contents: Contents) -> Outcome:
+        """Convolution and matrix product, the bounds of the system, were measured."""
+        jobs = self._jobs(contents)
+        if not jobs:
+            return _NONE
+        known = roofs(contents.measurements).precisions()
+        for job in jobs:
+            name = job.started.ceiling_precision if job.started else None
+            if name in self.paper.precisions and name not in known:  # others have their own rule
+                words = f"no matrix product and convolution were measured in {name}"
+                return Outcome("cannot tell", f"job {job.record.job}: {words}")
+        if not known:
+            return Outcome("cannot tell", "no matrix product and convolution were measured")
+        return Outcome("pass", f"matrix product and convolution in {', '.join(known)}")
+
+    def level(self, contents: Contents) -> Outcome:
+        """The level follows from the settings; what is of the problem has rules of its own."""
+        if not self._jobs(contents):
+            return _NONE
+        found = levels(contents)
+        if found.reason:
+            return Outcome("cannot tell", found.reason)
+        told = ", ".join(map(str, found.deciding[:3])) + (" …" if len(found.deciding) > 3 else "")
+        return Outcome("pass", f"level {found.code}" + (f": {told}" if told else ""))
+
+    def _met(self, contents: Contents, words: Callable[[Published], str]) -> Outcome:
+        names = dict.fromkeys(job.record.workload for job in self._jobs(contents))
+        told = [f"{name}: {words(self.paper.workloads[name])}" for name in names]
+        return Outcome("pass", "; ".join(told)) if told else _NONE
+
+
+def _epochs(job: Trained, published: Published) -> str | None:
+    planned = job.record.settings.get("train", {}).get("epochs")
+    if planned != published.epochs:
+        return f"{planned} epochs, {published.epochs} are fixed"
+    done = job.finished
+    if done is not None and done.reason != "epochs":
+        return f"it ended by its {done.reason} and not by its epochs"
+    return None
+
+
+def _target(job: Trained, published: Published) -> str | None:
+    goal = job.record.goal
+    if (goal.quality, goal.better) != (published.quality, "higher"):
+        return f"its quality is {goal.quality}, {published.quality} is fixed"
+    if goal.target != published.target:
+        return f"its target is {goal.target:g}, {published.target:g} is fixed"
+    if goal.exponent != published.exponent:
+        return f"its exponent is {goal.exponent}, {published.exponent} is fixed"
+    return None
+
+
+def _data(job: Trained, published: Published) -> str | None:
+    data = job.record.data
+    if data.synthetic:
+        return "synthetic data in place of the published"
+    if data.skipped:
+        return f"{count(data.skipped, 'sample')} left out"
+    if published.samples and (data.train, data.validation) != published.samples:
+        train, validation = published.samples
+        own = f"{integer(data.train)} + {integer(data.validation)} samples"
+        return f"{own}, {integer(train)} + {integer(validation)} are published"
+    for name, value in published.facts:
+        if data.facts.get(name) != value:
+            return f"{name} {data.facts.get(name)}, {value} is published"
+    return None
+
+
+def whole_ensembles(contents: Contents) -> Outcome:
+    """Every base model that was planned is in its ensemble, all at once and of one shape."""
+    from vflops.score.ensemble import ensemble_scores
+    from vflops.score.training import training_scores
+
+    groups = _ensembles(contents)
+    if not groups:
+        return Outcome("not applicable", "no ensemble in this run: M = 1")
+    found = {
+        (each.workload, each.repeat): each
+        for each in ensemble_scores(contents, training_scores(contents))
+    }
+    for key, members in groups.items():
+        name = f"{key[0]}, repeat {key[1]}"
+        score = found.get(key)
+        if score is None:
+            return Outcome("fail", f"{name}: the predictions were not put together")
+        if score.partial:
+            told = f"{len(score.jobs)} of {score.planned} models"
+            return Outcome("fail", f"{name}: {told} are in the ensemble")
+        if len({job.record.ranks for job in members}) > 1:
+            return Outcome("fail", f"{name}: its models have different numbers of ranks")
+        if score.waves:
+            words = "models waited for others, so that M × P is more than the system"
+            return Outcome("fail", f"{name}: {words}")
+    first = next(iter(groups.values()))
+    shape = f"M = {len(first)}, P = {first[0].record.ranks}"
+    return Outcome("pass", f"{count(len(groups), 'ensemble')}, {shape}")
+
+
+def bootstrapped(contents: Contents) -> Outcome:
+    """Every base model learns from a sample of its own, drawn with replacement."""
+    bags = [job.record.bag for job in contents.trained if job.record.bag]
+    if not bags:
+        return Outcome("not applicable", "no ensemble in this run: M = 1")
+    for bag in bags:
+        if bag.twins:
+            return Outcome("fail", "twins learn from one sample: a diagnostic, no score")
+        if bag.bootstrap not in ("poisson", "multinomial"):
+            return Outcome("fail", f"bootstrap {bag.bootstrap}: expected poisson or multinomial")
+    return Outcome("pass", f"{count(len(bags), 'sample')}, drawn with replacement")
+
+
+def _ensembles(contents: Contents) -> dict[tuple[str, int], Sequence[Trained]]:
+    found: dict[tuple[str, int], list[Trained]] = {}
+    for job in contents.trained:
+        if job.record.bag:
+            found.setdefault((job.record.workload, job.record.repeat), []).append(job)
+    return dict(found)

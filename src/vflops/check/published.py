@@ -1,0 +1,65 @@
+"""What the papers fix, as data: one place for every figure that a rule compares with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER, EXPONENT_IMAGE_CLASSIFICATION
+
+SIXTEEN_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
+"""Precisions of 16 bits and more, by the names of their ceilings."""
+EIGHT_BITS = ("int8", "fp8", *SIXTEEN_BITS)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A workload of HPC AI500: table 3 of V2.0, which V3.0 takes over."""
+
+    quality: str
+    target: float
+    exponent: int
+    epochs: int
+    samples: tuple[int, int] | None = None
+    """Of training and validation; None where the paper does not say."""
+    facts: tuple[tuple[str, int | str], ...] = ()
+    """What else the record must say of the data."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What one paper asks of a run of its workloads."""
+
+    workloads: dict[str, Published]
+    precisions: tuple[str, ...]
+    """Those that training may compute in."""
+    repeats: int = 1
+    """Whole trainings, or ensembles, with seeds of their own."""
+    least_s: float = 0.0
+    most_error: float = 1.0
+
+
+_WORKLOADS = {
+    "image-classification": Published(
+        quality="top-1 accuracy",
+        target=0.763,
+        exponent=EXPONENT_IMAGE_CLASSIFICATION,
+        epochs=90,
+        samples=(1_281_167, 50_000),
+    ),
+    "extreme-weather": Published(
+        quality="mAP@0.5",
+        target=0.35,
+        exponent=EXPONENT_EXTREME_WEATHER,
+        epochs=50,
+        facts=(("height", 768), ("width", 1152), ("split", "reference")),
+    ),
+}
+
+HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=SIXTEEN_BITS, repeats=4)
+HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=EIGHT_BITS, repeats=4)
+"""Its table 2 names Int8 among the precisions; it inherits the rest from V2.0."""
+AIPERF = Benchmark(workloads={}, precisions=SIXTEEN_BITS, least_s=3600.0, most_error=0.3)
+"""Its table IV; its text allows an error of 35 %, and the stricter of the two is taken."""
+
+SHARES = frozenset(each.quality for each in _WORKLOADS.values())
+"""Qualities that lie between 0 and 1."""

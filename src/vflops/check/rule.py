@@ -1,0 +1,64 @@
+"""What a rule is: an id, where it stands, what it reads, and a judge of the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vflops.check.record import Finding, Verdict
+from vflops.errors import FolderError
+from vflops.score.contents import Contents
+
+
+class Outcome(NamedTuple):
+    """What a judge found: its verdict, what it rests on, and the file and line of that."""
+
+    verdict: Verdict
+    evidence: str
+    where: str | None = None
+
+
+Judge = Callable[[Contents], Outcome | tuple[Verdict, str]]
+"""Evidence that begins with a file of the run, ``…/events.jsonl:3: words``, names its place."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that a run meets or not."""
+
+    id: str
+    title: str
+    """What it asks, as a sentence that is true of a good run."""
+    judge: Judge
+    section: str = ""
+    """Of the paper that asks for it; empty where it is a rule of ours."""
+    reads: tuple[str, ...] = ()
+    """The files of the run folder that it looks at."""
+
+    def judged(self, contents: Contents) -> Finding:
+        """The verdict on a run; a file that cannot be read is a failure, not an error."""
+        try:
+            found = Outcome(*self.judge(contents))
+        except FolderError as error:
+            found = Outcome("fail", error.message)
+        except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
+            found = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
+        where, evidence = _placed(found, f"{contents.folder.path}/")
+        return Finding(
+            rule=self.id,
+            title=self.title,
+            section=self.section,
+            verdict=found.verdict,
+            evidence=evidence,
+            where=where,
+        )
+
+
+def _placed(found: Outcome, root: str) -> tuple[str | None, str]:
+    """Place and words; files are named from the run folder, which may be moved."""
+    evidence, where = found.evidence, found.where
+    if where is None and evidence.startswith(root):
+        place, colon, words = evidence.partition(": ")
+        where, evidence = (place, words) if colon else (None, evidence)
+    return where and where.removeprefix(root), evidence.replace(root, "")

@@ -1,0 +1,95 @@
+"""The rule of formats: every file and every event is of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vflops.automl import record as search
+from vflops.automl.replay import LedgerWritten, SearchLedger
+from vflops.check.rule import Outcome
+from vflops.errors import FolderError
+from vflops.flops.graph import Graph
+from vflops.record import training
+from vflops.record.events import Counted, Described, Loaded, Planned
+from vflops.record.measurement import Measurement
+from vflops.record.node import NodeRecord
+from vflops.record.schema import Data, Document
+from vflops.score.contents import Contents
+from vflops.score.words import count
+from vflops.system.record import SystemRecord
+
+EVENTS: dict[str, type[Data]] = {
+    "described": Described,
+    "counted": Counted,
+    "plan": Planned,
+    "measurement": Measurement,
+    "load": Loaded,
+    "job-planned": training.JobPlanned,
+    "job-begun": training.JobBegun,
+    "job-lost": training.JobLost,
+    "job-given-up": training.JobGivenUp,
+    "job-trained": training.JobTrained,
+    "power-imported": training.PowerImported,
+    "staged": training.Staged,
+    "job": training.JobStarted,
+    "resumed": training.Resumed,
+    "fallback": training.Fallback,
+    "progress": training.Progressed,
+    "evaluation": training.Evaluated,
+    "tested": training.Tested,
+    "out-of-bag": training.OutOfBag,
+    "predictions": training.Predicted,
+    "ensemble": training.Ensembled,
+    "checkpoint": training.Checkpointed,
+    "finished": training.Finished,
+    "exhibit": training.Exhibited,
+    "kernels": training.KernelsProfiled,
+    "worker": search.WorkerBegun,
+    "search-ended": search.SearchEnded,
+    "candidate": search.CandidateBegun,
+    "candidate-trained": search.CandidateTrained,
+    "candidate-failed": search.CandidateFailed,
+    "candidate-cut": search.CandidateCut,
+    "ledger": LedgerWritten,
+}
+"""The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` are words alone."""
+
+
+def schema(contents: Contents) -> Outcome:
+    """Every file is of its schema, and every event holds what its kind asks for."""
+    files = 0
+    for path, document in _documents(contents):
+        try:
+            document.read(path)
+        except FolderError as error:
+            return Outcome("fail", error.message, str(path))
+        files += 1
+    events = [event for log in contents.history.logs for event in log.events]
+    for event in events:
+        if event.kind in EVENTS:
+            try:
+                event.payload(EVENTS[event.kind])
+            except FolderError as error:
+                words = error.message.removeprefix(f"{event.source}: ")
+                return Outcome("fail", words, event.source)
+    return Outcome("pass", f"{count(files, 'file')} and {count(len(events), 'event')} fit")
+
+
+def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
+    folder = contents.folder
+    if folder.system_file.is_file():  # that it is there is the rule of the system
+        yield folder.system_file, SystemRecord
+    for path in folder.graph_files:
+        yield path, Graph
+    for path in sorted((folder.path / "jobs").glob("*/job.json")):
+        yield path, training.JobRecord
+    for path in sorted((folder.path / "jobs").glob("*/*/node-*.json")):
+        yield path, NodeRecord
+    for path in sorted((folder.path / "buffer").glob("r*-w*.json")):
+        if path.name.count(".") == 1:  # others say that a turn passed
+            yield path, search.Candidate
+    for path in sorted((folder.path / "claims").glob("*.json")):
+        yield path, search.Claim
+    for path in sorted(folder.path.glob("ledger*.json")):
+        yield path, SearchLedger

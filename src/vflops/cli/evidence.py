@@ -1,0 +1,167 @@
+"""``vflops verify``, ``sign``, ``archive``, ``extract``, ``reproduce``: what others can check."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflops.cli import options
+
+if TYPE_CHECKING:
+    from vflops.evidence.verify import Verification
+
+RunOrArchive = Annotated[
+    Path | None,
+    typer.Argument(help="A run folder or an archive; the newest run under runs/ when left out."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (verify, sign, archive, extract, reproduce):
+        app.command()(command)
+
+
+def verify(
+    run: RunOrArchive = None,
+    signers: Annotated[
+        Path | None, typer.Option(help="Keys that you trust: an allowed-signers file of SSH.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what of a run was altered; exit code 0 only if nothing was (and a signer vouches)."""
+    from vflops.cli import console
+    from vflops.errors import CheckFailed
+    from vflops.evidence.verify import verify as look
+    from vflops.record.atomic import json_text
+
+    path = run if run is not None else console.open_run(None).path
+    found = look(path, signers)
+    if json:
+        typer.echo(json_text(found.model_dump(mode="json")), nl=False)
+    else:
+        for line in _told(found):
+            typer.echo(line)
+    if not found.intact:
+        what = f"{len(found.alterations)} alteration{'s' * (len(found.alterations) > 1)}"
+        raise CheckFailed(f"{console.shown(path)} is not as it was concluded: {what}")
+    if not found.accepted:
+        raise CheckFailed(
+            f"{console.shown(path)} is not signed by one of {signers}",
+            cure="it is intact: ask its author to sign it, or for the line of their key",
+        )
+    if not json and not found.signed:
+        console.next_step(f"vflops sign {console.shown(path)}", "so that others know whose it is")
+
+
+def _told(found: Verification) -> list[str]:
+    whole = "intact: every file is as it was when the run was concluded"
+    return [
+        f"run        {found.run or 'unknown'}",
+        *(f"altered    {line}" for line in found.alterations),
+        *([f"files      {whole}"] if found.intact else []),
+        *(f"note       {line}" for line in found.notes),
+        f"signature  {found.signature}",
+    ]
+
+
+def sign(
+    run: options.Run = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Your SSH key; the usual one in ~/.ssh by default.")
+    ] = None,
+) -> None:
+    """Sign the manifest of a run with your SSH key, in the namespace vflops."""
+    from vflops.cli import console
+    from vflops.evidence.signing import allowed_line, sign_run
+
+    folder = console.open_run(run)
+    used = sign_run(folder, key)
+    typer.echo(f"signed with {used}: {console.shown(folder.path / 'manifest.json.sig')}")
+    line = allowed_line(used)
+    if line is not None:
+        typer.echo(f"readers put this line into their file of allowed signers:\n{line}")
+    console.next_step(f"vflops archive {console.shown(folder.path)}", "one file to hand on")
+
+
+def archive(
+    run: options.Run = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File or folder to write; beside the run by default.")
+    ] = None,
+) -> None:
+    """Write a run into one file without checkpoints: the same bytes from the same folder."""
+    from vflops.cli import console
+    from vflops.evidence.archive import archive as pack
+
+    contents = console.read_run(run)
+    with console.working("packing"):
+        path = pack(contents.folder, out)
+    typer.echo(console.shown(path))
+    console.next_step(f"vflops verify {console.shown(path)}", "as whoever gets it will")
+
+
+def extract(
+    file: Annotated[Path, typer.Argument(help="A file that `vflops archive` made.")],
+    out: options.Out = Path("runs"),
+) -> None:
+    """Unpack the run folder of an archive; what is no plain run folder is refused."""
+    from vflops.cli import console
+    from vflops.evidence.extract import extract as unpack
+
+    path = unpack(file, out)
+    typer.echo(console.shown(path))
+    console.next_step(f"vflops verify {console.shown(path)}", "was it altered?")
+
+
+def reproduce(
+    run: RunOrArchive = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where that data is here; as recorded by default.")
+    ] = None,
+    on: options.On = None,
+    container: options.Container = None,
+    allow_command: Annotated[
+        bool,
+        typer.Option("--allow-command", help="Run the author's own program, if the run did."),
+    ] = False,
+    out: options.Out = Path("runs"),
+    quiet: options.Quiet = False,
+) -> None:
+    """Run the recorded settings again on this machine, and compare."""
+    from vflops import suite
+    from vflops.cli import console
+    from vflops.cli.columns import columns
+    from vflops.cli.progress import Progress
+    from vflops.errors import CheckFailed
+    from vflops.evidence import reproduce as again
+    from vflops.evidence.reproduction import COLUMNS, rows
+
+    path = run if run is not None else console.open_run(None).path
+    with again.opened(path) as recorded:
+        for line in recorded.alterations:
+            console.say(f"the recorded run was altered: {line}")
+        settings = again.settings_of(
+            recorded.folder, data, on=on, container=container, allow_command=allow_command
+        )
+        with Progress(quiet=quiet) as progress:
+            name = recorded.folder.record.workload
+            folder = suite.start(out, name, settings, progress.watch)
+            found = again.compare(recorded, folder)
+            found.write(again.reproduction_file(folder))
+            suite.conclude(folder, progress.watch)
+    print()
+    for sentence in found.sentences:
+        console.say(sentence, file=sys.stdout)
+    if found.figures:
+        print(columns([COLUMNS, *rows(found)], right=(1, 2, 3)))
+    print(f"\nwritten: {console.shown(again.reproduction_file(folder))}")
+    if found.contradictions:
+        raise CheckFailed(
+            f"not reproduced: {'; '.join(found.contradictions)}",
+            cure=f"what differs: {console.shown(again.reproduction_file(folder))}",
+        )
+    console.next_step(f"vflops report {console.shown(folder.path)}", "the page of the new run")

@@ -1,0 +1,105 @@
+"""``vflops history [DIR]``: the runs of a folder over time; exit code 1 on a regression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vflops.history.record import HistoryRecord
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(history)
+
+
+def history(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),
+    since: Annotated[
+        str | None, typer.Option(help="Only runs from this day on, e.g. 2026-01-31.")
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="The smallest change that counts, in %.", min=0.0, max=100.0)
+    ] = 2.0,
+    page: Annotated[
+        Path | None, typer.Option(help="Where the page goes; history.html in the folder.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
+) -> None:
+    """Show how figures changed over time; exit code 1 where the newest change is for the worse."""
+    from vflops.cli import console
+    from vflops.errors import FolderError, UsageError
+    from vflops.history.history import history as told
+    from vflops.history.history import moment
+
+    try:
+        from_ = moment(since) if since else None
+    except FolderError as error:
+        raise UsageError(f"--since {since}: {error.message}", cure=error.cure) from error
+    with console.working("reading"):
+        found = told(folder, since=from_, least_change=threshold / 100)
+    if json:
+        typer.echo(found.to_json(), nl=False)
+    else:
+        from vflops.history.page import write_page
+
+        _show(found, console.console())
+        place = page or folder / "history.html"
+        with console.working("drawing"):
+            write_page(found, folder.resolve().name, place)
+        typer.echo(f"\npage  {console.shown(place)}")
+    _refuse(found, folder)
+    if not json:
+        console.next_step(f"open {place.resolve().as_uri()}", "the charts, offline")
+
+
+def _show(found: HistoryRecord, out: Console) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from vflops.history import words
+
+    for group in found.groups:
+        out.print(f"[bold]{escape(words.group_title(group))}[/]  {words.span(group)}")
+        out.print(escape(group.machine), style="dim")
+        table = Table(box=None, pad_edge=False)
+        for number, name in enumerate(words.COLUMNS):
+            table.add_column(
+                name, justify="right" if number in (2, 3) else "left", no_wrap=number < 2
+            )
+        for workload, courses in words.by_workload(group):
+            table.add_row(escape(workload), style="bold")
+            for course in courses:
+                name, *cells = map(escape, words.course_row(course))
+                changed = "red" if course.regression else "green" if course.changes else ""
+                table.add_row(f"  {name}", *cells, style=changed)
+        out.print(table)
+        out.print()
+    for each in found.left_out:
+        out.print(f"[yellow]left out:[/] {escape(f'{each.folder}: {each.reason}')}")
+    short = words.short(found)
+    if short:
+        out.print(short)
+    out.print(words.method(found), style="dim")
+
+
+def _refuse(found: HistoryRecord, folder: Path) -> None:
+    """Exit code 1 where something got worse."""
+    from vflops.cli import console
+    from vflops.errors import CheckFailed
+    from vflops.history import words
+
+    worse = found.regressions
+    if worse:
+        more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
+        group, _, change = worse[0]
+        places = {run.run: console.shown(folder / run.folder) for run in group.runs}
+        raise CheckFailed(
+            f"regression: {words.regression(*worse[0])}{more}",
+            cure=f"what else differs: vflops compare {places[change.after]} {places[change.run]}",
+        )

@@ -1,0 +1,93 @@
+"""Names of files in a run folder: which are part of its evidence, and which no archive may hold."""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.errors import FolderError
+
+MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
+DERIVED = ("score.json", "findings.json", "report.html")
+"""Files that follow from the record; ``vflops score``, ``check`` and ``report`` make them again."""
+_SCRATCH = ("weights", "psij", "staging")
+"""Folders of a run that is going on: a search's weights, a scheduler's scripts, readers' places."""
+_PAGES = (".html", ".svg", ".png")
+_SIGNS = frozenset("._+=@,-")
+_MOST_PART_BYTES, _MOST_PARTS = 100, 12
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is in a run folder, by names with ``/``, sorted."""
+
+    files: tuple[str, ...]
+    odd: tuple[str, ...]
+    """What cannot be evidence, each with the reason: links, devices, names with odd characters."""
+
+
+def left_out(name: str) -> bool:
+    """Whether a file is never part of a result: a checkpoint, weights, scratch, a lock."""
+    parts = name.split("/")
+    hidden = any(part.startswith(".") for part in parts)
+    checkpoint = parts[0] == "jobs" and parts[2:3] == ["checkpoint"]
+    return hidden or checkpoint or parts[0] in _SCRATCH or "__pycache__" in parts
+
+
+def is_page(name: str) -> bool:
+    """Whether a file is a picture for people, such as ``vflops roofline`` leaves: no evidence."""
+    return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
+
+
+def fault(name: str) -> str | None:
+    """Why ``name`` may not be a file of a run folder; None: it may."""
+    parts = name.split("/")
+    if name.startswith("/"):
+        return "an absolute path"
+    if ".." in parts:
+        return "a path that leads out of the folder"
+    if "" in parts or "." in parts or len(parts) > _MOST_PARTS:
+        return "not a plain path"
+    for part in parts:
+        if part[0] in ".-" or not all(sign.isalnum() or sign in _SIGNS for sign in part):
+            return "a name with odd characters"
+        if len(part.encode(errors="replace")) > _MOST_PART_BYTES:
+            return f"a name of more than {_MOST_PART_BYTES} bytes"
+    return None
+
+
+def same_file(name: str) -> str:
+    """What two names have in common that some file system takes for one."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def listing(folder: Path) -> Listing:
+    """Every file below ``folder`` that belongs to the evidence; no link is followed."""
+    files: list[str] = []
+    odd: list[str] = []
+    for base, inside, names in os.walk(folder, onerror=_unreadable):
+        for name in (*inside, *names):
+            path = Path(base, name)
+            short = path.relative_to(folder).as_posix()
+            mode = path.lstat().st_mode
+            if left_out(short) or short in (MANIFEST, SIGNATURE):
+                inside[:] = [each for each in inside if each != name]
+            elif stat.S_ISLNK(mode):
+                odd.append(f"{_shown(short)}: a link, not a file")
+            elif not stat.S_ISDIR(mode):
+                wrong = fault(short) if stat.S_ISREG(mode) else "not a file"
+                odd.extend([f"{_shown(short)}: {wrong}"] if wrong else [])
+                files.extend([] if wrong else [short])
+    return Listing(tuple(sorted(files)), tuple(sorted(odd)))
+
+
+def _shown(name: str) -> str:
+    """A name as a terminal may show it."""
+    return name if name.isprintable() else ascii(name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise FolderError(f"cannot read {error.filename}: {error.strerror or error}") from error

@@ -1,0 +1,197 @@
+"""What of a run folder, or of an archive, is not as it was when the run was concluded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import computed_field
+
+from vflops.errors import FolderError
+from vflops.evidence.again import made_again
+from vflops.evidence.extract import extract
+from vflops.evidence.lines import differences
+from vflops.evidence.manifest import (
+    FilePin,
+    LogPin,
+    Manifest,
+    manifest_file,
+    pin_file,
+    pin_log,
+    read_manifest,
+    signature_file,
+)
+from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE, Listing, is_page, listing
+from vflops.evidence.sign import Signature, check_signature
+from vflops.record.folder import RunFolder
+from vflops.record.schema import Data
+
+UNSIGNED = "not signed"
+
+
+class Verification(Data):
+    """What was found; a run is intact where nothing was altered."""
+
+    run: str | None
+    """Its id; None: not even that can be read."""
+    alterations: tuple[str, ...]
+    """What is not as it was, each with the file, and the line where a log has lines."""
+    notes: tuple[str, ...]
+    """What is worth knowing and alters nothing."""
+    signed: bool
+    """Whether the manifest has a good signature, whoever made it."""
+    signer: str | None
+    """Who made it, by the list of allowed signers; None: unknown, or nobody was asked."""
+    signature: str
+    """The same in words."""
+    signer_asked: bool = False
+    """Whether a list of allowed signers was given."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was altered."""
+        return not self.alterations
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def accepted(self) -> bool:
+        """Whether it is intact and, where a list was given, signed by one of that list."""
+        return self.intact and (self.signer is not None or not self.signer_asked)
+
+
+def verify(path: Path, signers: Path | None = None) -> Verification:
+    """Compare a run folder or an archive with its manifest, and that with its signature."""
+    if path.is_file():
+        with TemporaryDirectory() as place:
+            return _verify(extract(path, Path(place)), signers)
+    if not (path / "run.json").is_file() and not manifest_file(path).is_file():
+        RunFolder.open(path)  # says why it is none
+    return _verify(path, signers)
+
+
+def altered_record(folder: Path) -> tuple[str, ...]:
+    """What of the recorded files is not as it was pinned; nothing where nothing was pinned yet.
+
+    For rules: it asks for no signature and no derived file, so findings do not follow from
+    themselves.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return ()
+    found = _recorded(folder, listing(folder), manifest, [])
+    return tuple(line for _, words in found for line in words)
+
+
+def _verify(folder: Path, signers: Path | None) -> Verification:
+    found, altered, notes = listing(folder), dict[str, list[str]](), list[str]()
+    altered["odd"] = list(found.odd)
+    signature = _signature(folder, signers)
+    if not signature.good and signature.words != UNSIGNED:
+        altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
+    manifest = None
+    try:
+        manifest = read_manifest(folder)
+    except FolderError as error:
+        altered[MANIFEST] = [error.message]
+    else:
+        if manifest is None:
+            altered[MANIFEST] = [f"{MANIFEST}: missing, so nothing says what the folder held"]
+    if manifest is not None:
+        altered |= dict(_recorded(folder, found, manifest, notes))
+        altered |= dict(_derived(folder, found, manifest, notes))
+    run, chain = _run(folder, manifest, {name for name, words in altered.items() if words})
+    return Verification(
+        run=run,
+        alterations=(*(line for words in altered.values() for line in words), *chain),
+        notes=tuple(notes),
+        signed=signature.good,
+        signer=signature.signer,
+        signature=signature.words,
+        signer_asked=signers is not None,
+    )
+
+
+def _signature(folder: Path, signers: Path | None) -> Signature:
+    if not signature_file(folder).exists():
+        return Signature(False, None, UNSIGNED)
+    if not manifest_file(folder).is_file():
+        return Signature(False, None, f"{MANIFEST}, which it signs, is missing")
+    return check_signature(manifest_file(folder), signature_file(folder), signers)
+
+
+def _recorded(
+    folder: Path, found: Listing, manifest: Manifest, notes: list[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """What was altered of each file of the record."""
+    logs = {pin.path: pin for pin in manifest.logs}
+    pinned = {pin.path: pin for pin in manifest.files}
+    for name, pin in pinned.items():
+        if name not in found.files:
+            yield name, [f"{name}: missing"]
+            continue
+        now = pin_file(folder, name)
+        if now != pin and name.endswith(".log") and _grew(folder, pin):
+            notes.append(f"{name}: what was printed went on after the run was concluded")
+        elif now != pin:
+            yield name, [f"{name}: {words}" for words in _changes(folder, pin, now, logs.get(name))]
+    for name in found.files:
+        if is_page(name) and name not in pinned:
+            notes.append(f"{name}: a page that nothing vouches for; no archive holds it")
+        elif name not in pinned and name not in DERIVED:
+            yield name, [f"{name}: added, it was not there when the run was concluded"]
+
+
+def _grew(folder: Path, pin: FilePin) -> bool:
+    """Whether a file only got longer: a process may print on for a moment after its job ended."""
+    return pin_file(folder, pin.path, size_bytes=pin.size_bytes) == pin
+
+
+def _changes(folder: Path, pin: FilePin, now: FilePin, log: LogPin | None) -> list[str]:
+    if log is not None:
+        found = differences(log.marks, pin_log(folder, pin.path).marks)
+        return found or ["changed, and no line of it: its line ends are others"]
+    size = f"{pin.size_bytes} bytes then, {now.size_bytes} now"
+    return [f"changed ({'the size is the same' if pin.size_bytes == now.size_bytes else size})"]
+
+
+def _derived(
+    folder: Path, found: Listing, manifest: Manifest, notes: list[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """What was altered of each file that follows from the record: it may have been made again."""
+    pinned = {pin.path: pin for pin in manifest.derived}
+    for name in DERIVED:
+        if name not in found.files:
+            if name in pinned:
+                yield name, [f"{name}: missing; {_cure(name)}"]
+        elif pin_file(folder, name) != pinned.get(name):
+            if made_again(folder, name):
+                notes.append(f"{name}: made again since, and what the record gives")
+            else:
+                words = "neither as it was nor what the record gives"
+                yield name, [f"{name}: {words}; {_cure(name)}"]
+
+
+def _cure(name: str) -> str:
+    command = {"score.json": "score", "findings.json": "check"}.get(name, "report")
+    return f"it is derived: vflops {command} makes it again"
+
+
+def _run(
+    folder: Path, manifest: Manifest | None, altered: set[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The run's id, and what is wrong with it or with the chains of logs that are as pinned."""
+    try:
+        run = RunFolder.open(folder)
+        history = run.history()
+    except FolderError as error:
+        return None, () if "run.json" in altered else (error.message,)
+    faults: list[str] = []
+    if manifest is not None and manifest.run != run.record.id:
+        faults.append(f"{MANIFEST}: of run {manifest.run}, and run.json is of {run.record.id}")
+    for job, logs in history.jobs.items():
+        own = {name for name in altered if name.startswith(f"jobs/{job}/")}
+        if not own and "run.json" not in altered:  # else they break for that
+            faults += [fault.replace(f"{folder}/", "") for log in logs for fault in log.faults]
+    return run.record.id, tuple(faults)

@@ -1,0 +1,1 @@
+"""A run in the forms that others read: MLPerf, CSV, JSON, OpenMetrics, MLflow; without torch."""

@@ -1,0 +1,185 @@
+"""From a folder to its history: finished runs, grouped, with the changes of each figure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from vflops.compare import differences
+from vflops.compare.figures import FigureName
+from vflops.compare.read import Facts, read_run
+from vflops.errors import FolderError, UsageError, VflopsError
+from vflops.history.record import Change, Course, Group, HistoryRecord, LeftOut, Level, PastRun
+from vflops.history.segments import LEAST_RUNS, chance_between, change_points
+from vflops.metrics.statistics import mean
+
+CHANCE = 0.01
+"""That any result of a group without a change is given one; so for its ceilings."""
+LEAST_CHANGE = 0.02
+_DEPTH = 4
+"""Folders below the one that is named."""
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What a history keeps of a run: its logs would fill the memory."""
+
+    id: str
+    folder: str
+    created: datetime
+    kind: str
+    workload: str
+    profile: str
+    machine: str
+    facts: Facts
+    versions: Mapping[str, str | None]
+    figures: dict[FigureName, float]
+
+
+def history(
+    folder: Path, *, since: datetime | None = None, least_change: float = LEAST_CHANGE
+) -> HistoryRecord:
+    """The finished runs below ``folder`` by what they measured; what cannot be read is named."""
+    runs: dict[str, _Past] = {}
+    left_out = []
+    for path in _run_folders(folder):
+        place = str(path.relative_to(folder))
+        try:
+            run = _read(path, place)
+            if run.id in runs:
+                raise FolderError(f"a copy of {runs[run.id].folder}")
+        except VflopsError as error:
+            left_out.append(LeftOut(folder=place, reason=error.message))
+        except Exception as error:  # whatever a damaged file leads to, the others are read
+            reason = f"cannot be read: {type(error).__name__}: {error}"
+            left_out.append(LeftOut(folder=place, reason=reason))
+        else:
+            if since is None or run.created >= since:
+                runs[run.id] = run
+    groups: dict[str, list[_Past]] = {}
+    for run in sorted(runs.values(), key=lambda run: (run.created, run.id)):
+        groups.setdefault(run.kind, []).append(run)
+    return HistoryRecord(
+        chance=CHANCE,
+        least_change=least_change,
+        least_runs=LEAST_RUNS,
+        groups=tuple(_group(runs, least_change) for runs in groups.values()),
+        left_out=tuple(left_out),
+    )
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    """All run folders below, by name; what lies in a run is not looked at."""
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} is no folder", cure="name the folder that runs are made in, e.g. runs"
+        )
+    found = []
+    for place, inside, files in os.walk(folder):
+        here = Path(place)
+        if "run.json" in files and here != folder:
+            found.append(here)
+            inside.clear()
+        elif len(here.relative_to(folder).parts) >= _DEPTH:
+            inside.clear()
+    if not found:
+        alone = (folder / "run.json").is_file()
+        raise UsageError(
+            f"{folder} is a run: a history is of several" if alone else f"no run below {folder}",
+            cure=f"name the folder that it lies in: vflops history {folder.parent}"
+            if alone
+            else "start one: vflops run",
+        )
+    return sorted(found)
+
+
+def _read(path: Path, place: str) -> _Past:
+    run = read_run(path)
+    if not run.score.complete:
+        raise FolderError(f"not complete: {run.score.incomplete_reason}")
+    record = run.record
+    return _Past(
+        id=record.id,
+        folder=place,
+        created=moment(record.created_utc),
+        kind=run.kind,
+        workload=record.workload,
+        profile=record.settings.profile,
+        machine=run.machine,
+        facts=run.facts,
+        versions=record.versions,
+        figures={name: mean([e.value for e in each]) for name, each in run.samples.items()},
+    )
+
+
+def moment(text: str) -> datetime:
+    """A time as ISO 8601 writes it; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise FolderError(f"{text!r} is no time", cure="e.g. 2026-01-31") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _group(runs: Sequence[_Past], least_change: float) -> Group:
+    newest = runs[-1]
+    names = dict.fromkeys(name for run in runs for name in run.figures)
+    tests = {kind: sum(n.kind == kind for n in names) for kind in ("result", "ceiling")}
+    return Group(
+        kind=newest.kind,
+        workload=newest.workload,
+        profile=newest.profile,
+        machine=newest.machine,
+        runs=tuple(
+            PastRun(run=run.id, folder=run.folder, created_utc=run.created.isoformat())
+            for run in runs
+        ),
+        courses=tuple(
+            _course(name, runs, CHANCE / tests[name.kind], least_change) for name in names
+        ),
+    )
+
+
+def _course(name: FigureName, runs: Sequence[_Past], chance: float, least_change: float) -> Course:
+    values = [run.figures.get(name) for run in runs]
+    held = [at for at, value in enumerate(values) if value is not None]
+    known = [value for value in values if value is not None]
+    points = [0, *change_points(known, chance=chance, least_change=least_change), len(known)]
+    parts = [known[a:b] for a, b in pairwise(points)]
+    levels = [
+        Level(first=held[a], last=held[b - 1], mean=mean(known[a:b])) for a, b in pairwise(points)
+    ]
+    return Course(
+        workload=name.workload,
+        name=name.name,
+        unit=name.unit,
+        better=name.better,
+        kind=name.kind,
+        values=tuple(values),
+        levels=tuple(levels),
+        changes=tuple(_changes(name, runs, levels, parts)),
+    )
+
+
+def _changes(
+    name: FigureName, runs: Sequence[_Past], levels: Sequence[Level], parts: Sequence[list[float]]
+) -> Iterator[Change]:
+    for number in range(1, len(levels)):
+        before, after = levels[number - 1], levels[number]
+        old, new = runs[before.last], runs[after.first]
+        yield Change(
+            run=new.id,
+            after=old.id,
+            created_utc=new.created.isoformat(),
+            difference=(after.mean - before.mean) / abs(before.mean) if before.mean else 0.0,
+            p=chance_between(parts[number - 1], parts[number]),
+            worse=(after.mean < before.mean) == (name.better == "higher"),
+            differing=(
+                *differences.system([old.facts, new.facts])[0],
+                *differences.versions([old.versions, new.versions]),
+            ),
+        )

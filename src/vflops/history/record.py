@@ -1,0 +1,113 @@
+"""A history as data: what ``vflops history --json`` prints and the page shows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from vflops.compare.figures import Better, Kind
+from vflops.compare.record import Differing
+from vflops.record.schema import Data, Document
+
+
+class Level(Data):
+    """Runs in a row between which a figure did not change beyond chance."""
+
+    first: int
+    last: int
+    """Indices of its runs in the group, both among them."""
+    mean: float
+
+
+class Change(Data):
+    """Where a figure came to another level."""
+
+    run: str
+    """The first of the new level."""
+    after: str
+    """The last of the level before."""
+    created_utc: str
+    difference: float
+    """A share of the level before."""
+    p: float
+    """The chance of two such levels where there is one."""
+    worse: bool
+    differing: tuple[Differing, ...]
+    """What else changed between the two runs: of the system, and the versions."""
+
+
+class Course(Data):
+    """One figure over the runs of a group."""
+
+    workload: str
+    name: str
+    unit: str | None
+    better: Better
+    kind: Kind
+    values: tuple[float | None, ...]
+    """Of each run the mean of its trainings; None: it has none."""
+    levels: tuple[Level, ...]
+    changes: tuple[Change, ...]
+    """Between one level and the next."""
+
+    @property
+    def title(self) -> str:
+        """How it is called where there are others."""
+        return f"{self.workload}: {self.name}"
+
+    @property
+    def regression(self) -> Change | None:
+        """The newest change, where it is for the worse."""
+        return self.changes[-1] if self.changes and self.changes[-1].worse else None
+
+
+class PastRun(Data):
+    """One run of a group."""
+
+    run: str
+    folder: str
+    """Below the folder that was looked through."""
+    created_utc: str
+
+
+class Group(Data):
+    """Runs that measured the same thing on the same kind of machine, the oldest first."""
+
+    kind: str
+    """A hash of workload, settings (but seed and repeats), data, counting rules and machine."""
+    workload: str
+    profile: str
+    machine: str
+    runs: tuple[PastRun, ...]
+    courses: tuple[Course, ...]
+
+
+class LeftOut(Data):
+    """A folder that is no finished run that can be read."""
+
+    folder: str
+    reason: str
+
+
+class HistoryRecord(Document):
+    """The runs of a folder over time."""
+
+    schema_name: ClassVar[str] = "vflops.history"
+
+    chance: float
+    """That results, or ceilings, of a group without any change are given one."""
+    least_change: float
+    """A share: a smaller change is none."""
+    least_runs: int
+    """Of a level."""
+    groups: tuple[Group, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def regressions(self) -> list[tuple[Group, Course, Change]]:
+        """Every figure whose newest level is worse than the one before it."""
+        return [
+            (group, course, course.regression)
+            for group in self.groups
+            for course in group.courses
+            if course.regression is not None
+        ]

@@ -1,0 +1,114 @@
+"""Where a series of figures changed its level: circular binary segmentation with Student's t.
+
+Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5 (2004), look for the stretch of a series
+whose mean is furthest from that of the rest, which also finds a level that came and went; both
+parts are looked at again in the same way. They permute to tell what is chance. Here it is the t
+test of that stretch, its chance divided by the number of stretches that were tried (Bonferroni): it
+needs no random numbers, and finds changes in series so short that they have few permutations.
+
+Supposed is that figures of one level are independent and roughly normal. Then a series without any
+change is given one with at most the chance that was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.metrics.arguments import require_between, require_non_negative, require_samples
+from vflops.metrics.student_t import student_t_outside
+
+LEAST_RUNS = 3
+"""Of one level: a slow run by itself is no change."""
+MOST_RUNS = 500
+"""Of which changes are looked for: the newest. Stretches grow with the square."""
+
+_Series = NDArray[np.float64]
+
+
+def change_points(
+    figures: Sequence[float], *, chance: float, least_change: float = 0.0
+) -> list[int]:
+    """The indices at which a new level begins, rising; none where there is one level.
+
+    Levels next to each other differ by a share of ``least_change`` or more of the earlier, and by
+    more than chance.
+    """
+    require_between("chance", chance, 0, 1)
+    require_non_negative("least_change", least_change)
+    require_samples("figures", figures, at_least=0)
+    series = np.asarray(figures[-MOST_RUNS:], dtype=np.float64)
+    skipped = len(figures) - len(series)
+    edges = sorted({0, len(series), *_edges(series, 0, chance)})
+    while len(edges) > 2:
+        levels = [series[a:b] for a, b in pairwise(edges)]
+        doubts = [_doubt(before, after, chance, least_change) for before, after in pairwise(levels)]
+        worst = max(range(len(doubts)), key=doubts.__getitem__)
+        if doubts[worst] <= chance:
+            break
+        del edges[worst + 1]
+    return [skipped + edge for edge in edges[1:-1]]
+
+
+def chance_between(before: Sequence[float], after: Sequence[float]) -> float:
+    """The chance of two levels as far apart as these where there is one, by Student's t."""
+    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    both = np.concatenate([first, second])
+    total = float(((both - both.mean()) ** 2).sum())
+    apart = len(first) * len(second) / len(both) * float(second.mean() - first.mean()) ** 2
+    return _chance(apart, total, len(both))
+
+
+def _doubt(before: _Series, after: _Series, chance: float, least_change: float) -> float:
+    """What speaks against a change: its chance, or 2 where it is too small to matter."""
+    small = abs(after.mean() - before.mean()) < least_change * abs(before.mean())
+    return 2.0 if small else chance_between(before.tolist(), after.tolist())
+
+
+def _edges(series: _Series, start: int, chance: float) -> list[int]:
+    """Both ends of the stretch that stands out, and those within and beside it."""
+    found = _stretch(series, chance)
+    if found is None:
+        return []
+    low, high = found
+    parts = [(0, low), (low, high), (high, len(series))]
+    inside = [edge for a, b in parts for edge in _edges(series[a:b], start + a, chance)]
+    return [start + low, start + high, *inside]
+
+
+def _stretch(series: _Series, chance: float) -> tuple[int, int] | None:
+    """The stretch whose mean is furthest from that of the rest, if chance does not explain it."""
+    length = len(series)
+    if length < 2 * LEAST_RUNS:
+        return None
+    centred = series - series.mean()
+    sums = np.concatenate([[0.0], centred.cumsum()])
+    low, high = np.meshgrid(np.arange(length), np.arange(length), indexing="ij")
+    sizes = high - low
+    # One that ends with the series is the rest of one that begins it, and tried there.
+    tried = (sizes >= LEAST_RUNS) & ((low == 0) | (low >= LEAST_RUNS))
+    tried &= length - high >= LEAST_RUNS
+    apart = np.zeros_like(sizes, dtype=np.float64)
+    own = sizes[tried]
+    apart[tried] = (sums[high[tried]] - sums[low[tried]]) ** 2 * length / (own * (length - own))
+    best = int(apart.argmax())
+    total = float((centred**2).sum())
+    found = _chance(float(apart.flat[best]), total, length)
+    if found * int(tried.sum()) > chance:
+        return None
+    return int(low.flat[best]), int(high.flat[best])
+
+
+def _chance(apart: float, total: float, length: int) -> float:
+    """Of two means whose distance explains ``apart`` of the sum of squares ``total``."""
+    if total == 0:
+        return 1.0
+    rest = total - apart
+    if rest <= 1e-12 * total:  # nothing spreads within the levels
+        return 0.0
+    t = math.sqrt(apart / (rest / (length - 2)))
+    return student_t_outside(t, degrees_of_freedom=length - 2)

@@ -1,0 +1,96 @@
+"""A history as people read it: the rows of its tables, for terminal and page alike."""
+
+from __future__ import annotations
+
+from vflops.compare.figures import shown
+from vflops.compare.words import signed
+from vflops.history.record import Change, Course, Group, HistoryRecord
+from vflops.units import percent
+
+COLUMNS = ("figure", "course", "level", "newest", "last change")
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 16
+
+
+def course_row(course: Course) -> tuple[str, ...]:
+    """A figure as a table has it."""
+    known = [value for value in course.values if value is not None]
+    level = shown(course.unit, course.levels[-1].mean)
+    return course.name, spark(known), level, shown(course.unit, known[-1]), last_change(course)
+
+
+def by_workload(group: Group) -> list[tuple[str, list[Course]]]:
+    """The figures of a group under what they are of."""
+    names = dict.fromkeys(each.workload for each in group.courses)
+    return [(name, [each for each in group.courses if each.workload == name]) for name in names]
+
+
+def last_change(course: Course) -> str:
+    """The newest change in words."""
+    return told(course.changes[-1]) if course.changes else "none"
+
+
+def told(change: Change) -> str:
+    """A change in words: how much, whether that is bad, since when."""
+    verdict = "worse" if change.worse else "better"
+    return f"{signed(change.difference)} ({verdict}), {change.created_utc[:10]}"
+
+
+def spark(values: list[float]) -> str:
+    """The newest values as bars, the lowest of them to the highest."""
+    newest = values[-_WIDTH:]
+    low, high = min(newest), max(newest)
+    steps = len(_BARS) - 1
+    return "".join(
+        _BARS[round((value - low) / (high - low) * steps) if high > low else steps // 2]
+        for value in newest
+    )
+
+
+def group_title(group: Group) -> str:
+    """What the runs of a group are."""
+    runs = f"{len(group.runs)} run{'' if len(group.runs) == 1 else 's'}"
+    return f"{group.workload}, {group.profile}: {runs}"
+
+
+def span(group: Group) -> str:
+    """From when to when."""
+    first, last = (run.created_utc[:10] for run in (group.runs[0], group.runs[-1]))
+    return first if first == last else f"{first} to {last}"
+
+
+def regression(group: Group, course: Course, change: Change) -> str:
+    """A regression in one sentence, with what else changed at the time."""
+    others = [f"{d.name} {d.values[0]} → {d.values[1]}" for d in change.differing[:3]]
+    rest = f" and {len(change.differing) - 3} more" if len(change.differing) > 3 else ""
+    with_ = f"; what changed with it: {', '.join(others)}{rest}" if others else ""
+    words = f"{course.title} {signed(change.difference)} since {change.run}"
+    return f"{words} ({group.profile}, {len(group.runs)} runs){with_}"
+
+
+def method(found: HistoryRecord) -> str:
+    """What a change is, in one sentence."""
+    return (
+        f"A change is {found.least_runs} runs or more that differ from those before them by "
+        f"{percent(found.least_change)} or more and beyond chance (circular binary segmentation; "
+        f"{percent(found.chance, digits=0)} that any is false among the results of a group, "
+        "and as much for its ceilings)."
+    )
+
+
+def short(found: HistoryRecord) -> str | None:
+    """That groups are too short to tell of changes."""
+    few = [group for group in found.groups if len(group.runs) < 2 * found.least_runs]
+    if not few:
+        return None
+    have = "group has" if len(few) == 1 else "groups have"
+    return (
+        f"{len(few)} {have} fewer than {2 * found.least_runs} runs: whether anything changed "
+        "cannot be told yet."
+    )
+
+
+def value(course: Course, at: int) -> str:
+    """The figure of one run."""
+    found = course.values[at]
+    return "—" if found is None else shown(course.unit, found)

@@ -1,0 +1,1 @@
+"""Submissions → a static ranking: read with bounds, verified, checked, ranked, drawn."""

@@ -1,0 +1,82 @@
+"""What a ranking keeps of a submission: small, typed, every number within bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from vflops.ranking.text import LONG, clean
+from vflops.record.schema import Data
+
+FORMAT = 1
+"""Of the entries that a site keeps; others are read anew."""
+
+Name = Annotated[str, AfterValidator(clean)]
+Sentence = Annotated[str, AfterValidator(lambda text: clean(text, LONG))]
+Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+Speed = Annotated[float, Field(ge=0, le=1e24)]
+"""In operations a second: a million times the fastest machine there is."""
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+"""Thirty years."""
+Share = Annotated[float, Field(ge=0, le=100)]
+Quality = Annotated[float, Field(ge=0, le=1e9)]
+Number = Annotated[int, Field(ge=0, le=10**8)]
+
+DataKind = Literal["real", "synthetic"]
+
+
+class Result(Data):
+    """What one submission reached in one workload; of repeats the mean, never the best."""
+
+    workload: Name
+    goal: Name
+    """The quality that was aimed at and what a miss costs: others are not comparable."""
+    data: DataKind
+    unit: Literal["VFLOPS", "regulated FLOPS"]
+    score: Speed
+    time_s: Seconds
+    to_target_s: Seconds | None
+    quality: Quality | None
+    accelerators: Number
+    """0 on processors alone."""
+    ranks: Number
+    """Processes that train: one an accelerator, or a share of the processor."""
+    device: Name
+    per_watt: Annotated[float, Field(ge=0, le=1e24)] | None
+    efficiency: Share | None
+    """Of the measured ceiling."""
+    repeats: Number
+    reason: Sentence | None = None
+    """Why it cannot rank, whatever the rules say of its run."""
+
+
+class SystemFact(Data):
+    """One thing that is known of a system."""
+
+    name: Name
+    value: Name
+
+
+class Entry(Data):
+    """One submission: who, on what, with which verdicts; or why it could not be read."""
+
+    place: Sentence
+    """Where it was found, below the folder that was named."""
+    source: Name
+    run: Name = ""
+    digest: str = ""
+    """Of its manifest, where it is verified: the same for two copies of one run."""
+    day: Day | None = None
+    profile: Name = ""
+    rule_set: Name = ""
+    level: Name = ""
+    system: Name = ""
+    facts: Annotated[tuple[SystemFact, ...], Field(max_length=24)] = ()
+    framework: Name = ""
+    signer: Name | None = None
+    tally: Name = ""
+    """How many rules it meets."""
+    reasons: Annotated[tuple[Sentence, ...], Field(max_length=8)] = ()
+    """Why nothing of it ranks; none: it is verified and valid."""
+    results: Annotated[tuple[Result, ...], Field(max_length=64)] = ()

@@ -1,0 +1,114 @@
+"""One submission → its entry, whatever it holds: a stranger's files never end a build."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from vflops.errors import FolderError, VflopsError
+from vflops.ranking import summary
+from vflops.ranking.entry import Entry
+from vflops.ranking.judge import judge
+from vflops.ranking.submissions import MOST_ARCHIVE, Submission, bounded
+from vflops.record.folder import RunFolder, file_hash
+from vflops.record.schema import first_fault
+from vflops.score.contents import Contents
+from vflops.score.record import Score
+from vflops.score.score import score
+from vflops.system.record import SystemRecord
+
+LONGEST_S = 120
+"""For one submission."""
+
+
+class _Expired(BaseException):
+    """The time is up; no exception that a rule would take for a failure of its own."""
+
+
+def read(submission: Submission, signers: Path | None) -> Entry:
+    """The entry of a submission, or one that says why there is nothing to rank."""
+    try:
+        with _time_limit(LONGEST_S), _folder(submission) as path:
+            bounded(path)
+            return _entry(submission, path, signers)
+    except VflopsError as error:
+        reason = error.message
+    except ValidationError as error:
+        reason = f"out of bounds: {first_fault(error)}"
+    except _Expired:
+        reason = f"not read within {LONGEST_S} s"
+    except Exception as error:  # whatever a file of a stranger leads to
+        reason = f"cannot be read: {type(error).__name__}: {error}"
+    named = reason.replace(f"{submission.path}/", "")
+    return Entry(place=submission.place, source=submission.source, reasons=(named,))
+
+
+@contextmanager
+def _folder(submission: Submission) -> Iterator[Path]:
+    if not submission.archive:
+        yield submission.path
+        return
+    size = submission.path.stat().st_size
+    if size > MOST_ARCHIVE:
+        raise FolderError(f"it has {size >> 20} MiB, at most {MOST_ARCHIVE >> 20} are read")
+    from vflops.evidence.extract import extract
+
+    with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as place:
+        yield extract(submission.path, Path(place))
+
+
+def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
+    folder = RunFolder.open(path)
+    contents = Contents(folder)
+    verdict = judge(contents, signers)
+    findings = verdict.findings
+    scored = any(each.rule == "score" and each.verdict == "pass" for each in findings.findings)
+    figures = Score.read(folder.score_file) if scored else score(contents)
+    found = summary.results(contents, figures)
+    system = SystemRecord.read(folder.system_file)
+    return Entry.model_validate(
+        {
+            "place": submission.place,
+            "source": verdict.signer or submission.source,
+            "run": folder.record.id,
+            "digest": file_hash(folder.path / "manifest.json") if not verdict.reasons else "",
+            "day": folder.record.created_utc[:10],
+            "profile": folder.record.settings.profile,
+            "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",
+            "level": verdict.level,
+            "system": summary.system_of(system, found),
+            "facts": summary.facts_of(system),
+            "framework": summary.framework_of(system),
+            "signer": verdict.signer,
+            "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
+            "reasons": [each.replace(f"{path}/", "") for each in verdict.reasons]
+            or ([] if found else ["nothing was trained in it"]),
+            "results": found,
+        }
+    )
+
+
+@contextmanager
+def _time_limit(longest_s: float) -> Iterator[None]:
+    """End the block after that time, where this is the main thread of its process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(signum: int, frame: FrameType | None) -> None:
+        raise _Expired
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, longest_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,67 @@
+// The data of the page by columns, and how each is shown.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+// A column of words is kept as each word once and where it stands.
+const reader = (columns) => (key, row) => {
+  const column = columns[key];
+  return Array.isArray(column) ? column[row] : column.words[column.at[row]];
+};
+const value = reader(DATA.rows);
+const apartValue = reader(DATA.apart);
+
+const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+function quantity(number, unit) {
+  if (number === null) return "—";
+  const [scale, prefix] = PREFIXES.find(([scale]) => number >= scale) || [1, ""];
+  const shown = number ? (number / scale).toPrecision(3) : "0";
+  return `${shown.includes("e") ? (number / scale).toExponential(2) : shown} ${prefix}${unit}`.trim();
+}
+
+function duration(seconds) {
+  if (seconds === null) return "—";
+  if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
+  if (seconds < 7200) return `${Number((seconds / 60).toPrecision(3))} min`;
+  return `${Number((seconds / 3600).toPrecision(3))} h`;
+}
+
+const plain = (text) => (text === null || text === "" ? "—" : String(text));
+const devices = (row) => {
+  const count = value("accelerators", row);
+  const ranks = value("ranks", row);
+  return count ? `${value("device", row)} × ${count}` : `${ranks} ${ranks === 1 ? "process" : "processes"}, no accelerator`;
+};
+
+// `first` is the direction of the first click: the best is on top.
+const COLUMNS = [
+  { key: "rank", title: () => "#", kind: "n rank", show: (row) => value("rank", row), first: 1 },
+  { key: "source", title: () => "source", kind: "word", show: (row) => value("source", row), first: 1 },
+  { key: "system", title: () => "system", kind: "name", show: (row) => value("system", row), href: (row) => `systems/${value("page", row)}.html`, first: 1 },
+  { key: "score", title: (unit) => unit, kind: "n score", show: (row, unit) => quantity(value("score", row), unit === "VFLOPS" ? "VFLOPS" : "FLOPS"), first: -1 },
+  { key: "time_s", title: () => "time", kind: "n", show: (row) => duration(value("time_s", row)), first: 1 },
+  { key: "to_target_s", title: () => "to target", kind: "n", show: (row) => duration(value("to_target_s", row)), first: 1 },
+  { key: "quality", title: () => "quality", kind: "n", show: (row) => (value("quality", row) === null ? "—" : Number(value("quality", row).toPrecision(4))), first: -1 },
+  { key: "ranks", title: () => "accelerators", kind: "word", show: devices, first: -1 },
+  { key: "framework", title: () => "framework", kind: "word", show: (row) => plain(value("framework", row)), first: 1 },
+  { key: "per_watt", title: (unit) => (unit === "VFLOPS" ? "VFLOPS/W" : "FLOPS/W"), kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
+  { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${Number((100 * value("efficiency", row)).toPrecision(3))} %`), first: -1 },
+  { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
+  { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)), first: -1 },
+];
+
+const APART_COLUMNS = [
+  { key: "source", title: () => "source", kind: "", show: (row) => apartValue("source", row) },
+  { key: "system", title: () => "system", kind: "name", show: (row) => plain(apartValue("system", row)), href: (row) => (apartValue("page", row) ? `systems/${apartValue("page", row)}.html` : null) },
+  { key: "workload", title: () => "workload", kind: "", show: (row) => plain(apartValue("workload", row)) },
+  { key: "day", title: () => "day", kind: "n", show: (row) => plain(apartValue("day", row)) },
+  { key: "place", title: () => "submission", kind: "mono", show: (row) => apartValue("place", row) },
+  { key: "reason", title: () => "reason", kind: "reason", show: (row) => apartValue("reason", row) },
+];
+
+// Text is set as text, never as HTML; <bdi> keeps its direction to itself.
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, given] of Object.entries(attributes)) made.setAttribute(key, given);
+  made.append(...children);
+  return made;
+}

@@ -1,0 +1,226 @@
+// What is shown follows from the address: everything after # is the state of the page.
+const PAGE = 50;
+const PRINTED = 2000;
+const VIEWS = ["ranked", "apart", "published"];
+const find = (id) => document.getElementById(id);
+const state = {};
+let printing = false;
+let drawn = null; // what the pictures show: sorting and paging leave them as they are
+
+// Words that a search looks at, made once.
+const lower = (column) => ({ words: column.words.map((word) => word.toLowerCase()), at: column.at });
+const SEARCHED = ["source", "system", "framework", "device"].map((key) => lower(DATA.rows[key]));
+const APART_SEARCHED = ["source", "system", "workload", "reason"].map((key) => lower(DATA.apart[key]));
+const collator = new Intl.Collator("en", { numeric: true });
+
+function readState() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const key of Object.keys(state)) delete state[key];
+  for (const [key, text] of given) state[key] = text;
+  if (!VIEWS.includes(state.view)) state.view = DATA.lists.length || !DATA.apart.place.length ? "ranked" : "apart";
+  const column = COLUMNS.find(({ key }) => key === (state.sort || "").replace("-", ""));
+  if (!column) state.sort = "rank";
+}
+
+function stateText() {
+  const kept = new URLSearchParams();
+  for (const facet of DATA.facets) if (state[facet]) kept.set(facet, state[facet]);
+  for (const key of ["q", "device", "best"]) if (state[key]) kept.set(key, state[key]);
+  if (state.sort !== "rank") kept.set("sort", state.sort);
+  if (Number(state.page) > 1) kept.set("page", state.page);
+  if (state.view !== "ranked") kept.set("view", state.view);
+  return `#${kept}`;
+}
+
+function change(changes) {
+  Object.assign(state, { page: "1" }, changes);
+  history.replaceState(null, "", stateText());
+  show();
+}
+
+// The list that agrees with the state in most; the facet that was changed last decides first.
+function chosenList(wanted = state, first = null) {
+  const agreement = (list) =>
+    list.values.reduce((sum, text, at) => sum + (wanted[DATA.facets[at]] === text) * (DATA.facets[at] === first ? 100 : 1), 0);
+  let best = 0;
+  DATA.lists.forEach((list, number) => {
+    if (agreement(list) > agreement(DATA.lists[best])) best = number;
+  });
+  return best;
+}
+
+function chooseFacet(facet, text) {
+  const list = DATA.lists[chosenList({ ...state, [facet]: text }, facet)];
+  change({ ...Object.fromEntries(DATA.facets.map((name, at) => [name, list.values[at]])), device: "" });
+}
+
+function showFacets(list) {
+  find("facets").replaceChildren(
+    ...DATA.facets.map((facet, at) => {
+      const words = [...new Set(DATA.lists.map((each) => each.values[at]))].sort(collator.compare);
+      if (words.length === 1) return element("label", {}, facet, element("span", {}, words[0]));
+      const select = element("select", { "data-facet": facet });
+      select.append(...words.map((word) => element("option", { value: word }, word)));
+      select.value = list.values[at];
+      select.addEventListener("change", () => chooseFacet(facet, select.value));
+      return element("label", {}, facet, select);
+    }),
+  );
+}
+
+function matches(columns, extra, query, row) {
+  return query.every((word) => columns.some((column) => column.words[column.at[row]].includes(word)) || extra(row).toLowerCase().includes(word));
+}
+
+const wordsOf = (text) => (text || "").toLowerCase().split(/\s+/).filter(Boolean);
+
+function filtered(inList) {
+  const query = wordsOf(state.q);
+  let rows = inList;
+  if (state.device) rows = rows.filter((row) => value("device", row) === state.device);
+  if (query.length) rows = rows.filter((row) => matches(SEARCHED, (each) => value("run", each), query, row));
+  if (state.best) {
+    const seen = new Set();
+    rows = rows.filter((row) => !seen.has(value("page", row)) && seen.add(value("page", row)));
+  }
+  return rows;
+}
+
+// Rows come by rank; what is not known comes last either way.
+function sorted(rows) {
+  const down = state.sort.startsWith("-");
+  const key = state.sort.replace("-", "");
+  if (key === "rank" && !down) return rows;
+  const column = DATA.rows[key];
+  let order = (row) => column[row];
+  if (!Array.isArray(column)) {
+    const places = column.words.map((_, number) => number).sort((a, b) => collator.compare(column.words[a], column.words[b]));
+    const rankOf = new Map(places.map((number, place) => [number, place]));
+    order = (row) => rankOf.get(column.at[row]);
+  }
+  const sign = down ? -1 : 1;
+  return [...rows].sort((a, b) => {
+    const [x, y] = [order(a), order(b)];
+    if (x === null || y === null) return (x === null) - (y === null) || a - b;
+    return sign * (x - y) || a - b;
+  });
+}
+
+function cell(column, row, unit) {
+  const text = element("bdi", {}, String(column.show(row, unit)));
+  const href = column.href && column.href(row);
+  const made = element("td", { class: column.kind, "data-label": column.title(unit) });
+  made.append(href ? element("a", { href }, text) : text);
+  return made;
+}
+
+function fill(table, columns, rows, unit) {
+  const body = element("tbody");
+  for (const row of rows) body.append(element("tr", {}, ...columns.map((column) => cell(column, row, unit))));
+  find(table).tBodies[0].replaceWith(body);
+}
+
+function heads(unit) {
+  const down = state.sort.startsWith("-");
+  const key = state.sort.replace("-", "");
+  const made = COLUMNS.map((column) => {
+    const button = element("button", { "data-sort": column.key }, column.title(unit));
+    button.addEventListener("click", () => {
+      const turned = column.key === key ? !down : column.first < 0;
+      change({ sort: `${turned ? "-" : ""}${column.key}` });
+    });
+    const head = element("th", { class: column.kind.split(" ")[0] === "n" ? "n" : "", scope: "col" }, button);
+    if (column.key === key) head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    return head;
+  });
+  const focused = document.activeElement && document.activeElement.dataset.sort;
+  find("table").tHead.replaceChildren(element("tr", {}, ...made));
+  if (focused) find("table").querySelector(`[data-sort="${focused}"]`).focus();
+}
+
+function pageOf(rows, pager) {
+  const pages = Math.max(1, Math.ceil(rows.length / PAGE));
+  const page = Math.min(Math.max(1, Math.trunc(Number(state.page)) || 1), pages);
+  const turn = (text, to) => {
+    const button = element("button", {}, text);
+    button.disabled = to < 1 || to > pages;
+    button.addEventListener("click", () => change({ page: String(to) }));
+    return button;
+  };
+  find(pager).replaceChildren(...(pages > 1 ? [turn("previous", page - 1), `page ${page} of ${pages}`, turn("next", page + 1)] : []));
+  return printing ? rows.slice(0, PRINTED) : rows.slice((page - 1) * PAGE, page * PAGE);
+}
+
+const grouped = (number) => number.toLocaleString("en");
+
+function showRanked() {
+  const number = chosenList();
+  const list = DATA.lists[number];
+  if (!list) {
+    find("count").textContent = "Nothing ranks yet.";
+    for (const id of ["facets", "legend"]) find(id).replaceChildren();
+    for (const id of Object.keys(PICTURES)) draw(id, [], seriesOf([]), "");
+    heads("VFLOPS");
+    return;
+  }
+  const inList = [];
+  DATA.rows.list.forEach((each, row) => each === number && inList.push(row));
+  const series = seriesOf(inList);
+  const rows = filtered(inList);
+  showFacets(list);
+  const all = element("option", { value: "" }, "all accelerators");
+  find("device").replaceChildren(all, ...series.names.map((name) => element("option", { value: name }, name)));
+  find("device").value = series.names.includes(state.device) ? state.device : "";
+  find("search").value = state.q || "";
+  find("best").checked = Boolean(state.best);
+  find("count").textContent = `${grouped(rows.length)} of ${grouped(inList.length)} ${inList.length === 1 ? "result" : "results"} in this list`;
+  const chosen = JSON.stringify([number, state.q, state.device, state.best]);
+  if (chosen !== drawn) showPictures(rows, series, list.unit === "VFLOPS" ? "VFLOPS" : "FLOPS");
+  drawn = chosen;
+  heads(list.unit);
+  fill("table", COLUMNS, pageOf(sorted(rows), "pager"), list.unit);
+}
+
+function showPictures(rows, series, unit) {
+  for (const id of Object.keys(PICTURES)) draw(id, rows, series, unit);
+  const named = series.names.slice(0, SERIES).map((name, at) => element("span", {}, element("i", { class: `d${at}` }, "●"), element("bdi", {}, name)));
+  if (series.names.length > SERIES) named.push(element("span", {}, element("i", { class: `d${SERIES}` }, "●"), "others"));
+  find("legend").replaceChildren(...named);
+}
+
+function showApart() {
+  const query = wordsOf(state.q);
+  const rows = DATA.apart.place.map((_, row) => row).filter((row) => matches(APART_SEARCHED, (each) => apartValue("place", each), query, row));
+  find("apart-search").value = state.q || "";
+  find("apart-count").textContent = `${grouped(rows.length)} of ${grouped(DATA.apart.place.length)} submissions`;
+  find("apart-table").tHead.replaceChildren(element("tr", {}, ...APART_COLUMNS.map((column) => element("th", { scope: "col" }, column.title()))));
+  fill("apart-table", APART_COLUMNS, pageOf(rows, "apart-pager"));
+}
+
+function show() {
+  for (const view of VIEWS) {
+    find(view).hidden = view !== state.view;
+    find(`tab-${view}`).setAttribute("aria-selected", view === state.view);
+  }
+  if (state.view === "ranked") showRanked();
+  if (state.view === "apart") showApart();
+  find("link").setAttribute("href", stateText());
+}
+
+for (const view of VIEWS) find(`tab-${view}`).addEventListener("click", () => change({ view, q: "" }));
+for (const id of ["search", "apart-search"]) find(id).addEventListener("input", (event) => change({ q: event.target.value }));
+find("device").addEventListener("change", (event) => change({ device: event.target.value }));
+find("best").addEventListener("change", (event) => change({ best: event.target.checked ? "1" : "" }));
+for (const id of Object.keys(PICTURES)) watch(find(id));
+for (const [name, now] of [["beforeprint", true], ["afterprint", false]]) {
+  addEventListener(name, () => {
+    printing = now;
+    show();
+  });
+}
+addEventListener("hashchange", () => {
+  readState();
+  show();
+});
+readState();
+show();

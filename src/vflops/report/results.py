@@ -1,0 +1,115 @@
+"""What a run came to, in words: the first thing on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vflops.check.level import Difference, Levels
+from vflops.score import search_words, show, words
+from vflops.score.contents import Contents
+from vflops.score.record import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.units import percent, quantity, seconds
+
+JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "time")
+"""The columns of ``job_rows``."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A figure, and what it is made of."""
+
+    name: str
+    figure: str
+    sentence: str
+    note: str = ""
+
+
+def results(scored: Score) -> list[Result]:
+    """One a search, an ensemble and a training by itself, in the order of the page."""
+    alone = [each for each in scored.trainings if each.model is None]
+    return [
+        *(_search(each) for each in scored.searches),
+        *(_ensemble(each) for each in scored.ensembles),
+        *(_training(scored, each) for each in alone),
+    ]
+
+
+def _search(search: SearchScore) -> Result:
+    figure = quantity(search.ops_per_s, "OPS")
+    return Result(search.workload, figure, _sentence(search_words.search_line(search)))
+
+
+def _ensemble(ensemble: EnsembleScore) -> Result:
+    reached, target = words.number(ensemble.achieved), words.number(ensemble.target)
+    return Result(
+        f"{ensemble.workload}, {words.count(len(ensemble.jobs), 'model')}",
+        quantity(ensemble.vflops, "VFLOPS"),
+        f"Together reached {reached} of target {target} {ensemble.quality_name}, "
+        f"so {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
+        f"{ensemble.penalty:.4g} = ({reached} / {target})^{ensemble.exponent}; "
+        f"FLOPS over {seconds(ensemble.window_s)}, from the first step to the last end",
+    )
+
+
+def _training(scored: Score, training: TrainingScore) -> Result:
+    name, quality, speed = show.name(scored, training), training.quality, training.speed
+    if not training.complete:
+        return Result(name, "—", _sentence(words.how_far(training)))
+    reached = "no quality" if quality.achieved is None else words.number(quality.achieved)
+    lower = ", where lower is better" if quality.better == "lower" else ""
+    sentence = f"Reached {reached} of target {quality.target:g} {quality.name}{lower}"
+    if speed is None or speed.vflops is None or quality.penalty is None:
+        return Result(name, "—", f"{sentence}; {words.rules(training.work)}")
+    sentence += f", so {quality.penalty:.3g} × {quantity(speed.flops, 'FLOPS')}"
+    share = training.mfu.value
+    of = f"; FLOPS are {percent(share)} of the ceiling ({training.mfu.ceiling})" if share else ""
+    return Result(name, words.vflops(training), sentence, f"{words.factor(quality)}{of}")
+
+
+def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
+    """The jobs of the run, a row each, under the names of ``JOBS``."""
+    ended = {each.job: each.complete for each in scored.trainings}
+    rows: list[tuple[str, ...]] = []
+    for job in sorted((*contents.trained, *contents.workers), key=lambda each: each.record.job):
+        record, started = job.record, job.started
+        which = f"seed {record.seed}"
+        if record.worker is not None:
+            which = f"worker {record.worker.worker + 1}"
+        elif record.bag is not None:
+            which = f"model {record.bag.model + 1}"
+        complete = ended.get(record.job, job.finished is not None)
+        state = "ended" if complete else "not ended" if job.logs else "not started"
+        rows.append(
+            (
+                str(record.job),
+                record.workload,
+                which,
+                str(record.ranks),
+                started.device_name if started else "—",
+                state,
+                str(len(job.logs)),
+                seconds(job.wall_s) if job.logs else "—",
+            )
+        )
+    return rows
+
+
+def level_words(levels: Levels) -> str:
+    """The level that the run may claim, or why it may claim none."""
+    if levels.reason is not None:
+        return ""
+    if levels.claim is not None:
+        made = _some(levels.deciding)
+        return f"It may claim the level {levels.claim}{f' ({made})' if made else ''}."
+    other = _some(levels.layers[-1].differences)
+    return f"It may claim no level of the papers: the problem is another ({other})."
+
+
+def _some(differences: Sequence[Difference], most: int = 3) -> str:
+    more = f" and {len(differences) - most} more" if len(differences) > most else ""
+    return "; ".join(map(str, differences[:most])) + more
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

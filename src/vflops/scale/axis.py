@@ -1,0 +1,104 @@
+"""What an experiment is about: what grows from point to point, and what is read of a point."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from vflops.config.settings import Settings
+from vflops.record.folder import RunFolder
+from vflops.record.training import JobRecord
+from vflops.scale.charts import Curve
+from vflops.scale.result import (
+    EnsembleFigures,
+    Figures,
+    Kind,
+    SameBatch,
+    Scale,
+    SearchFigures,
+    Size,
+)
+from vflops.score.words import count
+
+
+class Axis(ABC):
+    """All that differs between experiments; one that is added is a class of these methods."""
+
+    kind: Kind
+    job: str
+    """What there is more of: ``model`` or ``worker``."""
+    same_batch: SameBatch | None = None
+
+    def words(self, size: Size) -> str:
+        """``2 models × 1 rank``."""
+        return f"{count(size.jobs, self.job)} × {count(size.ranks, 'rank')}"
+
+    def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
+        """Settings that all points must have alike, and would not by themselves."""
+        return {}
+
+    @abstractmethod
+    def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
+        """The settings that make the workload's ``section`` one of this size."""
+
+    @abstractmethod
+    def refuse(self, settings: Settings, workload: str, size: Size) -> None:
+        """Refuse a point that its own settings could not be run with."""
+
+    @abstractmethod
+    def goal(self, record: JobRecord) -> tuple[str, float]:
+        """What judges the points, and the value that is wanted."""
+
+    @abstractmethod
+    def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures | SearchFigures:
+        """What a complete run of this size came to."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The experiment's name."""
+
+    @abstractmethod
+    def table(self, scale: Scale) -> list[Sequence[str]]:
+        """The efficiency table, a row a point, the names first."""
+
+    @abstractmethod
+    def curves(self, scale: Scale) -> list[Curve]:
+        """The charts of the page; none before a point is complete."""
+
+    @abstractmethod
+    def note(self, scale: Scale) -> str:
+        """What the columns of the table are."""
+
+    def broken(self, scale: Scale) -> list[tuple[str, str]]:
+        """The points that break the paper's rules of a result, each with what they break."""
+        return []
+
+    def deviations(self, scale: Scale) -> list[str]:
+        """Where the points are otherwise than the paper fixes."""
+        return []
+
+
+def axis_of(kind: Kind, same_batch: SameBatch | None = "rank") -> Axis:
+    """The axis of an experiment."""
+    if kind == "workers":
+        from vflops.scale.workers import Workers
+
+        return Workers()
+    from vflops.scale.ensembles import Ensembles
+
+    return Ensembles(kind, same_batch or "rank")
+
+
+def checks_failed(folder: RunFolder) -> int:
+    """How many rules a concluded run does not meet."""
+    from vflops.check.record import Findings
+
+    return len(Findings.read(folder.findings_file).failures)
+
+
+def marks(own: Figures) -> str:
+    """What a reader must know before the row is compared with others."""
+    again = f", {own.attempts} attempts" if own.attempts > 1 else ""
+    return ", partial" * own.partial + again

@@ -1,0 +1,125 @@
+"""Charts of an experiment: a figure over what grows, and scores over time side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from vflops.report.style import SERIES, data, finished
+from vflops.report.training_charts import WIDTH
+from vflops.scale.result import Scale
+
+IDEAL = "ideal"
+_GREY = "#888888"
+_MARK = "#444"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One chart of the page."""
+
+    id: str
+    title: str
+    chart: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Across:
+    """The axis that the points lie on: numbers with a tick each, or names."""
+
+    title: str
+    ticks: tuple[int, ...] | None = None
+
+
+class Row(NamedTuple):
+    """A point of a line."""
+
+    at: int | str
+    value: float | None
+    series: str = "measured"
+
+
+class Moment(NamedTuple):
+    """A point of a line over time."""
+
+    time: float
+    value: float
+    counts: bool
+
+
+def ideal(scale: Scale, figure: Literal["rate", "valid"], most: int, ranks: int = 1) -> list[Row]:
+    """The line on which every slot does what one of the base does, up to ``most`` × ``ranks``."""
+    return [Row(at, scale.ideal(figure, at * ranks), IDEAL) for at in (0, most)]
+
+
+def lines(
+    rows: Sequence[Row],
+    across: Across,
+    title: str,
+    *,
+    rate: bool = False,
+    target: tuple[str, float] | None = None,
+    zero: bool | None = None,
+) -> dict[str, Any]:
+    """A line a series, the ideal one dashed; ``target`` is a level with its name.
+
+    ``zero``: whether 0 is on the chart; by default where there is no target to look at.
+    """
+    import altair as alt
+
+    names = list(dict.fromkeys(row.series for row in rows))
+    colours = [_GREY if name == IDEAL else SERIES[k] for k, name in enumerate(names)]
+    below = alt.Legend(orient="bottom", title=None) if len(names) > 1 else None
+    dashes = [[6, 4] if name == IDEAL else [1, 0] for name in names]
+    if across.ticks is None:
+        x = alt.X("at:N").sort([str(row.at) for row in rows]).title(across.title).axis(labelAngle=0)
+    else:
+        x = alt.X("at:Q").scale(zero=True, nice=False).title(across.title)
+        x = x.axis(values=list(across.ticks), format="d")
+    y = alt.Y("value:Q").scale(zero=target is None if zero is None else zero).title(title)
+    if rate:
+        y = y.axis(format="~s")
+    base = alt.Chart(data([row._asdict() for row in rows])).encode(
+        x=x,
+        y=y,
+        color=alt.Color("series:N").scale(domain=names, range=colours).legend(below),
+        tooltip=["series:N", x.shorthand, "value:Q"],
+    )
+    dash = alt.StrokeDash("series:N").scale(domain=names, range=dashes).legend(below)
+    dots = base.transform_filter(f"datum.series != '{IDEAL}'").mark_point(filled=True, size=60)
+    layers = [base.mark_line().encode(strokeDash=dash), dots]
+    if target is not None:
+        name, level = target
+        mark = alt.Chart(data([{"value": level, "label": f"{name} {level:g}"}]))
+        layers.append(mark.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
+        text = mark.mark_text(align="left", dx=6, dy=-8, color=_MARK)
+        layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=260))
+
+
+def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:
+    """A line a point over time, darker with its size; None without any. Dashed: does not count."""
+    import altair as alt
+
+    rows = [
+        {"size": name, **moment._asdict()} for name, course in courses.items() for moment in course
+    ]
+    if not rows:
+        return None
+    names = list(courses)
+    whole = alt.Scale(domain=[0, max(row["time"] for row in rows)], nice=False)
+    colour = alt.Color("size:O").scale(domain=names, scheme="viridis", reverse=True)
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("time:Q")
+        .title("seconds since the search began")
+        .scale(whole)
+        .axis(grid=False, tickCount=12),
+        y=alt.Y("value:Q").title(title).axis(format="~s", minExtent=56),
+        color=colour.legend(orient="bottom", title=None, symbolType="stroke"),
+        tooltip=["size:O", "time:Q", "value:Q"],
+    )
+    point = {"opacity": 0, "size": 60}
+    counted = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
+    before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
+    return finished((before + counted).properties(width=WIDTH, height=260))

@@ -1,0 +1,159 @@
+"""A run beside the one whose settings it repeated; the runs are written by hand."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evidence_runs import concluded
+
+from conftest import write_system
+from trained_runs import HandmadeRun, course, job
+from vflops.config.settings import load
+from vflops.errors import UsageError
+from vflops.evidence.archive import archive
+from vflops.evidence.reproduce import Recorded, compare, opened, settings_of
+from vflops.evidence.reproduction import Figure, Reproduction, rows
+from vflops.record.folder import RunFolder
+from vflops.record.training import DataFacts
+from vflops.system.record import SystemRecord
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+Make = Callable[..., RunFolder]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes runs of trainings that reached these qualities, an epoch a training."""
+
+    def run(
+        *qualities: float, weights: str | None = None, data: str = "0" * 64, **system: Any
+    ) -> RunFolder:
+        handmade = HandmadeRun(tmp_path / f"runs-{len(list(tmp_path.iterdir()))}", monkeypatch)
+        write_system(handmade.folder)
+        if system:
+            _set_facts(handmade.folder, system)
+        facts = DataFacts(path="/d", synthetic=True, fingerprint=data, train=1000, validation=200)
+        handmade.plan(*(job(number, data=facts) for number in range(1, len(qualities) + 1)))
+        for number, quality in enumerate(qualities, start=1):
+            notes = course(quality)
+            for kind, payload in notes:
+                if kind == "finished":
+                    payload["weights_sha256"] = weights and f"{weights}-{number}"
+                if kind == "job":
+                    payload |= {"device": "cpu", "deterministic": True}
+            handmade.attempt(number, 1000.0 * number, *notes)
+        return handmade.folder
+
+    return run
+
+
+def _set_facts(folder: RunFolder, facts: dict[str, Any]) -> None:
+    text = folder.system_file.read_text()
+    for name, value in facts.items():
+        assert name == "cpu"
+        text = text.replace("Test CPU <1>", value)
+    folder.system_file.write_text(text)
+    SystemRecord.read(folder.system_file)
+
+
+def compared(old: RunFolder, new: RunFolder) -> Reproduction:
+    return compare(Recorded(old, ()), new)
+
+
+def quality(found: Reproduction) -> Figure:
+    return next(each for each in found.figures if each.kind == "quality")
+
+
+def test_the_same_to_the_last_bit(make: Make) -> None:
+    found = compared(make(0.85, weights="a"), make(0.85, weights="a"))
+    assert (found.same_machine, found.same_software, found.same_data) == (True, True, True)
+    assert found.same_bits is True
+    assert "equal to the last bit" in found.sentences[-1]
+    assert {each.verdict for each in found.figures} == {"equal"}
+    assert found.contradictions == ()
+
+
+def test_other_weights_on_the_same_stack_are_a_contradiction(make: Make) -> None:
+    found = compared(make(0.85, weights="a"), make(0.85, weights="b"))
+    assert found.same_bits is False
+    assert found.contradictions == (
+        "machine, software and data are the same, and the trained weights are not",
+    )
+
+
+def test_other_weights_on_another_machine_are_none(make: Make) -> None:
+    found = compared(make(0.85, weights="a"), make(0.86, weights="b", cpu="Other CPU"))
+    assert (found.same_machine, found.same_bits, found.contradictions) == (False, None, ())
+    assert "on another machine with the same software" in found.sentences[0]
+    assert "cannot be told: machine, software or data are not the same" in found.sentences[-1]
+    assert quality(found).verdict == "cannot tell"
+    assert quality(found).difference == pytest.approx(0.01 / 0.85)
+
+
+def test_other_data_is_said_and_fails(make: Make) -> None:
+    found = compared(make(0.85), make(0.85, data="1" * 64))
+    assert found.same_data is False
+    assert "the data is not that of the record" in found.contradictions
+    assert "The data is not the same, by fingerprint." in found.sentences
+
+
+@pytest.mark.parametrize(
+    ("here", "verdict"), [((0.84, 0.86, 0.85), "within"), ((0.6, 0.61, 0.59), "outside")]
+)
+def test_a_difference_is_judged_by_the_spread_of_the_record(
+    make: Make, here: tuple[float, ...], verdict: str
+) -> None:
+    """By hand: s = 0.02, t = 4.303, ± 4.303 · 0.02 · √(1/3 + 1/3) = 0.0703 of 0.84."""
+    found = compared(make(0.82, 0.84, 0.86), make(*here))
+    figure = quality(found)
+    assert figure.verdict == verdict
+    assert figure.recorded == pytest.approx(0.84)
+    assert figure.spread == pytest.approx(4.30265 * 0.02 * (2 / 3) ** 0.5 / 0.84, rel=1e-4)
+    assert bool(found.contradictions) == (verdict == "outside")
+    row = next(row for row in rows(found) if "accuracy" in row[0])
+    assert row[1] == "0.84" and row[4] == f"{verdict} the spread of ± 8.4 %"
+
+
+def test_the_ceilings_of_both_are_compared(run_folder: RunFolder) -> None:
+    found = compared(run_folder, run_folder)
+    names = [each.name for each in found.figures]
+    assert names[0] == "gemm peak fp32" and len(names) == 4  # what was not measured is not in it
+    assert found.same_data is None and found.same_bits is None
+
+
+def test_an_archive_is_opened_and_an_altered_run_is_said_to_be(make: Make) -> None:
+    folder = concluded(make(0.85))
+    with opened(archive(folder)) as recorded:
+        assert recorded.folder.record == folder.record and recorded.alterations == ()
+    (folder.path / "run.txt").write_text("x")
+    with opened(folder.path) as recorded:
+        assert "run.txt: added" in compare(recorded, folder).altered[0]
+
+
+def test_a_strangers_program_data_and_container_are_not_taken_unasked(
+    run_folder: RunFolder, tmp_path: Path
+) -> None:
+    record = run_folder.record
+    base = record.settings.model_copy(update={"workloads": {"command": _section()}})
+    asked = load(base, None, ["launch.container=docker://evil", f"data={tmp_path / 'gone'}"])
+    run = RunFolder(run_folder.path, record.model_copy(update={"settings": asked}))
+    with pytest.raises(UsageError, match="runs its author's program: sh -c 'rm -rf /tmp/x'"):
+        settings_of(run, tmp_path)
+    with pytest.raises(UsageError, match="which is not here") as error:
+        settings_of(run, allow_command=True)
+    assert "--data" in str(error.value.cure)
+    found = settings_of(run, tmp_path, on="slurm", container="mine.sif", allow_command=True)
+    assert found.launch.container == "mine.sif" and found.launch.on == "slurm"
+    assert found.workloads["command"]["data"] == str(tmp_path)
+    assert settings_of(run, tmp_path, allow_command=True).launch.container is None
+
+
+def _section() -> dict[str, Any]:
+    from vflops.workloads.registry import workload
+
+    section = workload("command").profile("tiny").model_dump(mode="json")
+    return {**section, "command": ["sh", "-c", "rm -rf /tmp/x"]}

@@ -1,0 +1,288 @@
+"""A ranking from folders: who ranks, who does not and why, and what is read again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ranking_runs import REAL, Submitted, submit
+from vflops.errors import UsageError
+from vflops.evidence.archive import archive
+from vflops.evidence.manifest import write_manifest
+from vflops.evidence.signing import allowed_line, sign_run
+from vflops.ranking.site import Built, add, build
+from vflops.ranking.submissions import find
+from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
+from vflops.score.score import score
+
+FAST = Submitted(quality=0.92)
+SLOW = Submitted(id="20260202T000000Z-image-classification-000001", quality=0.85)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def rebuilt(tmp_path: Path, runs: Path) -> Callable[[], Built]:
+    return lambda: build([runs], tmp_path / "site")
+
+
+def why(built: Built) -> list[str]:
+    return ["; ".join(each.reasons) for each in built.ranking.apart]
+
+
+def test_the_better_run_is_first_with_the_figures_of_its_score(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    submit(runs / "uni", SLOW)
+    folder = submit(runs / "lab", FAST)
+    first, second = rebuilt().ranking.ranked
+    assert (first.entry.source, second.entry.source) == ("lab", "uni")
+    assert (first.rank, second.rank) == (1, 2)
+    (training,) = score(Contents(folder)).trainings
+    assert training.speed is not None
+    assert first.result.score == training.speed.vflops
+    assert first.result.time_s == training.wall_s
+    assert first.result.quality == 0.92
+    assert first.result.per_watt == training.vflops_per_watt
+    assert first.result.efficiency == training.mfu.value
+    assert (first.result.accelerators, first.result.device) == (2, "Accelerator A")
+    assert first.entry.system == "2 × Accelerator A, Test CPU"
+    assert first.entry.framework == "PyTorch 2.13.0"
+    assert first.facets == (
+        first.entry.rule_set,
+        "image-classification",
+        "tiny",
+        "top-1 accuracy ≥ 0.8, n = 5",
+        "none",
+        "synthetic",
+    )
+    assert first.entry.rule_set.startswith("practice/")
+
+
+def test_equal_scores_have_equal_ranks(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    for number, quality in enumerate((0.9, 0.9, 0.85)):
+        submit(runs, replace(FAST, id=f"20260101T000000Z-x-00000{number}", quality=quality))
+    assert [each.rank for each in rebuilt().ranking.ranked] == [1, 1, 3]
+
+
+def test_another_target_or_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    submit(runs, FAST)
+    submit(runs, replace(SLOW, facts=REAL))
+    goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.1, "exponent": 5}
+    submit(runs, replace(SLOW, id="20260303T000000Z-x-000003", facts={"goal": goal}))
+    built = rebuilt()
+    assert not why(built)
+    assert {each.rank for each in built.ranking.ranked} == {1}
+    assert {each.facets[3:] for each in built.ranking.ranked} == {
+        ("top-1 accuracy ≥ 0.8, n = 5", "none", "synthetic"),
+        ("top-1 accuracy ≥ 0.8, n = 5", "none", "real"),
+        ("top-1 accuracy ≥ 0.1, n = 5", "none", "synthetic"),
+    }
+
+
+def test_a_target_that_is_not_the_profiles_does_not_rank(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.1, "exponent": 5}
+    submit(runs, replace(FAST, facts={"goal": {**goal, "profile_target": 0.8}}))
+    built = rebuilt()
+    assert not built.ranking.ranked
+    assert why(built) == ["its target is 0.1, that of tiny is 0.8"]
+
+
+def test_an_edited_run_is_listed_apart_with_what_was_altered(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    submit(runs, FAST)
+    folder = submit(runs, SLOW)
+    assert len(rebuilt().ranking.ranked) == 2
+    log = folder.path / "jobs/1/0/events.jsonl"
+    log.write_text(log.read_text().replace('"quality": 0.85', '"quality": 0.99'))
+    built = rebuilt()
+    assert built.read == 1, "the edit is seen although an entry was kept"
+    assert [each.entry.run for each in built.ranking.ranked] == [FAST.id]
+    (reason,) = why(built)
+    assert "not verified: jobs/1/0/events.jsonl" in reason
+    assert str(runs) not in reason
+
+
+def test_a_run_that_breaks_a_rule_names_it(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    folder = submit(runs, FAST)
+    folder.score_file.unlink()
+    (folder.path / "manifest.json").unlink()
+    write_manifest(folder)
+    built = rebuilt()
+    assert not built.ranking.ranked
+    assert why(built)[0].startswith("rule score: ")
+
+
+def test_a_run_without_a_manifest_is_not_verified(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    (submit(runs, FAST).path / "manifest.json").unlink()
+    (reason,) = why(rebuilt())
+    assert reason.startswith("not verified: manifest.json: missing")
+
+
+def test_only_what_changed_is_read_and_written_again(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    submit(runs / "a", FAST)
+    submit(runs / "b", SLOW)
+    first = rebuilt()
+    assert (first.read, first.written) == (2, 3)
+    again = rebuilt()
+    assert (again.read, again.written) == (0, 0)
+    assert again.ranking == first.ranking
+    submit(runs / "c", replace(SLOW, id="20260303T000000Z-x-000003", quality=0.81))
+    more = rebuilt()
+    assert (more.read, more.written) == (1, 2), "the index, and the page of the new system"
+    shutil.rmtree(runs / "c")
+    less = rebuilt()
+    assert (less.read, less.written) == (0, 1)
+    assert len(list(less.index.parent.glob("systems/*.html"))) == 2
+
+
+def test_a_torn_store_is_read_again(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    submit(runs, FAST)
+    first = rebuilt()
+    kept = first.index.parent / ".entries" / "entries.jsonl"
+    kept.write_bytes(kept.read_bytes()[:-40])
+    again = rebuilt()
+    assert (again.read, again.written) == (1, 0)
+
+
+def test_an_archive_is_added_by_one_command(tmp_path: Path, runs: Path) -> None:
+    made = submit(tmp_path / "elsewhere", FAST)
+    packed = archive(made, tmp_path)
+    add(packed, runs)
+    add(packed, runs)  # the same again changes nothing
+    built = build([runs], tmp_path / "site")
+    (only,) = built.ranking.ranked
+    assert (only.entry.run, only.entry.place) == (FAST.id, packed.name)
+    assert built.submissions == 1
+    packed.write_bytes(b"another")
+    with pytest.raises(UsageError, match="another submission"):
+        add(packed, runs)
+
+
+def test_a_broken_archive_is_listed_apart(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    runs.mkdir()
+    (runs / "broken.tar.bz2").write_bytes(b"no archive")
+    built = rebuilt()
+    assert [each.entry.place for each in built.ranking.apart] == ["broken.tar.bz2"]
+
+
+def test_copies_of_a_run_rank_once(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    folder = submit(runs / "a", FAST)
+    shutil.copytree(folder.path, runs / "b" / folder.path.name)
+    built = rebuilt()
+    assert [each.entry.source for each in built.ranking.ranked] == ["a"]
+    assert why(built) == [f"a copy of a/{FAST.id}"]
+
+
+def test_two_runs_with_one_id_do_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:
+    submit(runs / "a", FAST)
+    submit(runs / "b", replace(FAST, quality=0.93))
+    built = rebuilt()
+    assert not built.ranking.ranked
+    assert all(f"2 different submissions have the id {FAST.id}" in each for each in why(built))
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
+def test_with_signers_the_signer_is_the_source_and_others_do_not_rank(
+    runs: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    words = ["-t", "ed25519", "-N", "", "-C", "lab@example.org", "-f", str(key)]
+    subprocess.run(["ssh-keygen", "-q", *words], check=True)
+    sign_run(submit(runs / "somewhere", FAST), key)
+    submit(runs / "elsewhere", SLOW)
+    signers = tmp_path / "signers"
+    signers.write_text(f"{allowed_line(key)}\n")
+    anyone = build([runs], tmp_path / "site")
+    assert [each.entry.source for each in anyone.ranking.ranked] == ["somewhere", "elsewhere"]
+    built = build([runs], tmp_path / "site", signers=signers)
+    assert built.read == 2, "another list of signers may judge otherwise"
+    (ranked,) = built.ranking.ranked
+    assert (ranked.entry.source, ranked.entry.signer) == ("lab@example.org", "lab@example.org")
+    assert why(built) == ["not verified: not signed"]
+
+
+def test_another_folder_is_not_overwritten(tmp_path: Path, runs: Path) -> None:
+    submit(runs, FAST)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "index.html").write_text("my page")
+    with pytest.raises(UsageError, match="something else than a ranking"):
+        build([runs], tmp_path / "mine")
+    assert (tmp_path / "mine" / "index.html").read_text() == "my page"
+    with pytest.raises(UsageError, match="something else than a ranking"):
+        build([runs], tmp_path / "mine" / "index.html")
+
+
+def test_the_site_may_lie_among_the_submissions(runs: Path) -> None:
+    submit(runs, FAST)
+    assert build([runs], runs / "site").submissions == 1
+    assert build([runs], runs / "site").submissions == 1
+
+
+def test_a_folder_is_named_once_however_often_it_is_given(runs: Path, tmp_path: Path) -> None:
+    folder = submit(runs / "a", FAST)
+    found = find([runs, runs / "a", folder.path], tmp_path / "site")
+    assert [each.place for each in found] == [f"a/{FAST.id}"]
+
+
+def test_pages_are_the_same_bytes_from_the_same_submissions(runs: Path, tmp_path: Path) -> None:
+    submit(runs / "a", FAST)
+    submit(runs / "b", SLOW)
+    one = build([runs], tmp_path / "one").index.read_bytes()
+    assert build([runs], tmp_path / "two").index.read_bytes() == one
+
+
+def test_many_are_read_by_several_processes(
+    runs: Path, rebuilt: Callable[[], Built], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(runs / "a", FAST)
+    submit(runs / "b", SLOW)
+    monkeypatch.setattr("vflops.ranking.site._CHUNK", 1)
+    assert [each.entry.source for each in rebuilt().ranking.ranked] == ["a", "b"]
+
+
+def test_the_command_says_what_it_did_and_needs_no_torch(tmp_path: Path, runs: Path) -> None:
+    submit(runs, FAST)
+    program = (
+        "import sys; from vflops.cli import application;"
+        "application(['ranking'])(sys.argv[1:], standalone_mode=False);"
+        "assert 'torch' not in sys.modules"
+    )
+    words = ["ranking", str(runs), "--site", str(tmp_path / "site")]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 submissions, 1 of them new or changed" in done.stdout
+    assert "1 results ranked, 0 not" in done.stdout
+    data = (tmp_path / "site" / "index.html").read_text().split('type="application/json">')[1]
+    assert json.loads(data.split("</script>")[0])["rows"]["run"] == [FAST.id]
+
+
+def test_a_folder_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        build([tmp_path / "no"], tmp_path / "site")
+
+
+def test_a_run_that_trained_nothing_says_so(
+    run_folder: RunFolder, rebuilt: Callable[[], Built]
+) -> None:
+    score(Contents(run_folder)).write(run_folder.score_file)
+    write_manifest(run_folder)
+    assert why(rebuilt()) == ["nothing was trained in it"]

@@ -1,0 +1,103 @@
+"""One result a workload: of repeats the mean, of an ensemble the whole, of a search its score."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from pathlib import Path
+
+import pytest
+
+from conftest import write_system
+from search_runs import HandmadeSearch, one_worker
+from trained_runs import HandmadeRun, course, declared
+from trained_runs import job as a_job
+from vflops.ranking.entry import Result
+from vflops.ranking.summary import results
+from vflops.record import events
+from vflops.record.folder import RunFolder
+from vflops.record.training import Ensembled, EnsembleSize
+from vflops.score.contents import Contents
+from vflops.score.record import Score
+from vflops.score.score import score
+
+
+def summed(folder: RunFolder) -> tuple[Score, Result]:
+    contents = Contents(RunFolder.open(folder.path))
+    figures = score(contents)
+    (found,) = results(contents, figures)
+    return figures, found
+
+
+def test_of_repeats_it_is_the_mean(trained_folder: RunFolder) -> None:
+    figures, found = summed(trained_folder)
+    first, second = figures.trainings
+    assert first.speed is not None
+    assert second.speed is not None
+    assert first.speed.vflops is not None
+    assert second.speed.vflops is not None
+    assert first.speed.vflops != second.speed.vflops
+    assert found.score == pytest.approx((first.speed.vflops + second.speed.vflops) / 2)
+    assert found.time_s == pytest.approx((first.wall_s + second.wall_s) / 2)
+    assert found.quality == pytest.approx((0.9 + 0.88) / 2)
+    assert (found.repeats, found.reason) == (2, None)
+
+
+def test_a_training_that_did_not_end_does_not_rank(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(a_job(1))
+    handmade_run.attempt(1, 1000.0, *course(0.3, 0.6, 0.9)[:-1])
+    assert summed(handmade_run.folder)[1].reason == "1 of 1 trainings did not come to their end"
+
+
+def test_declared_operations_do_not_rank(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(a_job(1, declared=declared(10, 30)))
+    handmade_run.attempt(1, 1000.0, *course(0.3, 0.6, 0.9))
+    reason = summed(handmade_run.folder)[1].reason
+    assert reason == "its operations are declared, not counted from what ran"
+
+
+@pytest.mark.parametrize("planned", [2, 3])
+def test_an_ensemble_is_one_result_on_all_its_accelerators(
+    handmade_run: HandmadeRun, monkeypatch: pytest.MonkeyPatch, planned: int
+) -> None:
+    class Wall(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Wall:
+            return cls.fromtimestamp(handmade_run.clock.now_s, tz)
+
+    monkeypatch.setattr(events, "datetime", Wall)
+    bag = {"models": planned, "bootstrap": "poisson", "seed": 1}
+    handmade_run.plan(*(a_job(1 + k, repeat=0, bag={**bag, "model": k}) for k in range(2)))
+    for job in (1, 2):
+        handmade_run.attempt(job, 1000.0, *course(0.3, 0.6, 0.8))
+    together = Ensembled(
+        workload="image-classification",
+        repeat=0,
+        planned=planned,
+        jobs=(1, 2),
+        evaluated=200,
+        sizes=(EnsembleSize(models=2, quality=0.9),),
+        took_s=0.1,
+    )
+    with handmade_run.folder.start_attempt(job=0) as log:
+        log.write("ensemble", **together.model_dump(mode="json"))
+        log.write("end")
+    figures, found = summed(handmade_run.folder)
+    (ensemble,) = figures.ensembles
+    assert (found.score, found.quality) == (ensemble.vflops, 0.9)
+    assert found.time_s == ensemble.window_s
+    assert (found.accelerators, found.repeats) == (4, 1)
+    assert found.reason == (None if planned == 2 else "2 of its 3 models are in it")
+
+
+def test_a_search_ranks_by_its_regulated_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandmadeSearch(tmp_path, monkeypatch)
+    write_system(run.folder)
+    run.worker(0, one_worker(run))
+    figures, found = summed(run.end())
+    (search,) = figures.searches
+    assert (found.unit, found.score) == ("regulated FLOPS", search.regulated)
+    assert found.quality == pytest.approx(0.8)
+    assert (found.accelerators, found.ranks, found.device) == (0, 1, "Test CPU")
+    assert found.data == "synthetic"

@@ -1,0 +1,150 @@
+"""Submissions for rankings: small run folders that meet every rule, each with its figures."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from trained_runs import Clock, HandmadeRun, course, job, trained_graph, write_telemetry
+from vflops.config.profiles import tiny
+from vflops.record import atomic, events
+from vflops.record.folder import RunFolder, RunRecord
+from vflops.record.measurement import Measurement
+from vflops.score.contents import Contents
+from vflops.score.score import score
+from vflops.system.record import LAYERS, Fact, Layer, SystemRecord
+
+REAL = {
+    "data": {
+        "path": "/d",
+        "synthetic": False,
+        "fingerprint": "0" * 64,
+        "train": 1000,
+        "validation": 200,
+    },
+    "settings": {"data": "/d", "train": {"epochs": 3, "batch": 100}},
+}
+"""Facts of a job that trains on data which somebody gave."""
+DEVICES = ("Accelerator A", "Accelerator B", "Accelerator C", "Processor P")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What makes a submission another."""
+
+    id: str = "20260101T000000Z-image-classification-000000"
+    created_utc: str = "2026-01-01T00:00:00+00:00"
+    device: str = "Accelerator A"
+    ranks: int = 2
+    quality: float = 0.88
+    cpu: str = "Test CPU"
+    power: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Of the job, for a test that wants it otherwise."""
+    began: dict[str, Any] = field(default_factory=dict)
+    """Of its ranks, likewise."""
+
+
+class _Made(HandmadeRun):
+    """A run folder with a name and a day of our choice."""
+
+    def __init__(self, parent: Path, wanted: Submitted) -> None:
+        self.clock = Clock()
+        record = RunRecord(
+            id=wanted.id,
+            workload="image-classification",
+            created_utc=wanted.created_utc,
+            settings=tiny(),
+            versions={"vflops": "0", "python": "3"},
+        )
+        self.folder = RunFolder(parent / wanted.id, record)
+        atomic.make_folder(self.folder.path)
+        record.write(self.folder.path / "run.json")
+        self.graph = trained_graph()
+
+
+def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa: B008
+    """Write a submission below ``parent``, with its score and its manifest."""
+    from vflops.evidence.manifest import write_manifest
+
+    with mock.patch("os.fsync"):
+        run = _Made(parent, wanted)
+        with mock.patch.object(events, "time", run.clock):
+            _system(wanted).write(run.folder.system_file)
+            run.plan(job(1, ranks=wanted.ranks, **wanted.facts), ceilings=_ceilings())
+            notes = course(wanted.quality - 0.3, wanted.quality - 0.05, wanted.quality)
+            notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
+            place = run.attempt(1, 1000.0, *notes)
+            write_telemetry(place, 1000.0, 50, power=wanted.power)
+            run.end()
+        with suppress(ValueError):  # of a run that is not meant to have one
+            score(Contents(run.folder)).write(run.folder.score_file)
+        write_manifest(run.folder)
+    return run.folder
+
+
+def submit_many(parent: Path, first: int, count: int) -> None:
+    """Submissions ``first`` to ``first + count``, each drawn from its number."""
+    for number in range(first, first + count):
+        draw = random.Random(number)
+        device = draw.choice(DEVICES)
+        day = f"20{draw.randrange(20, 27)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 29):02d}"
+        submit(
+            parent / f"centre-{draw.randrange(300):03d}",
+            Submitted(
+                id=f"{day.replace('-', '')}T000000Z-image-classification-{number:06x}",
+                created_utc=f"{day}T00:00:00+00:00",
+                device=device,
+                ranks=1 << draw.randrange(8),
+                quality=round(draw.uniform(0.6, 0.95), 3),
+                cpu=f"CPU {draw.randrange(4)}",
+                power=number % 3 > 0,
+            ),
+        )
+
+
+def _ceilings() -> tuple[Measurement, ...]:
+    return tuple(
+        Measurement(
+            benchmark=benchmark,
+            case="peak",
+            precision="fp32",
+            device="cuda",
+            unit="FLOPS",
+            value=2e11,
+            samples=(1.9e11, 2e11, 2.1e11),
+            spread=0.1,
+            error=1e-7,
+            tolerance=1e-5,
+        )
+        for benchmark in ("gemm", "convolution")
+    )
+
+
+def _system(wanted: Submitted) -> SystemRecord:
+    known: dict[str, dict[str, str | int]] = {
+        "hardware": {
+            "cpu model": wanted.cpu,
+            "usable cpus": 2,
+            "accelerator 0 model": wanted.device,
+            "accelerator 1 model": wanted.device,
+        },
+        "framework": {"torch": "2.13.0"},
+    }
+    absent = Fact(name="nothing", value=None, source="test", reason="not looked for")
+    layers = [
+        Layer(
+            name=name,
+            facts=tuple(
+                Fact(name=each, value=value, source="test")
+                for each, value in known.get(name, {}).items()
+            )
+            or (absent,),
+        )
+        for name in LAYERS
+    ]
+    return SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=tuple(layers))
