@@ -1,8 +1,8 @@
 """How good the searches are: the best network that each finds, on tasks whose answer is known.
 
     OMP_NUM_THREADS=1 python benchmarks/search_quality.py [--tasks development|held-out|NAME,…]
-        [--searchers bayesian,evolution,random] [--candidates 40] [--seeds 12] [--workers 1]
-        [--processes 2]
+        [--searchers bayesian,evolution,random] [--candidates 30] [--seeds 10] [--workers 1]
+        [--noise 0.01] [--processes 2]
 
 A task is a formula from an architecture to an accuracy; what a search is told has noise on it, as a
 training has. Nothing is trained. Candidates come from the same proposer that the workers use, in
@@ -137,13 +137,15 @@ def setting(searcher: str, workers: int) -> AutomlSettings:
     return AutomlSettings.model_validate({**own, "search": {**own["search"], **changed}})
 
 
-def value(job: tuple[str, str, int], *, candidates: int, workers: int) -> float:
+def value(
+    job: tuple[str, str, int], *, candidates: int, workers: int, noise: float = NOISE
+) -> float:
     """The true accuracy of what one search hands over, by task, searcher and seed."""
     name, searcher, seed = job
     settings = setting(searcher, workers)
     first = first_network(settings, DATA)
     task = next(each for each in tasks(first) if each.name == name)
-    noise = random.Random(f"{name} {seed}")
+    drawn = random.Random(f"{name} {seed}")
     found: dict[Turn, Candidate] = {}
     results: list[Result] = []
     proposer = Proposer(settings, seed, first, found.__getitem__)
@@ -152,7 +154,7 @@ def value(job: tuple[str, str, int], *, candidates: int, workers: int) -> float:
         known = [each for each in results if each.turn.round <= turn.round - LAG]
         candidate = proposer.propose(turn, Known(tuple(known), tuple(found)))
         found[turn] = candidate
-        accuracy = task.true(candidate.architecture) + noise.gauss(0, NOISE)
+        accuracy = task.true(candidate.architecture) + drawn.gauss(0, noise)
         results.append(Result(turn, trained(candidate, min(max(accuracy, 0), 1))))
     best = max(results, key=lambda each: each.trained.accuracy if each.trained else 0)
     return task.true(found[best.turn].architecture)
@@ -182,9 +184,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", default="development,held-out")
     parser.add_argument("--searchers", default="bayesian,evolution,random")
-    parser.add_argument("--candidates", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--candidates", type=int, default=30)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--noise", type=float, default=NOISE)
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     searchers, wanted = arguments.searchers.split(","), arguments.tasks.split(",")
@@ -199,7 +202,12 @@ def main() -> None:
         for seed in range(arguments.seeds)
         for searcher in searchers
     ]
-    work = partial(value, candidates=arguments.candidates, workers=arguments.workers)
+    work = partial(
+        value,
+        candidates=arguments.candidates,
+        workers=arguments.workers,
+        noise=arguments.noise,
+    )
     with Pool(arguments.processes) as pool:
         values = dict(zip(jobs, pool.map(work, jobs, chunksize=1), strict=True))
 

@@ -8,8 +8,9 @@ from collections import defaultdict
 import pytest
 
 from vflops.automl.architecture import morphs, resnet, surgery, work
+from vflops.automl.architecture.added import Added
 from vflops.automl.architecture.graph import Architecture, Layer
-from vflops.automl.architecture.morphs import Choice, Limits, Morph, _Costs, apply, possible
+from vflops.automl.architecture.morphs import Choice, Limits, Morph, apply, possible
 
 
 def grown(seed: int, steps: int = 8) -> Architecture:
@@ -25,15 +26,24 @@ def grown(seed: int, steps: int = 8) -> Architecture:
 def test_morphs_that_are_alike_add_the_same_parameters_operations_and_bytes(seed: int) -> None:
     rng, start = random.Random(seed), grown(seed)
     alike: dict[object, list[Morph]] = defaultdict(list)
-    costs = _Costs(start)
+    added = Added(start)
     for morph in possible(start):
-        alike[costs.of(morph)].append(morph)
+        alike[added.cost(morph)].append(morph)
     several = [group for group in alike.values() if len(group) > 1]
     assert len(several) > 10
     for group in several:
         children = [apply(start, morph) for morph in rng.sample(group, 2)]
         facts = {(x.parameters, work.memory_bytes(x, 3), work.ops(x).total) for x in children}
         assert len(facts) == 1, group
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_parameters_that_a_morph_adds_are_those_of_what_it_makes(seed: int) -> None:
+    start = grown(seed)
+    added = Added(start)
+    for morph in possible(start):
+        child = apply(start, morph)
+        assert start.parameters + added.parameters(morph) == child.parameters, morph
 
 
 @pytest.mark.parametrize("share", [1.0, 1.02, 1.1])
@@ -73,10 +83,17 @@ def test_a_network_at_its_limits_is_built_a_few_times_not_once_a_morph(
     start = resnet.resnet50()
     built: list[int] = []
     real = surgery._with
-    monkeypatch.setattr(surgery, "_with", lambda *given: built.append(1) or real(*given))
-    choice = Choice(start, Limits(parameters=start.parameters))
+
+    def counted(architecture: Architecture, layers: list[Layer]) -> Architecture:
+        built.append(len(layers))
+        return real(architecture, layers)
+
+    monkeypatch.setattr(surgery, "_with", counted)
+    assert Choice(start, Limits(parameters=start.parameters)).draw(random.Random(1)) is None
+    assert not built
+    choice = Choice(start, Limits(memory_bytes=work.memory_bytes(start, 1)))
     assert choice.draw(random.Random(1)) is None
-    assert len(built) < len(possible(start)) / 5
+    assert 0 < len(built) < len(possible(start)) / 5
     built.clear()
     assert choice.draw(random.Random(2)) is None
     assert not built

@@ -21,7 +21,7 @@ _MORPHISM = "search.inherit=false"
 def _each(
     contents: Contents, fault: Callable[[SearchScore], Outcome | None], words: str
 ) -> Outcome:
-    scores = search_scores(contents)
+    scores = contents.once(search_scores)
     if not scores:
         return _NONE
     found = (fault(each) for each in scores)
@@ -79,6 +79,6 @@ def table_iv(contents: Contents) -> Outcome:
                 return Outcome("fail", f"{each.what}: as published with {each.conforms}")
         return None
 
-    scores = search_scores(contents)
+    scores = contents.once(search_scores)
     told = [each.what for score in scores[:1] for each in score.aiperf.deviations]
     return _each(contents, fault, "as fixed, but for: " + "; ".join(told))

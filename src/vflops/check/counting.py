@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from vflops.check.rule import Outcome
-from vflops.record.folder import file_hash
 from vflops.score.contents import Contents
 from vflops.score.record import Score
 from vflops.score.training import work_of
@@ -23,7 +22,7 @@ def recounted(contents: Contents) -> Outcome:
         path = contents.folder.graph_file(counted.model)
         if not path.is_file():
             return Outcome("fail", f"the graph of {counted.model} is missing", str(path))
-        if counted.sha256 != file_hash(path):
+        if counted.sha256 != contents.hash(path):
             return Outcome("fail", "not the graph that was counted", str(path))
     return Outcome("pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count")
 
@@ -35,7 +34,7 @@ def operations(contents: Contents) -> Outcome:
         return Outcome("not applicable", "no operations are claimed for a training")
     graphs = {graph.model: graph for graph in contents.graphs}
     path = contents.folder.score_file
-    claims = Score.read(path).trainings if path.is_file() else ()
+    claims = contents.read(Score, path).trainings if path.is_file() else ()
     claimed = {each.job: each.work for each in claims}
     for job in jobs:
         record, started = job.record, job.started

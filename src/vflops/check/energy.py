@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.check.rule import Outcome
+from vflops.record.inside import inside
 from vflops.record.node import telemetry_file
 from vflops.score.contents import Contents
 from vflops.score.words import count
@@ -41,17 +42,15 @@ class _Sampled:
 
 
 def _sampled(contents: Contents) -> Iterator[_Sampled]:
-    from vflops.telemetry.record import read
-
     for job in (*contents.trained, *contents.workers):
         for place, attempt in zip(job.folders, job.attempts, strict=True):
             span_s, first = attempt.span_s, telemetry_file(place, 0)
             if span_s is None:
                 continue
             if first.is_file():
-                yield _Sampled(first, read(first), span_s)
-            for path in sorted(place.glob("telemetry-*.jsonl")):
-                found = read(path)
+                yield _Sampled(first, contents.telemetry(first), span_s)
+            for path in inside(place, "telemetry-*.jsonl"):
+                found = contents.telemetry(path)
                 if len(found) > 1:  # its clock is another: it is judged by its own ends
                     yield _Sampled(path, found, (found.times_s[0], found.times_s[-1]))
 
@@ -143,7 +142,6 @@ def _limit_w(contents: Contents) -> float | None:
     """The highest power limit of an accelerator of the machine that was described."""
     if not contents.folder.system_file.is_file():
         return None
-    facts = SystemRecord.read(contents.folder.system_file).matching(
-        "hardware", "accelerator * power limit"
-    )
+    record = contents.read(SystemRecord, contents.folder.system_file)
+    facts = record.matching("hardware", "accelerator * power limit")
     return max((float(f.value) for f in facts if isinstance(f.value, int | float)), default=None)

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 from vflops.check.rule import Outcome
 from vflops.record.events import Described
-from vflops.record.folder import file_hash
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.score.words import count
@@ -50,11 +49,11 @@ def clocks(contents: Contents) -> Outcome:
 
 def system(contents: Contents) -> Outcome:
     """``system.json`` is the description that this run wrote."""
-    record = SystemRecord.read(contents.folder.system_file)
+    record = contents.read(SystemRecord, contents.folder.system_file)
     described = contents.history.events("described")
     if not described:
         return Outcome("cannot tell", "the log does not say when the system was described")
-    if described[-1].payload(Described).sha256 != file_hash(contents.folder.system_file):
+    if described[-1].payload(Described).sha256 != contents.hash(contents.folder.system_file):
         return Outcome("fail", "not the one that was written in this run", "system.json")
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
@@ -66,7 +65,7 @@ def scored(contents: Contents) -> Outcome:
     path = contents.folder.score_file
     if not path.is_file():
         return Outcome("fail", "it is missing: vflops score writes it", path.name)
-    if path.read_bytes() != score(contents).to_json().encode():
+    if path.read_bytes() != contents.once(score).to_json().encode():
         return Outcome("fail", "not what the record gives: vflops score recomputes it", path.name)
     return Outcome("pass", "score.json is what the record gives, byte for byte")
 
@@ -79,7 +78,7 @@ def manifest(contents: Contents) -> Outcome:
     """
     from vflops.evidence.verify import altered_record
 
-    altered = altered_record(contents.folder.path)
+    altered = altered_record(contents)
     if altered:
         return Outcome("fail", "; ".join(altered[:3]), "manifest.json")
     return Outcome("not applicable", "nothing contradicts a manifest: vflops verify says more")

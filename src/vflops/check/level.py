@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -129,9 +130,8 @@ def levels(contents: Contents) -> Levels:
     found: dict[str, Difference] = {}
     for name, settings in ((each.workload, each.settings) for each in records):
         try:
-            spec = workload(name)
-            reference = spec.profile("reference").model_dump(mode="json")
-            used = spec.settings.model_validate(settings).model_dump(mode="json")
+            reference = _reference(name)
+            used = workload(name).settings.model_validate(settings).model_dump(mode="json")
         except ValidationError as error:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
@@ -148,6 +148,12 @@ def levels(contents: Contents) -> Levels:
             if each.setting in _LAYER_OF
         }
     return _placed(tuple(found.values()))
+
+
+@cache
+def _reference(name: str) -> Mapping[str, Any]:
+    """The settings of a workload at its published size: the same for all runs."""
+    return workload(name).profile("reference").model_dump(mode="json")
 
 
 def _placed(found: tuple[Difference, ...]) -> Levels:

@@ -168,7 +168,7 @@ def whole_ensembles(contents: Contents) -> Outcome:
         return Outcome("not applicable", "no ensemble in this run: M = 1")
     found = {
         (each.workload, each.repeat): each
-        for each in ensemble_scores(contents, training_scores(contents))
+        for each in ensemble_scores(contents, contents.once(training_scores))
     }
     for key, members in groups.items():
         name = f"{key[0]}, repeat {key[1]}"

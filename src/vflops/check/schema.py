@@ -12,6 +12,7 @@ from vflops.errors import FolderError
 from vflops.flops.graph import Graph
 from vflops.record import training
 from vflops.record.events import Counted, Described, Loaded, Planned
+from vflops.record.inside import folders_inside, inside
 from vflops.record.measurement import Measurement
 from vflops.record.node import NodeRecord
 from vflops.record.schema import Data, Document
@@ -61,7 +62,7 @@ def schema(contents: Contents) -> Outcome:
     files = 0
     for path, document in _documents(contents):
         try:
-            document.read(path)
+            contents.read(document, path)
         except FolderError as error:
             return Outcome("fail", error.message, str(path))
         files += 1
@@ -82,14 +83,16 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
         yield folder.system_file, SystemRecord
     for path in folder.graph_files:
         yield path, Graph
-    for path in sorted((folder.path / "jobs").glob("*/job.json")):
+    jobs = folders_inside(folder.path / "jobs")
+    for path in (path for job in jobs for path in inside(job, "job.json")):
         yield path, training.JobRecord
-    for path in sorted((folder.path / "jobs").glob("*/*/node-*.json")):
+    attempts = [attempt for job in jobs for attempt in folders_inside(job)]
+    for path in (path for attempt in attempts for path in inside(attempt, "node-*.json")):
         yield path, NodeRecord
-    for path in sorted((folder.path / "buffer").glob("r*-w*.json")):
+    for path in inside(folder.path / "buffer", "r*-w*.json"):
         if path.name.count(".") == 1:  # others say that a turn passed
             yield path, search.Candidate
-    for path in sorted((folder.path / "claims").glob("*.json")):
+    for path in inside(folder.path / "claims", "*.json"):
         yield path, search.Claim
-    for path in sorted(folder.path.glob("ledger*.json")):
+    for path in inside(folder.path, "ledger*.json"):
         yield path, SearchLedger

@@ -18,7 +18,6 @@ from vflops.automl.search import curve
 from vflops.automl.story import Search, Story
 from vflops.check.record import Verdict
 from vflops.errors import FolderError
-from vflops.record.folder import file_hash
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
@@ -64,12 +63,13 @@ class _Searched:
         def read(name: str) -> Candidate:
             if name not in found:
                 raise FolderError(f"buffer/{name}.json is missing: it was trained from it")
-            return Candidate.read(found[name])
+            return self.contents.read(Candidate, found[name])
 
         return lambda story: read(story.begun.candidate)
 
 
 def _searches(contents: Contents) -> list[_Searched]:
+    """All searches; asked for through ``once``, so that their stories are told once."""
     return [_Searched(contents, members) for members in searches(contents)]
 
 
@@ -90,7 +90,7 @@ def searched(contents: Contents) -> Outcome:
     if not contents.workers:
         return _NONE
     seen: dict[tuple[int, str], int] = {}
-    found = _searches(contents)
+    found = contents.once(_searches)
     fault = _fault(found, partial(_proposed, seen=seen))
     if fault:
         return "fail", fault
@@ -109,13 +109,14 @@ def _proposed(searched: _Searched, story: Story, seen: dict[tuple[int, str], int
     candidate = searched.proposal(story)
     if candidate.turn != story.turn:
         return f"its proposal is that of {candidate.turn.name}"
-    if file_hash(run / "buffer" / f"{name}.json") != begun.proposal_sha256:
+    if searched.contents.hash(run / "buffer" / f"{name}.json") != begun.proposal_sha256:
         return "its proposal was changed since it was trained"
     claim = run / "claims" / f"{name}.json"
     if not claim.is_file():
         return "nobody claimed it"
-    if Claim.read(claim).worker != story.worker:
-        return f"claimed by worker {Claim.read(claim).worker}, trained by {story.worker}"
+    claimer = searched.contents.read(Claim, claim).worker
+    if claimer != story.worker:
+        return f"claimed by worker {claimer}, trained by {story.worker}"
     told = (begun.digest, begun.parent, begun.epochs, begun.batch)
     meant = (candidate.architecture.digest, candidate.parent, candidate.epochs)
     if told != (*meant, candidate.hyper.batch):
@@ -130,7 +131,7 @@ def charged(contents: Contents) -> Outcome:
     if not contents.workers:
         return _NONE
     counted: dict[tuple[str, int], tuple[int, int]] = {}
-    fault = _fault(_searches(contents), partial(_operations, counted=counted))
+    fault = _fault(contents.once(_searches), partial(_operations, counted=counted))
     if fault:
         return "fail", fault
     known = count(len(counted), "architecture and batch", "architectures and batches")
@@ -163,7 +164,7 @@ def sampled(contents: Contents) -> Outcome:
     """Samples of every candidate are epochs of the data set; its results follow from its log."""
     if not contents.workers:
         return _NONE
-    found = _searches(contents)
+    found = contents.once(_searches)
     fault = _fault(found, _samples)
     if fault:
         return "fail", fault
@@ -214,7 +215,7 @@ def ledgered(contents: Contents) -> Outcome:
         return "fail", "no ledger was written: the search did not come to its end"
     for each in written.values():
         path = contents.folder.path / each.file
-        if not path.is_file() or file_hash(path) != each.sha256:
+        if not path.is_file() or contents.hash(path) != each.sha256:
             return "fail", f"{path}: not the ledger that was written"
     for members in searches(contents):
         ledger = ledger_of(contents.folder, [each.record for each in members])

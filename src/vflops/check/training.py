@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vflops.check.record import Verdict
 from vflops.record.events import Event
-from vflops.record.folder import file_hash
+from vflops.record.inside import inside
 from vflops.record.node import node_files
 from vflops.record.training import JobPlanned, JobTrained, PowerImported
 from vflops.score.contents import Contents
@@ -37,25 +37,25 @@ def trained(contents: Contents) -> Outcome:
     lost = {each.job: each for of_search in found for each in of_search}
     for job in planned:
         path = contents.folder.job_file(job.job)
-        if file_hash(path) != job.sha256:
+        if contents.hash(path) != job.sha256:
             return "fail", f"{path}: not the job that was planned"
         if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
             return "fail", f"job {job.job} did not come to its end"
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
-        if file_hash(log) != pinned[job.job].sha256:
+        if contents.hash(log) != pinned[job.job].sha256:
             return "fail", f"{log}: not the log that the job ended with"
         telemetry = log.with_name("telemetry.jsonl")
-        seen = file_hash(telemetry) if telemetry.is_file() else None
+        seen = contents.hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
             return "fail", f"{telemetry}: not the telemetry that the job ended with"
-        changed = _changed(log.parent, pinned[job.job].files)
+        changed = _changed(contents, log.parent, pinned[job.job].files)
         if changed:
             return "fail", f"{changed}: not what a node of the job left"
     for each in contents.trained:
         for exhibit in each.exhibits:
-            if file_hash(exhibit.path) != exhibit.payload.sha256:
+            if contents.hash(exhibit.path) != exhibit.payload.sha256:
                 return "fail", f"{exhibit.path}: not the exhibit that the job left"
     if not lost:
         return "pass", f"{len(planned)} planned, each came to its end"
@@ -63,11 +63,11 @@ def trained(contents: Contents) -> Outcome:
     return "pass", "; ".join([told, *(lost_line(each) for each in lost.values())])
 
 
-def _changed(place: Path, pinned: dict[str, str] | None) -> Path | None:
+def _changed(contents: Contents, place: Path, pinned: dict[str, str] | None) -> Path | None:
     """The first file of a node that was changed, added or removed since it was pinned."""
     if pinned is None:
         return None
-    here = {path.name: file_hash(path) for path in node_files(place)}
+    here = {path.name: contents.hash(path) for path in node_files(place)}
     wrong = sorted(name for name in {*pinned, *here} if pinned.get(name) != here.get(name))
     return place / wrong[0] if wrong else None
 
@@ -77,8 +77,8 @@ def powered(contents: Contents) -> Outcome:
     events = contents.history.events("power-imported")
     logged = {each.file: each.sha256 for each in (e.payload(PowerImported) for e in events)}
     here = {
-        str(path.relative_to(contents.folder.path)): file_hash(path)
-        for path in sorted((contents.folder.path / "telemetry").glob("imported-*.jsonl"))
+        str(path.relative_to(contents.folder.path)): contents.hash(path)
+        for path in inside(contents.folder.path / "telemetry", "imported-*.jsonl")
     }
     if not logged and not here:
         return "not applicable", "no power log was imported"

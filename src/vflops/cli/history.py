@@ -46,16 +46,28 @@ def history(
     if json:
         typer.echo(found.to_json(), nl=False)
     else:
-        from vflops.history.page import write_page
-
         _show(found, console.console())
         place = page or folder / "history.html"
+        written = _write(found, folder, place)
+    _refuse(found, folder)
+    if not json and written:
+        console.next_step(f"open {place.resolve().as_uri()}", "the charts, offline")
+
+
+def _write(found: HistoryRecord, folder: Path, place: Path) -> bool:
+    """Write the page where one may: a folder that is read-only still has its exit code."""
+    from vflops.cli import console
+    from vflops.errors import VflopsError
+    from vflops.history.page import write_page
+
+    try:
         with console.working("drawing"):
             write_page(found, folder.resolve().name, place)
-        typer.echo(f"\npage  {console.shown(place)}")
-    _refuse(found, folder)
-    if not json:
-        console.next_step(f"open {place.resolve().as_uri()}", "the charts, offline")
+    except VflopsError as error:
+        console.say(f"no page: {error.message}")
+        return False
+    typer.echo(f"\npage  {console.shown(place)}")
+    return True
 
 
 def _show(found: HistoryRecord, out: Console) -> None:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from vflops.errors import FolderError
 from vflops.evidence.lines import WIDTH, marks, whole_lines
 from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE, is_page, listing
+from vflops.record.digest import file_digest
 from vflops.record.folder import RunFolder
 from vflops.record.schema import Data, Document
 
@@ -118,15 +119,8 @@ def is_log(name: str) -> bool:
 
 def pin_file(folder: Path, name: str, *, size_bytes: int | None = None) -> FilePin:
     """A file as it is now, or as far as ``size_bytes``."""
-    found, size, most = hashlib.sha256(), 0, 1 << 62 if size_bytes is None else size_bytes
-    try:
-        with (folder / name).open("rb") as file:
-            while part := file.read(min(1 << 20, most - size)):
-                found.update(part)
-                size += len(part)
-    except OSError as error:
-        raise FolderError(f"cannot read {folder / name}: {error.strerror or error}") from error
-    return FilePin(path=name, sha256=found.hexdigest(), size_bytes=size)
+    found = file_digest(folder / name, size_bytes)
+    return FilePin(path=name, sha256=found.sha256, size_bytes=found.size_bytes)
 
 
 def pin_log(folder: Path, name: str) -> LogPin:

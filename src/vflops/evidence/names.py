@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,26 +68,33 @@ def listing(folder: Path) -> Listing:
     """Every file below ``folder`` that belongs to the evidence; no link is followed."""
     files: list[str] = []
     odd: list[str] = []
-    for base, inside, names in os.walk(folder, onerror=_unreadable):
-        for name in (*inside, *names):
-            path = Path(base, name)
-            short = path.relative_to(folder).as_posix()
-            mode = path.lstat().st_mode
-            if left_out(short) or short in (MANIFEST, SIGNATURE):
-                inside[:] = [each for each in inside if each != name]
-            elif stat.S_ISLNK(mode):
-                odd.append(f"{_shown(short)}: a link, not a file")
-            elif not stat.S_ISDIR(mode):
-                wrong = fault(short) if stat.S_ISREG(mode) else "not a file"
-                odd.extend([f"{_shown(short)}: {wrong}"] if wrong else [])
-                files.extend([] if wrong else [short])
+    for name, entry in _walk(folder, ""):
+        if entry.is_symlink():
+            odd.append(f"{_shown(name)}: a link, not a file")
+        elif wrong := fault(name) if entry.is_file() else "not a file":
+            odd.append(f"{_shown(name)}: {wrong}")
+        else:
+            files.append(name)
     return Listing(tuple(sorted(files)), tuple(sorted(odd)))
+
+
+def _walk(folder: str | Path, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """All that is no folder, by its name from the run folder; what is left out is not entered."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except OSError as error:
+        raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
+    for entry in entries:
+        name = f"{below}{entry.name}"
+        if left_out(name) or name in (MANIFEST, SIGNATURE):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, f"{name}/")
+        else:
+            yield name, entry
 
 
 def _shown(name: str) -> str:
     """A name as a terminal may show it."""
     return name if name.isprintable() else ascii(name)
-
-
-def _unreadable(error: OSError) -> None:
-    raise FolderError(f"cannot read {error.filename}: {error.strerror or error}") from error

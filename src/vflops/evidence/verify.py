@@ -11,6 +11,7 @@ from pydantic import computed_field
 from vflops.errors import FolderError
 from vflops.evidence.again import made_again
 from vflops.evidence.extract import extract
+from vflops.evidence.held import Held
 from vflops.evidence.lines import differences
 from vflops.evidence.manifest import (
     FilePin,
@@ -19,13 +20,13 @@ from vflops.evidence.manifest import (
     manifest_file,
     pin_file,
     pin_log,
-    read_manifest,
     signature_file,
 )
-from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE, Listing, is_page, listing
+from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE, is_page
 from vflops.evidence.sign import Signature, check_signature
 from vflops.record.folder import RunFolder
 from vflops.record.schema import Data
+from vflops.score.contents import Contents
 
 UNSIGNED = "not signed"
 
@@ -65,43 +66,47 @@ def verify(path: Path, signers: Path | None = None) -> Verification:
     """Compare a run folder or an archive with its manifest, and that with its signature."""
     if path.is_file():
         with TemporaryDirectory() as place:
-            return _verify(extract(path, Path(place)), signers)
+            return _verify(Held(extract(path, Path(place))), signers)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
         RunFolder.open(path)  # says why it is none
-    return _verify(path, signers)
+    return _verify(Held(path), signers)
 
 
-def altered_record(folder: Path) -> tuple[str, ...]:
+def verify_contents(contents: Contents, signers: Path | None = None) -> Verification:
+    """The same of a run that rules read too: no file of it is read a second time for them."""
+    return _verify(contents.once(Held.of), signers, contents)
+
+
+def altered_record(contents: Contents) -> tuple[str, ...]:
     """What of the recorded files is not as it was pinned; nothing where nothing was pinned yet.
 
     For rules: it asks for no signature and no derived file, so findings do not follow from
     themselves.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
+    held = contents.once(Held.of)
+    if held.manifest is None:
         return ()
-    found = _recorded(folder, listing(folder), manifest, [])
-    return tuple(line for _, words in found for line in words)
+    return tuple(line for _, words in _recorded(held, held.manifest, []) for line in words)
 
 
-def _verify(folder: Path, signers: Path | None) -> Verification:
-    found, altered, notes = listing(folder), dict[str, list[str]](), list[str]()
-    altered["odd"] = list(found.odd)
-    signature = _signature(folder, signers)
+def _verify(held: Held, signers: Path | None, contents: Contents | None = None) -> Verification:
+    altered, notes = {"odd": list(held.listing.odd)}, list[str]()
+    signature = _signature(held.folder, signers)
     if not signature.good and signature.words != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
     manifest = None
     try:
-        manifest = read_manifest(folder)
+        manifest = held.manifest
     except FolderError as error:
         altered[MANIFEST] = [error.message]
     else:
         if manifest is None:
             altered[MANIFEST] = [f"{MANIFEST}: missing, so nothing says what the folder held"]
     if manifest is not None:
-        altered |= dict(_recorded(folder, found, manifest, notes))
-        altered |= dict(_derived(folder, found, manifest, notes))
-    run, chain = _run(folder, manifest, {name for name, words in altered.items() if words})
+        altered |= dict(_recorded(held, manifest, notes))
+        altered |= dict(_derived(held, manifest, notes))
+    wrong = {name for name, words in altered.items() if words}
+    run, chain = _run(held.folder, manifest, wrong, contents)
     return Verification(
         run=run,
         alterations=(*(line for words in altered.values() for line in words), *chain),
@@ -121,22 +126,20 @@ def _signature(folder: Path, signers: Path | None) -> Signature:
     return check_signature(manifest_file(folder), signature_file(folder), signers)
 
 
-def _recorded(
-    folder: Path, found: Listing, manifest: Manifest, notes: list[str]
-) -> Iterator[tuple[str, list[str]]]:
+def _recorded(held: Held, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
     """What was altered of each file of the record."""
     logs = {pin.path: pin for pin in manifest.logs}
     pinned = {pin.path: pin for pin in manifest.files}
+    here = set(held.listing.files)
     for name, pin in pinned.items():
-        if name not in found.files:
+        if name not in here:
             yield name, [f"{name}: missing"]
-            continue
-        now = pin_file(folder, name)
-        if now != pin and name.endswith(".log") and _grew(folder, pin):
-            notes.append(f"{name}: what was printed went on after the run was concluded")
-        elif now != pin:
-            yield name, [f"{name}: {words}" for words in _changes(folder, pin, now, logs.get(name))]
-    for name in found.files:
+        elif not held.is_as(pin):
+            if name.endswith(".log") and _grew(held.folder, pin):
+                notes.append(f"{name}: what was printed went on after the run was concluded")
+            else:
+                yield name, [f"{name}: {words}" for words in _changes(held, pin, logs.get(name))]
+    for name in held.listing.files:
         if is_page(name) and name not in pinned:
             notes.append(f"{name}: a page that nothing vouches for; no archive holds it")
         elif name not in pinned and name not in DERIVED:
@@ -148,25 +151,24 @@ def _grew(folder: Path, pin: FilePin) -> bool:
     return pin_file(folder, pin.path, size_bytes=pin.size_bytes) == pin
 
 
-def _changes(folder: Path, pin: FilePin, now: FilePin, log: LogPin | None) -> list[str]:
+def _changes(held: Held, pin: FilePin, log: LogPin | None) -> list[str]:
     if log is not None:
-        found = differences(log.marks, pin_log(folder, pin.path).marks)
+        found = differences(log.marks, pin_log(held.folder, pin.path).marks)
         return found or ["changed, and no line of it: its line ends are others"]
-    size = f"{pin.size_bytes} bytes then, {now.size_bytes} now"
-    return [f"changed ({'the size is the same' if pin.size_bytes == now.size_bytes else size})"]
+    now_bytes = held.digest(pin.path).size_bytes
+    size = f"{pin.size_bytes} bytes then, {now_bytes} now"
+    return [f"changed ({'the size is the same' if pin.size_bytes == now_bytes else size})"]
 
 
-def _derived(
-    folder: Path, found: Listing, manifest: Manifest, notes: list[str]
-) -> Iterator[tuple[str, list[str]]]:
+def _derived(held: Held, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
     """What was altered of each file that follows from the record: it may have been made again."""
     pinned = {pin.path: pin for pin in manifest.derived}
     for name in DERIVED:
-        if name not in found.files:
+        if name not in held.listing.files:
             if name in pinned:
                 yield name, [f"{name}: missing; {_cure(name)}"]
-        elif pin_file(folder, name) != pinned.get(name):
-            if made_again(folder, name):
+        elif name not in pinned or not held.is_as(pinned[name]):
+            if made_again(held.folder, name):
                 notes.append(f"{name}: made again since, and what the record gives")
             else:
                 words = "neither as it was nor what the record gives"
@@ -179,12 +181,12 @@ def _cure(name: str) -> str:
 
 
 def _run(
-    folder: Path, manifest: Manifest | None, altered: set[str]
+    folder: Path, manifest: Manifest | None, altered: set[str], contents: Contents | None
 ) -> tuple[str | None, tuple[str, ...]]:
     """The run's id, and what is wrong with it or with the chains of logs that are as pinned."""
     try:
-        run = RunFolder.open(folder)
-        history = run.history()
+        contents = contents or Contents(RunFolder.open(folder))
+        run, history = contents.folder, contents.history
     except FolderError as error:
         return None, () if "run.json" in altered else (error.message,)
     faults: list[str] = []

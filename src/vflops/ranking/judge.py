@@ -29,9 +29,9 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
     """Verify the folder, check it by its own rule set, and say what level it may claim."""
     from vflops.check.check import check
     from vflops.check.level import levels
-    from vflops.evidence.verify import verify
+    from vflops.evidence.verify import verify_contents
 
-    verified = verify(contents.folder.path, signers)
+    verified = verify_contents(contents, signers)
     findings = check(contents)
     reasons = [f"not verified: {each}" for each in verified.alterations]
     if verified.intact and not verified.accepted:

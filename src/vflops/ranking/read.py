@@ -17,10 +17,9 @@ from vflops.ranking import summary
 from vflops.ranking.entry import Entry
 from vflops.ranking.judge import judge
 from vflops.ranking.submissions import MOST_ARCHIVE, Submission, bounded
-from vflops.record.folder import RunFolder, file_hash
+from vflops.record.folder import RunFolder
 from vflops.record.schema import first_fault
 from vflops.score.contents import Contents
-from vflops.score.record import Score
 from vflops.score.score import score
 from vflops.system.record import SystemRecord
 
@@ -69,16 +68,14 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     contents = Contents(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
-    scored = any(each.rule == "score" and each.verdict == "pass" for each in findings.findings)
-    figures = Score.read(folder.score_file) if scored else score(contents)
-    found = summary.results(contents, figures)
-    system = SystemRecord.read(folder.system_file)
+    found = summary.results(contents, contents.once(score))
+    system = contents.read(SystemRecord, folder.system_file)
     return Entry.model_validate(
         {
             "place": submission.place,
             "source": verdict.signer or submission.source,
             "run": folder.record.id,
-            "digest": file_hash(folder.path / "manifest.json") if not verdict.reasons else "",
+            "digest": contents.hash(folder.manifest_file) if not verdict.reasons else "",
             "day": folder.record.created_utc[:10],
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",

@@ -17,10 +17,13 @@ def clean(text: object, most: int = SHORT) -> str:
     Control signs, those that change the direction of writing, halves of surrogates and signs
     without a meaning become one that is seen. Escaping for HTML is left to the page.
     """
+    whole = str(text)[: 8 * most]
+    line = " ".join(whole.split())
+    if line.isascii() and line.isprintable() and len(line) <= most and len(whole) < 8 * most:
+        return line  # most are so plain that no sign has to be looked at
     signs: list[str] = []
     marks = 0
-    whole = str(text)[: 8 * most]
-    for sign in unicodedata.normalize("NFC", " ".join(whole.split())):
+    for sign in unicodedata.normalize("NFC", line):
         kind = unicodedata.category(sign)[0]
         marks = marks + 1 if kind == "M" else 0
         if marks <= _MARKS:

@@ -150,9 +150,9 @@ def read_log(path: Path, anchor: str) -> Log:
     torn = f"{path}:{len(lines) + 1}" if tail else None
     events: list[Event] = []
     faults: list[str] = []
-    prev = anchor
+    prev, name = anchor, str(path)
     for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
+        where = f"{name}:{number}"
         try:
             entry = EventLine.model_validate_json(line)
         except ValidationError:

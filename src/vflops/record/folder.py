@@ -16,7 +16,6 @@ runs/<utc>-<workload>-<short id>/
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -31,7 +30,9 @@ import vflops
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, VflopsError
 from vflops.record import atomic
+from vflops.record.digest import file_digest
 from vflops.record.events import Event, EventWriter, Log, read_log
+from vflops.record.inside import folders_inside, inside
 from vflops.record.lock import held
 from vflops.record.schema import Document
 
@@ -177,7 +178,7 @@ class RunFolder:
     @property
     def graph_files(self) -> list[Path]:
         """The recorded operation graphs, by name."""
-        return sorted((self.path / "graphs").glob("*.json"))
+        return inside(self.path / "graphs", "*.json")
 
     def graph_file(self, model: str) -> Path:
         """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
@@ -260,12 +261,9 @@ class RunFolder:
         return _ended(self.job_history(job))
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
-        logs: list[Log] = []
-        anchor = self.anchor
-        for path in self._logs_of(job):
-            logs.append(read_log(path, anchor))
-            anchor = file_hash(path)
-        return tuple(logs)
+        paths = self._logs_of(job)
+        anchors = [self.anchor, *(file_hash(path) for path in paths[:-1])]
+        return tuple(read_log(*each) for each in zip(paths, anchors, strict=False))
 
     @staticmethod
     def _logs_of(job: Path) -> list[Path]:
@@ -279,17 +277,13 @@ def _ended(logs: Sequence[Log]) -> bool:
 
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file of the run folder."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise FolderError(f"cannot read {path}: it is no file")
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    return file_digest(path).sha256
 
 
 def _numbered(folder: Path) -> list[Path]:
     """The folders inside whose names are numbers, in that order; others are not ours."""
-    named = (path for path in folder.glob("*/") if path.name.isascii() and path.name.isdigit())
+    found = folders_inside(folder)
+    named = (path for path in found if path.name.isascii() and path.name.isdigit())
     return sorted(named, key=lambda path: int(path.name))
 
 

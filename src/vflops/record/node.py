@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from vflops.record.inside import inside
 from vflops.record.schema import Data, Document
 from vflops.system.record import Fact
 
@@ -76,5 +77,5 @@ def node_files(place: Path) -> list[Path]:
 
 
 def _numbered(place: Path, pattern: str) -> list[Path]:
-    found = [path for path in place.glob(pattern) if path.stem.rpartition("-")[2].isdigit()]
+    found = [path for path in inside(place, pattern) if path.stem.rpartition("-")[2].isdigit()]
     return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))

@@ -14,8 +14,8 @@ from vflops.units import percent, quantity, seconds
 WIDTH = 800
 PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e")
 """Start-up, compilation, data, training, evaluation, checkpointing."""
-_LEAST_LABELLED = 0.13
-"""The share of the bar that has room for a label."""
+_LABEL = 90
+"""Pixels that a label of a bar takes."""
 _SECONDS = "seconds since the start of the processes"
 _AXIS_EXTENT = 56  # the same for all, so that charts below each other share their time axis
 
@@ -164,7 +164,7 @@ def budget(courses: Sequence[Course]) -> dict[str, Any]:
             row |= {"end": start_s + spent_s, "middle": start_s + spent_s / 2}
             row |= {"time": seconds(spent_s), "share": percent(spent_s / wall_s)}
             row |= {"label": f"{row['time']} · {row['share']}"}
-            rows.append({**row, "wide": spent_s / longest_s >= _LEAST_LABELLED})
+            rows.append({**row, "part": spent_s / longest_s})
             start_s += spent_s
     y = alt.Y("seed:N").title(None).sort([course.name for course in courses])
     y = y.axis(domain=False, ticks=False, labels=len(courses) > 1)
@@ -178,7 +178,9 @@ def budget(courses: Sequence[Course]) -> dict[str, Any]:
         .legend(orient="top", title=None, labelLimit=260, columns=3 if len(courses) == 1 else 6),
         tooltip=["seed:N", "phase:N", "time:N", "share:N"],
     )
-    labels = base.transform_filter("datum.wide").mark_text(color="white", fontWeight="bold")
+    labels = base.transform_filter(f"datum.part * width > {_LABEL}").mark_text(
+        color="white", fontWeight="bold"
+    )
     text = labels.encode(x=alt.X("middle:Q"), text="label:N")
     return finished((bars + text).properties(width=WIDTH, height=44 * len(courses)))
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vflops.errors import FolderError
 from vflops.flops.graph import Graph
+from vflops.record.digest import Digest, file_digest
 from vflops.record.events import Counted
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.lock import is_held
 from vflops.record.measurement import Measurement
+from vflops.record.schema import Document
 from vflops.record.training import JobPlanned, JobRecord
 from vflops.score.trained import Trained
+
+if TYPE_CHECKING:
+    from vflops.telemetry.series import Telemetry
+
+_MOST_KEPT_BYTES = 1 << 20
+"""Of a file of telemetry; to read a longer one again costs less than to keep it."""
+
+Found = TypeVar("Found")
+Kind = TypeVar("Kind", bound=Document)
 
 
 class Contents:
@@ -19,6 +33,40 @@ class Contents:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
+        self._known: dict[Any, Any] = {}
+
+    def once(self, find: Callable[[Contents], Found]) -> Found:
+        """What ``find`` says of these contents, however many ask: it is called once."""
+        found: Found = self._once(find, lambda: find(self))
+        return found
+
+    def read(self, kind: type[Kind], path: Path) -> Kind:
+        """A document of the folder."""
+        found: Kind = self._once((kind, str(path)), lambda: kind.read(path))
+        return found
+
+    def digest(self, path: Path) -> Digest:
+        """Hash and size of a file of the folder."""
+        found: Digest = self._once(str(path), lambda: file_digest(path))
+        return found
+
+    def hash(self, path: Path) -> str:
+        """The SHA-256 of a file of the folder."""
+        return self.digest(path).sha256
+
+    def telemetry(self, path: Path) -> Telemetry:
+        """A file of samples."""
+        from vflops.telemetry.record import read
+
+        if path.stat().st_size > _MOST_KEPT_BYTES:
+            return read(path)
+        found: Telemetry = self._once((read, str(path)), lambda: read(path))
+        return found
+
+    def _once(self, key: object, find: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
 
     @cached_property
     def history(self) -> History:
@@ -64,7 +112,7 @@ class Contents:
         planned = [event.payload(JobPlanned).job for event in self.history.events("job-planned")]
         return [
             Trained(
-                JobRecord.read(self.folder.job_file(job)),
+                self.read(JobRecord, self.folder.job_file(job)),
                 self.history.jobs.get(job, ()),
                 tuple(self.folder.logged_attempts(job)),
             )
@@ -78,7 +126,7 @@ class Contents:
         for model in dict.fromkeys(counted.model for counted in self.counted):
             path = self.folder.graph_file(model)
             if path.is_file():
-                graph = Graph.read(path)
+                graph = self.read(Graph, path)
                 if graph.model != model:
                     raise FolderError(f"{path} holds the graph of {graph.model}, not of {model}")
                 found.append(graph)

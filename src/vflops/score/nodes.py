@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.metrics import mean
@@ -78,16 +79,19 @@ def sharing(folder: RunFolder, trained: Sequence[Trained]) -> dict[int, tuple[in
     return {job: tuple(sorted(others)) for job, others in found.items()}
 
 
-def sampled_by(part: Part, zero_s: float | None = None) -> tuple[Telemetry, float] | None:
+def sampled_by(
+    part: Part, zero_s: float | None = None, read: Callable[[Path], Telemetry] | None = None
+) -> tuple[Telemetry, float] | None:
     """What a node sampled, its times from ``zero_s`` of the common time line; and that.
 
     Without ``zero_s`` the times stay as they are: the zero is then where the node's clock has its.
+    ``read`` is for who has read the file before.
     """
-    from vflops.telemetry.record import read
+    from vflops.telemetry import record
 
     if part.telemetry is None:
         return None
-    found = read(part.telemetry)
+    found = (read or record.read)(part.telemetry)
     own_s = found.utc_offset_s - part.offset_s
     return (found, own_s) if zero_s is None else (found.shifted(own_s - zero_s), zero_s)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vflops.record.folder import RunFolder
+from vflops.score.contents import Contents
 from vflops.score.nodes import NOT_SAMPLED, sampled_by
 from vflops.score.record import PowerScore
 from vflops.score.timeline import Part, Span, Timeline
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from vflops.telemetry.series import Telemetry
 
 
-def job_power(folder: RunFolder, trained: Trained, shared_with: tuple[int, ...] = ()) -> PowerScore:
+def job_power(
+    contents: Contents, trained: Trained, shared_with: tuple[int, ...] = ()
+) -> PowerScore:
     """Mean power from the first step to the last, over all attempts; or why there is none.
 
     ``shared_with`` are the jobs that its sensors were also those of.
@@ -25,7 +27,7 @@ def job_power(folder: RunFolder, trained: Trained, shared_with: tuple[int, ...] 
     # Telemetry is read only here: commands that do not score do not pay for it.
     from vflops.telemetry.imported import read_imported
 
-    logs = read_imported(folder.path)
+    logs = read_imported(contents.folder.path)
     found: list[tuple[PowerSummary | str, float]] = []
     timeline = Timeline([trained])
     for place, attempt in zip(trained.folders, trained.attempts, strict=True):
@@ -33,7 +35,7 @@ def job_power(folder: RunFolder, trained: Trained, shared_with: tuple[int, ...] 
             parts = timeline.parts_of(trained.record.job, place, attempt.span_s)
             if any(part.telemetry for part in parts):
                 start_s, end_s = attempt.span_s
-                found.append((_power(parts, attempt.span_s, logs), end_s - start_s))
+                found.append((_power(contents, parts, attempt.span_s, logs), end_s - start_s))
     measured = [(each, span_s) for each, span_s in found if not isinstance(each, str)]
     if not found or len(measured) < len(found):
         reasons = [each for each, _ in found if isinstance(each, str)]
@@ -56,19 +58,21 @@ def job_power(folder: RunFolder, trained: Trained, shared_with: tuple[int, ...] 
     )
 
 
-def _power(parts: Sequence[Part], span_s: Span, logs: Sequence[Telemetry]) -> PowerSummary | str:
+def _power(
+    contents: Contents, parts: Sequence[Part], span_s: Span, logs: Sequence[Telemetry]
+) -> PowerSummary | str:
     """The power of the nodes of one attempt, each machine's sensors once; or why there is none."""
     from vflops.telemetry.power import host_power, over_nodes
 
     hosts: dict[str, list[Telemetry]] = {part.host: [] for part in parts}
-    first = sampled_by(parts[0])
+    first = sampled_by(parts[0], read=contents.telemetry)
     if first is None:
         return f"{parts[0].host}: {NOT_SAMPLED}"
     # Events have a clock that nobody sets: all nodes are placed on that of the first.
     own, zero_s = first
     hosts[parts[0].host].append(own)
     for part in parts[1:]:
-        found = sampled_by(part, zero_s)
+        found = sampled_by(part, zero_s, contents.telemetry)
         if found is not None:
             hosts[part.host].append(found[0])
     placed = [log.shifted(log.utc_offset_s - zero_s) for log in logs if len(hosts) == 1]

@@ -18,7 +18,7 @@ def score(contents: Contents) -> Score:
     """Every figure of the run, recomputed from its folder alone."""
     record, state = contents.folder.record, contents.state
     machine = roofs(contents.measurements)
-    trainings = training_scores(contents)
+    trainings = contents.once(training_scores)
     return Score(
         run=record.id,
         workload=record.workload,
@@ -29,7 +29,7 @@ def score(contents: Contents) -> Score:
         trainings=trainings,
         repeats=repeat_scores(trainings),
         ensembles=ensemble_scores(contents, trainings),
-        searches=search_scores(contents),
+        searches=contents.once(search_scores),
     )
 
 

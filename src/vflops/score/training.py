@@ -65,7 +65,7 @@ def _score(
     work = work_of(record, contents.graphs)
     quality = _quality(trained)
     speed = _speed(trained, work, quality)
-    power = job_power(contents.folder, trained, shared)
+    power = job_power(contents, trained, shared)
     started = trained.started
     return TrainingScore(
         job=record.job,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.record import atomic
+from vflops.record.inside import inside
 from vflops.telemetry.power_csv import Column, read_power_csv
 from vflops.telemetry.record import header_line, read, sample_line
 from vflops.telemetry.series import Header, Series, Telemetry
@@ -48,7 +49,7 @@ def import_power(
 
 def imported_files(folder: Path) -> list[Path]:
     """The logs that were imported into a run folder, in that order."""
-    found = (folder / "telemetry").glob("imported-*.jsonl")
+    found = inside(folder / "telemetry", "imported-*.jsonl")
     return sorted((path for path in found if _number(path)), key=_number)
 
 

@@ -8,7 +8,8 @@ from itertools import combinations
 from typing import Any, Literal
 
 from vflops.automl.architecture import surgery
-from vflops.automl.architecture.graph import IMAGE, Architecture, Layer
+from vflops.automl.architecture.added import Added, Cost
+from vflops.automl.architecture.graph import Architecture
 from vflops.automl.architecture.limits import Limits, allowed, reasons
 from vflops.automl.architecture.widths import Widths
 from vflops.errors import UsageError
@@ -16,7 +17,6 @@ from vflops.record.schema import Data
 
 Kind = Literal["deepen", "widen", "skip-add", "skip-concat", "kernel"]
 Order = Callable[[list[Any]], list[Any]]
-_Cost = tuple[Any, ...]
 
 KINDS: tuple[Kind, ...] = ("deepen", "widen", "skip-add", "skip-concat", "kernel")
 KERNELS = (3, 5, 7)
@@ -57,15 +57,15 @@ def sample(
 class Choice:
     """The morphs of one architecture within limits, to draw from again and again.
 
-    To know what a child costs it must be built. But in a network of repeated blocks many morphs
-    add the same cost, so that one that is beyond the limits rules out all that are alike.
+    To know what a child costs it must be built, its parameters apart. But in a network of repeated
+    blocks many morphs add the same, so one that is beyond the limits rules out all alike.
     """
 
     def __init__(self, architecture: Architecture, limits: Limits) -> None:
         self._architecture = architecture
         self._limits = limits
-        self._costs = _Costs(architecture)
-        self._beyond = set[_Cost]()
+        self._added = Added(architecture)
+        self._beyond = set[Cost]()
 
     def draw(self, rng: random.Random) -> tuple[Morph, Architecture] | None:
         """As ``sample`` does."""
@@ -81,7 +81,11 @@ class Choice:
         return None
 
     def _child(self, morph: Morph) -> Architecture | None:
-        cost = self._costs.of(morph)
+        most = self._limits.parameters
+        added = self._added.parameters(morph) if most is not None else 0
+        if most is not None and self._architecture.parameters + added > most:
+            return None
+        cost = self._added.cost(morph)
         if cost in self._beyond:
             return None
         child = _made(self._architecture, morph)
@@ -90,50 +94,6 @@ class Choice:
         if self._limits.depth is None or child.depth <= self._limits.depth:
             self._beyond.add(cost)  # not for its depth, which depends on the place too
         return None
-
-
-class _Costs:
-    """Tells morphs of one architecture apart by what they add to its cost."""
-
-    def __init__(self, architecture: Architecture) -> None:
-        self._architecture = architecture
-        self._widths = Widths(architecture)
-
-    def of(self, morph: Morph) -> _Cost:
-        """Equal for morphs whose children have as many parameters, operations and bytes."""
-        network = self._architecture
-        layer, shape = network.layer[morph.layer], network.shapes[morph.layer]
-        match morph.kind:
-            case "deepen":
-                return morph.kind, shape
-            case "kernel":
-                return morph.kind, morph.kernel, self._facts(layer)
-            case "widen":
-                return morph.kind, morph.filters, self._wider(layer.id)
-            case "skip-add":
-                return morph.kind, network.shapes[morph.start or 0], shape
-        takers = surgery.flexible_takers(network, morph.layer)
-        facts = sorted(self._facts(taker) for taker in takers)
-        return morph.kind, network.shapes[morph.start or 0], shape, *facts
-
-    def _wider(self, id: int) -> _Cost:
-        """All that changes where a convolution and those of its group are widened."""
-        group = set(self._widths.group(id))
-        facts: list[_Cost] = []
-        for layer in self._architecture.layers:
-            sources = [self._widths.sources[source] for source in layer.inputs]
-            wider = tuple(sum(each in group for each in found) for found in sources)
-            if layer.id in group or any(wider):
-                facts.append((*self._facts(layer), layer.id in group, wider))
-        return tuple(sorted(facts))
-
-    def _facts(self, layer: Layer) -> _Cost:
-        """What the cost of a layer depends on: also whether gradients go on, and who reads it."""
-        network = self._architecture
-        shapes = tuple(network.shapes[source] for source in (*layer.inputs, layer.id))
-        takers = sorted({taker.kind for taker in network.consumers[layer.id]})
-        own = layer.kind, layer.filters, layer.kernel, layer.relu, IMAGE in layer.inputs
-        return *own, shapes, tuple(takers)
 
 
 def apply(architecture: Architecture, morph: Morph) -> Architecture:

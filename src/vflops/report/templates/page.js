@@ -3,7 +3,7 @@
 (() => {
   const NARROW = 600;
   const OPTIONS = {
-    mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false,
+    mode: "vega-lite", ast: true, renderer: "svg", actions: false, defaultStyle: false,
     tooltip: { disableDefaultStyle: true },
   };
   const places = [...document.querySelectorAll(".chart")];
