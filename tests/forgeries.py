@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -95,6 +96,19 @@ def told(section: str | None = None, /, job: int = 1, **facts: Any) -> Break:
     return lambda run: run.record(
         job, lambda data: (data[section] if section else data).update(facts)
     )
+
+
+def replay_of(change: Callable[[dict[str, Any]], object]) -> Break:
+    """The run as a replay of its own ledger, which is then changed and pinned as it is."""
+
+    def forge(run: Forger) -> None:
+        path = run.folder.path / "ledger.json"
+        data = json.loads(path.read_text())
+        change(data)
+        path.with_name("ledger-replayed.json").write_text(json.dumps(data))
+        run.records(lambda told: told["settings"]["search"].update(ledger=str(path)))
+
+    return forge
 
 
 def later(harm: Callable[[RunFolder], object]) -> Break:

@@ -102,11 +102,16 @@ class HandmadeSearch:
         """An attempt of a worker on a node whose clock is ``ahead_s`` too early."""
         job = 1 + worker
         number = self.folder.next_attempt(job)
+        between_s, free_s = 0.0, began_s
         with self.folder.start_attempt(job) as log:
             for at_s, kind, data in [(began_s, "worker", _began(worker, began_s)), *notes]:
                 self.now_s, self.jump_s = at_s, self.jump_s or ahead_s
                 if kind in ("progress", "evaluation", "finished"):
-                    data = {**data, "phases": _phases(at_s - began_s)}
+                    data = {**data, "phases": _phases(at_s - began_s, between_s)}
+                elif kind == "candidate":
+                    between_s += at_s - free_s
+                elif kind.startswith("candidate-"):
+                    free_s = at_s
                 log.write(kind, **data)
         place, self.jump_s = self.folder.attempt_folder(job, number), 0.0
         NodeRecord(
@@ -258,6 +263,7 @@ def _began(worker: int, began_s: float) -> dict[str, Any]:
     return {"worker": worker, "left_s": 100.0 - began_s, "clock": None}
 
 
-def _phases(since_s: float) -> dict[str, float]:
+def _phases(since_s: float, between_s: float) -> dict[str, float]:
     names = ("compilation", "data", "evaluation", "checkpointing")
-    return {**dict.fromkeys(names, 0.0), "start-up": LOADING_S + 5, "training": since_s - 5}
+    own = {"start-up": LOADING_S + between_s, "training": since_s - between_s}
+    return {**dict.fromkeys(names, 0.0), **own}

@@ -26,7 +26,7 @@ def rows(
         result = trained(place.name, 0.5, epochs=4, inherited=parent is not None)
         one, two = changed(place.name, proposed, result)
         proposed, result = proposed.model_copy(update=one), result.model_copy(update=two)
-        found.append(Replayed(candidate=proposed, trained=result))
+        found.append(Replayed(candidate=proposed, trained=result, samples=2048, ops=1))
     return tuple(found)
 
 
@@ -41,6 +41,7 @@ def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]
         settings=settings().model_dump(mode="json"),
         data_fingerprint="f" * 64,
         left_out=0,
+        reasons={},
         candidates=rows(lambda name, *_: changes.get(name, ({}, {}))),
     ).write(path)
     return path

@@ -11,12 +11,13 @@ import pytest
 import torch
 from automl_parts import candidate, settings, turn
 
+from vflops.automl.candidate import Deadline
 from vflops.automl.modes import Modes
 from vflops.automl.pace import Pace
 
 LAYERS = 53
-SHORT, MIDDLE, LONG = 10**15, 5 * 10**15, 10**17
-"""Operations of trainings of 10 s, 50 s and 1,000 s that are not compiled."""
+SHORT, MIDDLE, LONG = 10**15, 10**16, 10**17
+"""Operations of trainings of 10 s, 100 s and 1,000 s that are not compiled."""
 
 
 def test_short_trainings_are_not_compiled_and_long_ones_are() -> None:
@@ -55,8 +56,8 @@ def modes(device: str = "cuda", *, others: int = 0, leads: bool = True, **train:
     own = settings().train.model_copy(update={"ranks": 2, **train})
     context = SimpleNamespace(record=SimpleNamespace(data=SimpleNamespace(train=10**12)))
     plan = SimpleNamespace(ranks=2, leads=leads, agree=lambda wish: max(wish, others))
-    end_s = time.monotonic() + 1e6
-    return Modes(context, own, plan, torch.device(device), end_s)  # type: ignore[arg-type]
+    deadline = Deadline(SimpleNamespace(signal=None), time.monotonic() + 1e6)
+    return Modes(context, own, plan, torch.device(device), deadline)  # type: ignore[arg-type]
 
 
 def test_a_long_candidate_is_compiled_on_an_accelerator() -> None:

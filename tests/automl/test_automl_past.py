@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from automl_parts import trained, turn
 
-from vflops.automl.past import Past
+from vflops.automl.past import Past, gave_up_candidate
 from vflops.automl.record import CandidateBegun, CandidateCut, CandidateFailed, WorkerBegun
 from vflops.record.events import Event, Log
 from vflops.record.training import Evaluated, Finished
@@ -139,3 +139,37 @@ def test_a_clock_that_jumps_while_the_worker_works_is_told_and_costs_it_nothing(
     spent_s, line = found.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
     assert spent_s == pytest.approx(15)
     assert line == f"the clock was set {way} by {abs(jump_s):.0f} s; 15 s count"
+
+
+def test_all_open_claims_are_left_and_half_a_candidate_comes_first() -> None:
+    one, two, three, four = (f"r0000{n}-w00000" for n in range(4))
+    claims = [turn(n, 0) for n in range(4)]
+    whole = [_WORKER, _begun(one), ("candidate-trained", trained(one, 0.5))]
+    # Of the second nothing can be read but its beginning; the last one was only claimed.
+    found = past([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).left(claims)
+    assert [(each.turn, each.lost) for each in found] == [
+        (turn(2, 0), False), (turn(1, 0), True), (turn(3, 0), False)
+    ]  # fmt: skip
+    assert found[0].samples == 3
+    ended = ("candidate-trained", trained(three, 0.5))
+    found = past([*whole, _begun(two), _begun(three), ended], [_WORKER]).left(claims)
+    tries = [(each.turn, each.lost, each.tries) for each in found]
+    assert tries == [(turn(1, 0), True, 0), (turn(3, 0), False, 2)]
+    assert past().left(claims) == []  # nothing can be left
+    assert past([*whole, ("candidate-failed", CandidateFailed(candidate=four, message=""))]).left(
+        [turn(0, 0), turn(3, 0)]
+    ) == []  # fmt: skip
+
+
+def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death() -> None:
+    name, failed = "r00000-w00000", ("failed", None)
+    gave_up = ("candidate-failed", CandidateFailed(candidate=name, message="the loss is nan"))
+    begun = [_WORKER, _begun(name)]
+    for attempt, expected in (
+        ([*begun, gave_up, failed], True),
+        ([*begun, gave_up], True),
+        ([*begun, failed], False),
+        ([*begun, gave_up, _begun("r00001-w00000"), failed], False),
+        ([], False),
+    ):
+        assert gave_up_candidate(past(attempt).logs[0]) == expected

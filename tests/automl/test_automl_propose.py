@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from automl_parts import DATA, proposer, settings, trained, turn
 
+from vflops.automl import propose
 from vflops.automl.architecture import morphs, work
 from vflops.automl.architecture.graph import Architecture
 from vflops.automl.ledger import Result
 from vflops.automl.propose import first_network, grow_kernels, limits_of
 from vflops.automl.record import Candidate, CandidateTrained, Turn
 from vflops.automl.search.searcher import EmptySpace
+from vflops.automl.search.tuning import Setting, Space, Tried
 from vflops.automl.turns import Known
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.image_classification.settings import ResNetSettings
 
 
 def searched(chosen: AutomlSettings, rounds: int, seed: int = 1) -> list[Candidate]:
@@ -77,12 +81,54 @@ def test_tuning_can_begin_with_the_first_round_and_kernels_that_are_tuned_are_bu
     assert work.ops(found[0].architecture).total > work.ops(first).total
 
 
+def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> None:
+    """TPE may ask for 3 where the parent has 7: what ran is what is told, and learnt from."""
+    chosen = settings(tune_from=1, kernels=(7,), batches=(32,))
+    candidates = {each.turn.name: each for each in searched(chosen, 1)}
+    result = trained(turn(0, 0).name, 0.5).model_copy(
+        update={"hyper": candidates[turn(0, 0).name].hyper}
+    )
+    known = Known((Result(turn(0, 0), result),), (turn(0, 0),))
+    three = settings(tune_from=1, kernels=(3,), batches=(32,))
+    found = proposer(three, candidates).propose(turn(1, 0), known)
+    # A block that was just put in may have a kernel of its own.
+    assert found.hyper.kernel == min(kernels(found.architecture))
+    assert found.hyper.kernel == 7 or any(each.kind == "deepen" for each in found.morphs)
+
+
+def test_tuning_learns_from_tuned_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[Setting]] = []
+
+    def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
+        asked.append([each.setting for each in tried])
+        return Setting(16, 5)
+
+    monkeypatch.setattr(propose, "suggest", suggest)
+    found = searched(settings(tune_from=3), 5)
+    tuned = [Setting(each.hyper.batch, each.hyper.kernel or 0) for each in found[2:]]
+    assert asked == [[], tuned[:1], tuned[:2]]
+
+
+def test_patience_counts_evaluations_however_far_apart_they_are() -> None:
+    own = settings().train.model_copy(update={"epochs": 60, "evaluate_every": 4})
+    (found,) = searched(settings().model_copy(update={"train": own}), 1)
+    assert found.patience == 2  # 6 epochs: the second evaluation is after 8
+
+
+def test_the_first_network_can_be_v1_as_the_paper_has_it() -> None:
+    size = {"size": 224, "resize": 256, "network": ResNetSettings()}
+    for v1, operations in ((False, 24_680_967_192), (True, 23_289_486_360)):
+        own = settings(v1=v1).model_copy(update=size)
+        data = DATA.model_copy(update={"facts": {"classes": 1000}})
+        assert work.ops(first_network(own, data), "aiperf").total == operations
+
+
 def test_kernels_that_do_not_fit_are_left_alone_and_the_record_says_so() -> None:
     first = first_network(settings(), DATA)
     grown, _ = grow_kernels(first, 5)
     limits = {"parameters": grown.parameters - 1}
     (found,) = searched(settings(tune_from=1, kernels=(5,), batches=(32,), limits=limits), 1)
-    assert found.hyper.kernel is None and found.architecture == first
+    assert found.hyper.kernel == 3 and found.architecture == first
 
 
 def test_a_batch_that_needs_more_memory_than_there_may_be_is_not_taken() -> None:

@@ -10,20 +10,24 @@ from automl_parts import DATA, candidate, settings, trained, turn
 from automl_runs import essence, replayed, results, searched
 
 from conftest import Vflops
-from vflops.automl.replay import Replayed, SearchLedger, _check_parents
+from vflops.automl.record import Hyper
+from vflops.automl.replay import Replayed, SearchLedger
 from vflops.config.settings import workload_settings
 from vflops.errors import FolderError, UsageError
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.automl.workload import Automl
 
 
 def ledger(**facts: Any) -> SearchLedger:
     """Two candidates, the second a child of the first that stopped early."""
     first, second = turn(0, 0), turn(2, 0)
     rows = (
-        Replayed(candidate=candidate(first), trained=trained(first.name, 0.5)),
+        Replayed(candidate=candidate(first), trained=trained(first.name, 0.5), samples=1024, ops=1),
         Replayed(
             candidate=candidate(second, parent=first.name, epochs=9, patience=2),
             trained=trained(second.name, 0.6, epochs=4, reason="patience", inherited=True),
+            samples=2048,
+            ops=2,
         ),
     )
     usual: dict[str, Any] = {
@@ -34,6 +38,7 @@ def ledger(**facts: Any) -> SearchLedger:
         "settings": settings(workers=3, candidates=5, order="free").model_dump(mode="json"),
         "data_fingerprint": DATA.fingerprint,
         "left_out": 1,
+        "reasons": {"r00003-w00000": "the time was up"},
         "candidates": rows,
     }
     return SearchLedger(**(usual | facts))
@@ -87,13 +92,53 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_child_whose_parent_is_not_in_the_ledger_is_refused() -> None:
-    first, second = ledger().candidates
-    _check_parents([first, second])
-    with pytest.raises(UsageError, match="r00002-w00000 starts from r00000-w00000"):
-        _check_parents([second])
-    new = second.trained.model_copy(update={"inherited": False})
-    _check_parents([second.model_copy(update={"trained": new})])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "train.learning_rate=0.5",
+        "train.epochs=9",
+        "train.ghosts=2",
+        "search.candidates=1",
+        "search.duration_s=5",
+        "seed=8",
+    ],
+)
+def test_a_replay_refuses_what_would_be_other_work(tmp_path: Path, change: str) -> None:
+    ledger().write(tmp_path / "ledger.json")
+    with pytest.raises(UsageError, match="and a replay does the same work") as caught:
+        ledger().replay_settings(tmp_path, {}, [change])
+    assert caught.value.message.startswith(change.partition("=")[0])
+
+
+def test_a_replay_takes_another_machine_and_precision(tmp_path: Path) -> None:
+    ledger().write(tmp_path / "ledger.json")
+    given = ["train.precision=mixed-bf16", "telemetry.interval_s=2", "train.device=cpu"]
+    chosen = ledger().replay_settings(tmp_path, {"train.ranks": 2}, given)
+    train = chosen.workloads["automl"]["train"]
+    assert (train["precision"], train["ranks"]) == ("mixed-bf16", 2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "accumulate", "cure"),
+    [(4, 1, "--ranks 2"), (2, 2, "--ranks 1"), (1, 4, "train.accumulate=1")],
+)
+def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
+    tmp_path: Path, ranks: int, accumulate: int, cure: str
+) -> None:
+    """The batch of the settings can be shared, that of a candidate cannot: no rank may find out."""
+    one, two = ledger().candidates
+    odd = two.candidate.model_copy(update={"hyper": Hyper(batch=18)})
+    found = ledger(candidates=(one, two.model_copy(update={"candidate": odd})))
+    shared = settings().train.model_copy(update={"ranks": ranks, "accumulate": accumulate})
+    asked = settings().model_copy(update={"train": shared})
+    with pytest.raises(UsageError, match="r00002-w00000 has a batch of 18") as caught:
+        found.refuse_unshared(asked)
+    assert cure in (caught.value.cure or "")
+    found.refuse_unshared(settings())
+    found.write(tmp_path / "ledger.json")
+    search = asked.search.model_copy(update={"ledger": str(tmp_path)})
+    with pytest.raises(UsageError, match="batch of 18"):  # before any data is made
+        Automl.prepare_data(asked.model_copy(update={"search": search}), lambda *_: None)
 
 
 def test_a_candidate_that_stopped_early_is_replayed_to_that_epoch_with_the_same_rates(

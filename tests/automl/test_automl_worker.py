@@ -16,9 +16,10 @@ from vflops.automl.buffer import Buffer
 from vflops.automl.candidate import Deadline, candidate_record
 from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Searched
-from vflops.automl.past import Half, Past
+from vflops.automl.past import Half
 from vflops.automl.record import Turn
 from vflops.automl.searching import Search
+from vflops.automl.taking import Taken
 from vflops.automl.worker import Worker
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.record.training import Goal, JobRecord, WorkerRecord
@@ -112,6 +113,12 @@ def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
     assert offers.now() == []
     ledger._heard_s[1] = time.monotonic() - 61  # its worker died for good
     assert offers.now() == [three]
+    ledger._heard_s[1] = time.monotonic()
+    assert offers.now() == []
+    with folder.start_attempt(job=2) as log:
+        for name in (two.name, "r00009-w00001"):  # it went on: the line between was damaged
+            log.write("candidate", candidate=name)
+    assert offers.now() == [three]
     buffer.claim(three, 0, 1)
     assert offers.now() is None and offers.why is None
     buffer.put(candidate(turn(6, 0), parent="r00005-w00000"))  # of a parent that nobody can train
@@ -128,14 +135,14 @@ class FakeContext:
         self.told.append((kind, payload))
 
 
-def worker(ranks: int = 1, signal: str | None = None, agreed: int | None = None) -> Any:
+def worker(ranks: int = 1, agreed: int = 0) -> Any:
     """A worker without a device; ``agreed``: what another rank wants more than this one."""
     made = object.__new__(Worker)
-    made.context = FakeContext(SimpleNamespace(signal=signal))  # type: ignore[assignment]
+    made.context = FakeContext(SimpleNamespace(signal=None))  # type: ignore[assignment]
     made.plan = SimpleNamespace(  # type: ignore[assignment]
-        ranks=ranks, leads=True, agree=lambda wish: max(wish, agreed or 0)
+        ranks=ranks, leads=True, agree=lambda wish: max(wish, agreed)
     )
-    made._half = None
+    made._ahead = None
     made._clean = lambda name: None  # type: ignore[method-assign]
     made.builder = SimpleNamespace(  # type: ignore[assignment]
         candidate=candidate, inherits=lambda _: False
@@ -162,13 +169,13 @@ def failing(made: Any, error: Exception) -> Any:
 )
 def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) -> None:
     alone = failing(worker(), error)
-    alone._train(turn(0, 0))
+    alone._train(Taken(turn(0, 0)))
     ((kind, failed),) = alone.context.told
     assert kind == "candidate-failed" and failed.candidate == "r00000-w00000"
     assert failed.message == str(error).splitlines()[0]
     several = failing(worker(ranks=2), error)
     with pytest.raises(type(error)):
-        several._train(turn(0, 0))  # the other rank waits in the middle of a step
+        several._train(Taken(turn(0, 0)))  # the other rank waits in the middle of a step
     assert [kind for kind, _ in several.context.told] == ["candidate-failed"]
 
 
@@ -176,53 +183,41 @@ def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) ->
 def test_what_is_no_fault_of_the_candidate_ends_the_attempt(error: Exception) -> None:
     made = failing(worker(), error)
     with pytest.raises(type(error)):
-        made._train(turn(0, 0))
+        made._train(Taken(turn(0, 0)))
     assert made.context.told == []
 
 
 def test_a_candidate_that_kills_its_worker_again_and_again_is_left_out() -> None:
     made = failing(worker(), AssertionError("it is tried once more"))
-    made._half = Half(turn(0, 0), tries=2)
-    made._train(turn(0, 0))
+    made._train(Taken(turn(0, 0), Half(turn(0, 0), tries=2), hopeless=True))
     ((kind, failed),) = made.context.told
     assert kind == "candidate-failed" and "2 attempts of the worker died" in failed.message
-    made._half = Half(turn(0, 0), tries=1)
     with pytest.raises(AssertionError, match="once more"):
-        made._train(turn(0, 0))
+        made._train(Taken(turn(0, 0), Half(turn(0, 0), tries=1)))
 
 
-def test_ranks_agree_on_the_turn_and_on_a_stop_that_only_one_of_them_heard() -> None:
-    for agreed, expected in ((0, None), (1 + turn(3, 2).number, turn(3, 2))):
-        assert worker(agreed=agreed)._next(None) == expected
-    made = worker(agreed=1 << 62)
-    with pytest.raises(Interrupted, match="a signal on another rank"):
-        made._next(None)
+def test_what_no_rank_can_build_is_written_down_without_beginning_anew() -> None:
+    def damaged(_: Any) -> None:
+        raise FolderError("weights are not what was written")
+
+    for builds, agreed, message in (
+        (damaged, 0, "weights are not what was written"),
+        (lambda place: candidate(place), 1, "another rank cannot build it"),
+    ):
+        made = worker(ranks=2, agreed=agreed)
+        made.builder = SimpleNamespace(candidate=builds)
+        made._train(Taken(turn(0, 0)))
+        ((kind, failed),) = made.context.told
+        assert (kind, failed.message) == ("candidate-failed", message)
 
 
-def test_half_a_candidate_is_taken_up_while_there_is_time_and_else_told_to_be_cut() -> None:
-    for left_s, taken, told in ((60, turn(1, 0), []), (-1, None, ["candidate-cut"])):
-        made = worker()
-        made.deadline = Deadline(made.context.stop, time.monotonic() + left_s)
-        made._half = Half(turn(1, 0), samples=96)
-        assert made._take(None) == taken
-        assert [kind for kind, _ in made.context.told] == told
-        assert all(cut.samples == 96 for _, cut in made.context.told)
-
-
-def test_a_claim_of_an_earlier_attempt_that_was_never_begun_is_found(tmp_path: Path) -> None:
-    made = worker()
-    made.me, made.buffer = 0, Buffer(tmp_path)
-    for place in (turn(0, 0), turn(1, 0)):
-        made.buffer.claim(place, 0, 1)
-    made.buffer.claim(turn(0, 1), 1, 2)
-
-    def past(*ended: Turn, begun: bool = True) -> Past:
-        names = frozenset(place.name for place in ended)
-        return SimpleNamespace(begun=begun, ended=names, died_unbegun=2)  # type: ignore[return-value]
-
-    assert made._claimed(past(turn(0, 0))) == Half(turn(1, 0), tries=2)
-    assert made._claimed(past(turn(0, 0), turn(1, 0))) is None
-    assert made._claimed(past(begun=False)) is None  # nothing can be left
+def test_the_first_rank_says_whether_training_had_come_to_its_end() -> None:
+    half: Any = SimpleNamespace(finished=SimpleNamespace(step=7))
+    assert worker()._finished_step(half) == 7 and worker()._finished_step(None) is None
+    for agreed, step in ((0, None), (8, 7)):
+        other = worker(ranks=2, agreed=agreed)
+        other.plan.leads = False
+        assert other._finished_step(half) == other._finished_step(None) == step
 
 
 def test_a_deadline_is_a_wish_to_stop_and_a_signal_comes_first() -> None:

@@ -21,6 +21,7 @@ from forgeries import (
     later,
     measured,
     power,
+    replay_of,
     together,
     told,
     unmeasured,
@@ -117,6 +118,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "charged": ("search", first("candidate", ops_total=10**9)),
         "results": ("search", first("candidate-trained", accuracy=0.9)),
         "ledger": ("search", edited("ledger.json", '"seed": 7', '"seed": 8')),
+        "replayed": ("search", replay_of(lambda data: data["candidates"][1].update(samples=1))),
     },
     "hpcai500-v2": {
         "workload": ("search", lambda run: None),
@@ -151,7 +153,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "new-weights": ("search", first("candidate", inherited=True)),
         "table-iv": (
             "search",
-            lambda run: run.records(lambda data: data["settings"]["search"].update(tune_from=4)),
+            lambda run: run.records(lambda data: data["settings"]["network"].update(width=128)),
         ),
     },
 }

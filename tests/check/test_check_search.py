@@ -11,6 +11,7 @@ import pytest
 from conftest import write_system
 from search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.automl.record import Claim, Turn
+from vflops.automl.replay import SearchLedger
 from vflops.check.check import check
 from vflops.record.folder import RunFolder
 from vflops.score import search_words
@@ -190,6 +191,96 @@ def test_a_ledger_that_was_changed_is_found(run: HandmadeSearch) -> None:
     assert set(judged(folder)) == {"ledger"}
     ledger.unlink()
     assert "not the ledger that was written" in judged(folder)["ledger"]
+
+
+@pytest.mark.parametrize("harm", [b"\0" * 20, b'"candidate": {"r": 1}, "x'])
+def test_a_damaged_result_costs_its_children_and_nothing_else(
+    run: HandmadeSearch, harm: bytes
+) -> None:
+    """The ledger, the score and the findings of all the rest are there."""
+    place = run.worker(0, one_worker(run)) / "events.jsonl"
+    lines = place.read_bytes().splitlines(keepends=True)
+    (number,) = (
+        n
+        for n, line in enumerate(lines)
+        if b'"candidate-trained"' in line and FIRST.encode() in line
+    )
+    old = b'"candidate": "' + FIRST.encode()
+    lines[number] = lines[number].replace(old, harm)
+    place.write_bytes(b"".join(lines))
+    folder = run.end()
+    ledger = SearchLedger.find(folder.path)
+    assert ledger.candidates == () and ledger.left_out == 3
+    assert ledger.reasons == {
+        FIRST: "its log holds no result of it",
+        SECOND: f"it starts from {FIRST}, which has no result",
+        "r00002-w00000": "the time was up",
+    }
+    assert {"chain"} <= judged(folder).keys()
+
+
+@pytest.fixture
+def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[HandmadeSearch, SearchLedger]:
+    """A replay to be, and the ledger of a search of two candidates that it is given."""
+    made = [
+        HandmadeSearch(tmp_path / name, monkeypatch, ledger=ledger)
+        for name, ledger in (("searched", None), ("replayed", "/the/ledger.json"))
+    ]
+    for each in made:
+        each.true_ops = True
+        write_system(each.folder)
+    made[0].worker(0, one_worker(made[0]))
+    ledger = SearchLedger.find(made[0].end().path)
+    ledger.write(made[1].folder.path / "ledger-replayed.json")
+    return made[1], ledger
+
+
+def test_a_replay_that_did_all_of_its_ledger_says_how_much(
+    replay: tuple[HandmadeSearch, SearchLedger],
+) -> None:
+    run, ledger = replay
+    run.worker(0, one_worker(run)[:-3])  # without the one that was cut
+    folder = run.end()
+    assert judged(folder) == {}
+    (found,) = (f for f in check(Contents(folder)).findings if f.rule == "replayed")
+    assert found.verdict == "pass"
+    assert found.evidence.startswith(f"2 candidates of {ledger.run}, ")
+
+
+@pytest.mark.parametrize("kept", [-3, 6, 5])
+def test_a_replay_that_did_not_do_all_of_its_ledger_is_found(
+    replay: tuple[HandmadeSearch, SearchLedger], kept: int
+) -> None:
+    run, _ = replay
+    notes = one_worker(run)[:kept]
+    end = notes[-1][0]
+    if kept == 6:
+        end += 1.0
+        told = {"candidate": SECOND, "message": "2 attempts of the worker died over it"}
+        notes.append((end, "candidate-failed", told))
+    if kept == -3:  # with more than was asked for
+        third = run.propose(Turn(round=5, worker=0), epochs=1)
+        notes += run.trained(third, end, 0.5)
+    run.worker(0, [*notes, (notes[-1][0], "end", {})])
+    said = {
+        -3: "r00005-w00000 is not in the ledger",
+        6: f"{SECOND} of the ledger has no result (2 attempts of the worker died over it)",
+        5: f"{SECOND} of the ledger was not trained",
+    }
+    assert judged(run.end()) == {"replayed": said[kept]}
+
+
+def test_a_replayed_ledger_that_was_changed_or_lost_is_found(
+    replay: tuple[HandmadeSearch, SearchLedger],
+) -> None:
+    run, ledger = replay
+    run.worker(0, one_worker(run)[:-3])
+    folder = run.end()
+    path = folder.path / "ledger-replayed.json"
+    ledger.model_copy(update={"candidates": ledger.candidates[:1]}).write(path)
+    assert "not the ledger that was replayed" in judged(folder)["replayed"]
+    path.unlink()
+    assert "is missing" in judged(folder)["replayed"]
 
 
 def test_a_search_whose_time_does_not_add_up_is_found(run: HandmadeSearch) -> None:

@@ -147,7 +147,7 @@ def test_a_page_for_people_is_noted_and_not_handed_on(run_folder: RunFolder) -> 
     write_manifest(run_folder)
     found = verify(run_folder.path)
     assert found.intact and found.notes[0].startswith("roofline.html: a page that nothing vouches")
-    assert altered_record(run_folder.path) == ()
+    assert altered_record(Contents(run_folder)) == ()
     assert verify(archive(run_folder)).notes == ()
     (run_folder.path / "graphs" / "page.html").write_text("x")
     assert not verify(run_folder.path).intact
@@ -161,7 +161,7 @@ def test_a_pin_is_never_renewed(run_folder: RunFolder) -> None:
     (run_folder.path / "telemetry").mkdir()
     (run_folder.path / "telemetry" / "imported-1.jsonl").write_text("{}\n")
     write_manifest(run_folder)
-    found = altered_record(run_folder.path)
+    found = altered_record(Contents(run_folder))
     assert found == (f"{LOG}: line 5 was changed",)
     pinned = read_manifest(run_folder.path)
     assert pinned is not None

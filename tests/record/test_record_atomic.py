@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vflops.errors import RunFailed, UsageError
 from vflops.record import atomic
@@ -85,3 +89,23 @@ def test_json_is_the_same_for_the_same_data_and_refuses_nan() -> None:
     assert atomic.json_text({"b": 1, "a": 2}) == atomic.json_text({"a": 2, "b": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         atomic.json_text({"a": float("nan")})
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9)
+
+
+@given(
+    st.recursive(
+        PLAIN.filter(lambda value: value not in (math.inf, -math.inf)),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+            | st.dictionaries(st.integers(), inner, max_size=4)
+        ),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_json_is_what_the_standard_library_writes(data: Any) -> None:
+    asked = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    assert atomic.json_text(data) == f"{asked}\n"

@@ -22,6 +22,7 @@ from search_runs import (
 from trained_runs import write_telemetry
 from vflops.automl.record import Turn
 from vflops.automl.standing import WorkerStanding
+from vflops.check.check import check
 from vflops.record.folder import RunFolder
 from vflops.record.tail import Tail
 from vflops.score import search_words
@@ -99,6 +100,44 @@ def test_idle_time_is_what_lies_between_candidates(make: Any) -> None:
     # 10 s before the first, 8 s before the second, 7 s before the third; of 100.
     assert found.idle_share == pytest.approx(0.25)
     assert (found.waited_s, found.built_s) == (9.0, 6.0)
+    assert found.phases["idle"] + found.phases["building"] == pytest.approx(25)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_who_waits_after_the_last_candidate_is_idle_too(make: Any, failed: bool) -> None:
+    run = make()
+    notes = run.trained(run.propose(Turn(round=0, worker=0)), 10.0, 0.5)
+    if failed:  # begun and given up within a second, without a note
+        second = run.propose(Turn(round=1, worker=0))
+        told = {"candidate": second.turn.name, "message": "no room"}
+        notes += [(40.0, "candidate", run.begun(second)), (41.0, "candidate-failed", told)]
+    run.worker(0, [(9.0, "job", started()), *notes, (100.0, "end", {})])
+    found = scored(run)
+    # 10 s before it and 70 s after it, less the second that the other one took.
+    idle_s = 80 - failed
+    assert found.idle_share == pytest.approx(idle_s / 100)
+    assert found.phases["idle"] + found.phases["building"] == pytest.approx(idle_s)
+    assert found.phases["training"] == pytest.approx(20 + failed)
+
+
+def test_time_after_the_last_note_of_a_candidate_is_not_idle(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0))
+    cut = {"candidate": first.turn.name, "samples": 900}
+    half: list[Note] = [(10.0, "candidate", run.begun(first)), (30.0, "progress", progress(0.5))]
+    run.worker(0, [(9.0, "job", started()), *half, (95.0, "candidate-cut", cut), (95.0, "end", {})])
+    assert scored(run).idle_share == pytest.approx(10 / 95)
+
+
+def test_a_worker_lost_in_the_warm_up_does_not_make_all_of_it_warm_up(make: Any) -> None:
+    run = make(2, score_from_round=2)
+    one, two, lost = (run.propose(Turn(round=r, worker=w)) for r, w in ((0, 0), (1, 0), (0, 1)))
+    notes = [*run.trained(one, 10.0, 0.8), *run.trained(two, 50.0, 0.8), (100.0, "end", {})]
+    run.worker(0, [(9.0, "job", started()), *notes])
+    last: list[Note] = [(10.0, "candidate", run.begun(lost)), (35.0, "progress", progress(0.5))]
+    run.worker(1, [(9.0, "job", started()), *last])
+    counted = [each.time_s for each in scored(run).moments if each.counts]
+    assert min(counted) == pytest.approx(35) and len(counted) == 66
 
 
 def test_a_warm_up_that_is_left_out_counts_no_moment(make: Any) -> None:
@@ -225,6 +264,14 @@ def test_the_error_of_predictions_is_known_where_the_truth_is(make: Any) -> None
     assert scored(run).prediction_error == pytest.approx(0.2)
 
 
+def test_an_evaluation_that_a_later_attempt_repeats_is_no_truth_of_its_own(make: Any) -> None:
+    run = make()
+    first = run.propose(Turn(round=0, worker=0), epochs=2)
+    notes = run.trained(first, 10.0, 0.5, 0.7)
+    run.worker(0, [*notes[:3], (52.0, "evaluation", evaluated(2, 0.7)), *notes[3:]])
+    assert scored(run).prediction_error == pytest.approx(0.2)
+
+
 def test_the_words_say_what_was_searched_in_which_time(make: Any) -> None:
     run = make()
     run.worker(0, one_worker(run))
@@ -257,6 +304,73 @@ def test_what_breaks_a_rule_of_aiperf_is_a_reason(
     assert any(each.startswith(reason) for each in found.reasons)
 
 
+@pytest.mark.parametrize(
+    ("limit", "accuracy", "valid", "told"),
+    [
+        (0.3, 0.7, True, False),
+        (0.3, 0.68, False, False),
+        (0.35, 0.68, True, True),  # the paper's text
+        (0.99, 0.66, True, True),
+        (0.99, 0.64, False, True),
+    ],
+)
+def test_no_setting_makes_a_larger_error_valid_than_the_paper_does(
+    make: Any, limit: float, accuracy: float, valid: bool, told: bool
+) -> None:
+    run = make(error=limit)
+    notes = run.trained(run.propose(Turn(round=0, worker=0)), 3590.0, accuracy)
+    run.worker(0, [(9.0, "job", started()), *notes])
+    run.end()
+    found = scored(run).aiperf
+    assert ("error" not in found.broken) is valid is found.valid
+    assert any(each.conforms == "search.error=0.3" for each in found.deviations) is told
+    contents = Contents(RunFolder.open(run.folder.path))
+    assert check(contents, "aiperf").verdict("error") == ("pass" if valid else "fail")
+
+
+def test_two_half_hours_one_after_the_other_are_no_hour(make: Any) -> None:
+    run = make(2)
+    for worker, began_s in enumerate((0.0, 1800.0)):
+        candidate = run.propose(Turn(round=0, worker=worker))
+        notes = run.trained(candidate, began_s + 1780.0, 0.8)
+        run.worker(worker, [(began_s, "job", started()), *notes], began_s=began_s)
+    run.end()
+    found = scored(run)
+    assert found.duration_s == pytest.approx(3600)
+    assert found.aiperf.reasons == ("worker 1 took 30 min, and a result takes 1 hour at least",)
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "conforms", "fixed"),
+    [
+        ({"width": 128}, "it starts from another network than ResNet-50", "network", True),
+        ({}, "it starts from ResNet-50 v1.5", "search.v1=true", False),
+        ({"v1": True}, None, "search.v1=true", False),
+        ({}, "images of 16 pixels, not 224", "size=224", False),
+        ({}, "another recipe of training: nesterov True, schedule cosine", "train.nest", False),
+        ({}, "proposals wait for results in a fixed order", "search.order=free", False),
+        ({"order": "free"}, None, "search.order=free", False),
+        ({}, "training stops early by the accuracy", None, False),
+    ],
+)
+def test_deviations_name_what_differs_and_what_conforms(
+    make: Any, change: dict[str, Any], what: str | None, conforms: str | None, fixed: bool
+) -> None:
+    width = change.pop("width", 64)
+    run = make(**change)
+    network = {"blocks": (3, 4, 6, 3), "width": width, "stem": "imagenet"}
+    for record in run.records:
+        record.settings["network"] = network
+        record.write(run.folder.job_file(record.job))
+    run.worker(0, one_worker(run))
+    found = scored(run).aiperf.deviations
+    own = [each for each in found if (each.conforms or "").startswith(conforms or "-")]
+    own += [each for each in found if conforms is None and what and what in each.what]
+    assert [(each.what.startswith(what or "-"), each.fixed) for each in own] == (
+        [(True, fixed)] if what else []
+    )
+
+
 def test_weights_that_the_search_did_not_train_are_pretrained(make: Any) -> None:
     run = make()
     first = run.propose(Turn(round=0, worker=0))
@@ -281,7 +395,9 @@ def test_an_hour_with_a_good_model_is_valid_and_says_where_it_deviates(make: Any
 
 def test_the_live_view_comes_to_the_same_figures(make: Any) -> None:
     run = make()
-    place = run.worker(0, one_worker(run))
+    notes = one_worker(run)
+    notes[1][2]["waited_s"] = 8.0  # all of the time before it, with its building
+    place = run.worker(0, notes)
     standing = WorkerStanding(100.0)
     Tail(place / "events.jsonl", standing.take).read()
     found = scored(run)

@@ -27,18 +27,28 @@ class Buffer:
         self._proposals, self._claims = run / "buffer", run / "claims"
         for folder in (self._proposals, self._claims):
             atomic.make_folder(folder)
+        self._names: set[str] = set()
+        self._proposed: set[str] = set()
+        self._given_up: set[str] = set()
+        self._lasts: dict[int, int] = {}
         self.look()
 
     def look(self) -> None:
-        """See what is there now, with one listing whatever is in it."""
-        seen: dict[str, set[str]] = {"": set(), "passed": set(), "last": set()}
-        for path in self._proposals.glob("r*-w*.json"):
-            name, _, what = path.name.removesuffix(".json").partition(".")
-            if what in seen and is_turn(name):  # a person may have put something there
-                seen[what].add(name)
-        self._proposed, self._given_up = seen[""], seen["passed"]
-        lasts = sorted(map(Turn.named, seen["last"]), key=lambda turn: -turn.round)
-        self._lasts = {turn.worker: turn.round for turn in lasts}
+        """See what is there now, with one listing; what was there stays and is not looked at."""
+        listed = {path.name for path in self._proposals.glob("r*-w*.json")}
+        for file in listed - self._names:
+            name, _, what = file.removesuffix(".json").partition(".")
+            if not is_turn(name):  # a person may have put something there
+                continue
+            if what == "":
+                self._proposed.add(name)
+            elif what == "passed":
+                self._given_up.add(name)
+            elif what == "last":
+                turn = Turn.named(name)
+                last = self._lasts.get(turn.worker, turn.round)
+                self._lasts[turn.worker] = min(last, turn.round)
+        self._names |= listed
 
     def put(self, proposal: Candidate) -> bool:
         """Offer a candidate; False where its turn has one already."""
@@ -70,6 +80,7 @@ class Buffer:
 
     def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
         """No longer wait for a worker's turn; False where another has said so."""
+        self._given_up.add(turn.name)
         return _make_once(Passed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
 
     def end(self, turn: Turn) -> bool:

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import torch
 
 from vflops.automl.architecture.build import build
 from vflops.automl.buffer import Buffer
-from vflops.automl.candidate import CandidateTraining, candidate_record
+from vflops.automl.candidate import CandidateTraining, Deadline, candidate_record
 from vflops.automl.record import Turn
 from vflops.bagging.staging import read_staged
 from vflops.record.folder import RunFolder
@@ -41,51 +44,91 @@ _ROOM = 1.2
 """Free memory of the accelerator, against what training has taken so far: both have to fit."""
 
 
+@dataclass(frozen=True)
+class _Compiling:
+    turn: Turn
+    began_s: float
+    process: subprocess.Popen[bytes]
+
+
 class CompileAhead:
     """Compiles one candidate at a time in a process of its own, which does not outlive this one."""
 
-    def __init__(self, context: JobContext) -> None:
-        self._context = context
+    def __init__(self, context: JobContext, device: torch.device, deadline: Deadline) -> None:
+        self._context, self._device, self._deadline = context, device, deadline
         self._log = context.attempt / "compiling.log"
-        self._now: tuple[Turn, float, subprocess.Popen[bytes]] | None = None
+        self._lock = Lock()  # the one that builds ahead begins, the one that trains ends
+        self._now: _Compiling | None = None
+        self._over = -1
+        """The number of the newest turn that has begun to train: compiling is late for it."""
 
     def begin(self, turn: Turn) -> None:
         """Compile the candidate of this turn, if there is room beside the one in training."""
-        free, _ = torch.cuda.mem_get_info()
-        if self._now is not None or free < _ROOM * torch.cuda.max_memory_reserved():
-            return
+        with self._lock:
+            if turn.number <= self._over:
+                return
+            self._end_before(turn)
+            free, _ = torch.cuda.mem_get_info(self._device)
+            taken = torch.cuda.max_memory_reserved(self._device)
+            if self._now is None and free >= _ROOM * taken:
+                self._now = _Compiling(turn, time.monotonic(), self._process(turn))
+
+    def taken_s(self, turn: Turn) -> float | None:
+        """How long it has been at the candidate; infinite: it is ready; None: it is not at it."""
+        with self._lock:
+            self._end_before(turn)
+            now = self._now
+            if now is None or now.turn != turn or now.process.poll():
+                return None
+            ready = now.process.returncode == 0
+            return math.inf if ready else time.monotonic() - now.began_s
+
+    def end(self, turn: Turn, *, wanted: bool) -> None:
+        """Be free for the next candidate: wait for this one where it is wanted, else leave it."""
+        with self._lock:
+            self._over = max(self._over, turn.number)
+            self._end_before(turn)
+            now = self._now
+            if now is None or now.turn != turn:
+                return
+            self._now = None
+        while wanted and not self._deadline.signal:
+            with suppress(subprocess.TimeoutExpired):
+                now.process.wait(timeout=1.0)
+                return
+        _kill(now.process)
+
+    def close(self) -> None:
+        """End what is going on, for good."""
+        with self._lock:
+            self._over = sys.maxsize
+            if self._now is not None:
+                _kill(self._now.process)
+                self._now = None
+
+    def _end_before(self, turn: Turn) -> None:
+        """End what is for an earlier turn: it was passed, or another worker had it."""
+        if self._now is not None and self._now.turn.number < turn.number:
+            _kill(self._now.process)
+            self._now = None
+
+    def _process(self, turn: Turn) -> subprocess.Popen[bytes]:
         run = self._context.attempt.parents[2]
         command = [sys.executable, "-P", "-m", "vflops.automl.compiling"]
         place = [str(self._context.record.job), turn.name, str(self._context.local_rank)]
         with self._log.open("ab") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [*command, str(run), *place],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, _PARENT: str(os.getpid())},
             )
-        self._now = turn, time.monotonic(), process
 
-    def taken_s(self, turn: Turn) -> float | None:
-        """How long it has been at the candidate; infinite: it is ready; None: it is not at it."""
-        if self._now is None or self._now[0] != turn or self._now[2].poll():
-            return None
-        _, began_s, process = self._now
-        return math.inf if process.returncode == 0 else time.monotonic() - began_s
 
-    def end(self, turn: Turn, *, wanted: bool) -> None:
-        """Be free for the next candidate: wait for this one where it is wanted, else leave it."""
-        if self._now is not None and self._now[0] == turn:
-            if not wanted:
-                self._now[2].kill()
-            self._now[2].wait()
-            self._now = None
-
-    def close(self) -> None:
-        """End what is going on."""
-        if self._now is not None:
-            self.end(self._now[0], wanted=False)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def main(run: str, job: str, name: str, local_rank: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from vflops.automl.candidate import ops_of_sample
+from vflops.automl.candidate import Deadline, ops_of_sample
 from vflops.automl.compiling import CompileAhead
 from vflops.automl.pace import Pace
 from vflops.automl.record import Candidate
@@ -31,15 +31,15 @@ class Modes:
         train: TrainSettings,
         plan: ParallelPlan,
         device: torch.device,
-        end_s: float,
+        deadline: Deadline,
     ) -> None:
-        """``end_s``: when the worker's time is up, of the monotonic clock."""
         self._context, self._train, self._plan = context, train, plan
         self._chooses = train.compile == "auto" and device.type != "cpu"
-        self._pace, self._end_s = Pace(), end_s
+        self._pace, self._deadline = Pace(), deadline
         # Another process that compiles has been seen to help where one device makes a worker.
         alone = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
-        self._ahead = CompileAhead(context) if self._chooses and alone else None
+        alone = alone and self._chooses
+        self._ahead = CompileAhead(context, device, deadline) if alone else None
 
     def expect(self, candidate: Candidate) -> None:
         """Compile what trains next, if that pays once it is done; other threads may call it."""
@@ -83,5 +83,5 @@ class Modes:
         epochs = min(candidate.end_epoch or candidate.epochs, candidate.epochs)
         layers = sum(layer.kind == "conv" for layer in candidate.architecture.layers)
         samples = epochs * self._context.record.data.train
-        left_s = max(self._end_s - time.monotonic(), 0.0)
+        left_s = max(self._deadline.end_s - time.monotonic(), 0.0)
         return self._pace.compiling_pays(samples * ops, layers, ahead_s, left_s)

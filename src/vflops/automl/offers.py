@@ -83,4 +83,5 @@ class FixedWork(Offers):
         if not self._buffer.has(turn):  # it is no part of the work
             return True
         holder = self._buffer.claimed_by(turn)
-        return holder is not None and self._ledger.silent_s(holder) > self._patience_s
+        silent_s = self._ledger.silent_s(holder) if holder is not None else 0.0
+        return silent_s > self._patience_s or self._ledger.lost(turn)

@@ -21,7 +21,7 @@ class Pace:
     """What compiled steps take of it."""
     compile_s: float = 2.0
     """Compiling a layer, for training and for evaluation."""
-    load_s: float = 0.15
+    load_s: float = 0.3
     """Taking a layer from the cache, where another process has compiled it."""
     _compiled_s: float | None = field(default=None, init=False)
 

@@ -27,6 +27,8 @@ class Half:
     finished: Finished | None = None
     samples: int = 0
     """Trained on, as far as its notes say."""
+    lost: bool = False
+    """Whether an attempt went on to another one, and what came of this one cannot be read."""
 
     def take(self, note: Standing) -> None:
         """Take in a note of where its training stood."""
@@ -70,6 +72,24 @@ class Past:
             if "candidate" in kinds:
                 break
         return died
+
+    def left(self, claims: Sequence[Turn]) -> list[Half]:
+        """What it had claimed and not ended, in the order to take it up: half a candidate first."""
+        half = self.half()
+        opens = [turn for turn in claims if turn.name not in self.ended] if self.begun else []
+        found = [Half(turn, lost=turn.name in self._tried) for turn in opens]
+        found = [each for each in found if half is None or each.turn != half.turn]
+        if half is not None:
+            return [half, *found]
+        unbegun = next((each for each in found if not each.lost), None)
+        if unbegun is not None:
+            unbegun.tries = self.died_unbegun
+        return found
+
+    @property
+    def _tried(self) -> frozenset[str]:
+        begun = (event for event in self._events() if event.kind == "candidate")
+        return frozenset(str(event.data.get("candidate")) for event in begun)
 
     def half(self) -> Half | None:
         """The candidate to go on with, if there is one."""
@@ -119,3 +139,9 @@ class Past:
 
     def _events(self) -> Iterator[Event]:
         return (event for log in self.logs for event in log.events)
+
+
+def gave_up_candidate(log: Log) -> bool:
+    """Whether the last deed of an attempt was to write down a candidate that cannot be trained."""
+    kinds = [event.kind for event in log.events if event.kind != "failed"]
+    return kinds[-1:] == ["candidate-failed"]

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from vflops.automl.architecture import morphs
 from vflops.automl.architecture.graph import Architecture
@@ -29,7 +30,14 @@ def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
     """The network that a search starts from: the workload's ResNet."""
     network, size = settings.network, settings.size
     classes = int(data.facts["classes"])
-    return resnet(network.blocks, (3, size, size), classes, width=network.width, stem=network.stem)
+    return resnet(
+        network.blocks,
+        (3, size, size),
+        classes,
+        width=network.width,
+        stem=network.stem,
+        stride_in_1x1=settings.search.v1,
+    )
 
 
 def limits_of(settings: AutomlSettings, batch: int | None = None) -> Limits:
@@ -72,7 +80,7 @@ class Proposer:
             hyper=hyper,
             tuned=tuned,
             epochs=rounds.epochs(turn.round, most),
-            patience=rounds.patience(turn.round, most),
+            patience=ceil(rounds.patience(turn.round, most) / self.settings.train.evaluate_every),
             known=len(known.results),
             known_sha256=known.sha256,
             took_s=round(time.monotonic() - began_s, 6),
@@ -98,7 +106,7 @@ class Proposer:
             Trial(
                 each.turn.name,
                 self.candidate(each.turn).architecture,
-                each.trained.accuracy if each.trained.predicted is None else each.trained.predicted,
+                each.trained.counts_for,
             )
             for each in known.results
             if each.trained is not None
@@ -110,10 +118,12 @@ class Proposer:
         if turn.round + 1 < settings.search.tune_from:
             return Hyper(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
+        # What the first rounds trained with was no choice, nor for as long: nothing to learn from.
+        tuned = [each.trained for each in known.results if self.candidate(each.turn).tuned]
         tried = [
-            Tried(_setting(each.trained.hyper, space), each.trained.accuracy)
-            for each in known.results
-            if each.trained is not None
+            Tried(Setting(each.hyper.batch, each.hyper.kernel), each.accuracy)
+            for each in tuned
+            if each is not None and each.hyper.kernel is not None
         ]
         found = suggest(space, tried, rng.getrandbits(32))
         return Hyper(batch=found.batch, kernel=found.kernel), True
@@ -121,7 +131,8 @@ class Proposer:
     def _grown(self, chosen: _Chosen, hyper: Hyper, known: Known) -> tuple[_Chosen, Hyper]:
         """The network with kernels of the tuned size, if that is within the limits and new.
 
-        A batch that does not fit with it is not taken: the workload's own does.
+        A batch that does not fit with it is not taken: the workload's own does. The kernel size is
+        told as it then is: kernels never shrink, so it may be larger than was asked for.
         """
         if hyper.kernel is None:
             return chosen, hyper
@@ -135,9 +146,9 @@ class Proposer:
             for each in before
         )
         limits = limits_of(self.settings, hyper.batch)
-        if more and not (new and morphs.allowed(network, limits)):
-            return chosen, hyper.model_copy(update={"kernel": None})
-        return replace(chosen, architecture=network, morphs=(*chosen.morphs, *more)), hyper
+        if not more or (new and morphs.allowed(network, limits)):
+            chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *more))
+        return chosen, Hyper(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
 
 
 @dataclass(frozen=True)
@@ -160,9 +171,10 @@ def grow_kernels(network: Architecture, size: int) -> tuple[Architecture, Sequen
     return network, grown
 
 
-def _setting(hyper: Hyper, space: Space) -> Setting:
-    """What a candidate was trained with; kernels that were left alone are the smallest."""
-    return Setting(hyper.batch, hyper.kernel or space.kernels[0])
+def least_kernel(network: Architecture) -> int | None:
+    """What all kernels of 3 and more have at the least; None: there is none of them."""
+    convs = (layer.kernel for layer in network.layers if layer.kind == "conv")
+    return min((kernel for kernel in convs if kernel >= morphs.KERNELS[0]), default=None)
 
 
 def _figures(found: Proposal) -> dict[str, float]:

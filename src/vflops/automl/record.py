@@ -55,7 +55,7 @@ class Hyper(Data):
 
     batch: int
     kernel: int | None = None
-    """The size that kernels of 3 and more grow to; None: they stay as they are."""
+    """The least that kernels of 3 and more have; None: it was not tuned."""
 
 
 class Candidate(Document):
@@ -74,13 +74,13 @@ class Candidate(Document):
     """Whether ``hyper`` was chosen by tuning."""
     epochs: int
     patience: int | None
-    """Epochs without a better accuracy after which training ends; None: it does not."""
+    """Evaluations without a better accuracy after which training ends; None: it does not."""
     end_epoch: int | None = None
     """Of a replay: the epoch after which it ends, as it did in the search."""
     known: int
     """Results that it was chosen by."""
     known_sha256: str
-    """Of their names and accuracies: the same for the same search."""
+    """Of their names and what they count for: the same for the same search."""
     took_s: float
     """Of proposing, on one core."""
     figures: dict[str, float] = Field(default_factory=dict)
@@ -119,6 +119,12 @@ class WorkerBegun(Data):
     """Of its time."""
     clock: str | None = None
     """What is wrong with the machine's clock, where something is."""
+
+
+class WorkerWaits(Data):
+    """A worker waits for a candidate: a sign of life, so that its turns are not passed."""
+
+    worker: int
 
 
 class SearchEnded(Data):
@@ -166,6 +172,11 @@ class CandidateTrained(Data):
     inherited: bool
     hyper: Hyper
     weights_sha256: str | None = None
+
+    @property
+    def counts_for(self) -> float:
+        """The accuracy that the search goes by."""
+        return self.accuracy if self.predicted is None else self.predicted
 
 
 class CandidateFailed(Data):

@@ -2,6 +2,7 @@
 
 ``ledger.json`` of a run folder holds every candidate that was trained: network, weights to start
 from, batch, epochs, seed. A replay trains them all, parents before children, and searches nothing.
+It keeps the ledger that it was given as ``ledger-replayed.json``: what it did is held against that.
 """
 
 from __future__ import annotations
@@ -13,17 +14,44 @@ from typing import Any, ClassVar
 
 from vflops.automl.buffer import Buffer
 from vflops.automl.record import Candidate, CandidateTrained
-from vflops.automl.story import Search
+from vflops.automl.story import Search, Story
 from vflops.config.profiles import for_one, profile
 from vflops.config.settings import Settings, load
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.schema import Data, Document
 from vflops.record.training import DataFacts, JobRecord
+from vflops.workloads.automl.settings import AutomlSettings
 
 _NO_END_S = 30 * 86400.0
 """A replay takes as long as it takes."""
 _DAMAGED = "the ledger is damaged: take it from the run folder again"
+REPLAYED = "ledger-replayed.json"
+"""In the folder of a replay: the ledger that it was given."""
+_UNTRAINED = {
+    "training": "its log holds no result of it",
+    "trained": "its log holds no result of it",
+    "failed": "it failed",
+    "cut": "the time was up",
+}
+_MAY_DIFFER = frozenset(
+    {
+        "data",
+        "search.ledger",
+        "search.workers",
+        "search.turn_s",
+        "train.ranks",
+        "train.accumulate",
+        "train.device",
+        "train.precision",
+        "train.compile",
+        "train.deterministic",
+        "train.readers",
+        "train.checkpoint_s",
+        "train.checkpoint_share",
+    }
+)
+"""Settings of the workload that leave the work as it is."""
 
 
 class Replayed(Data):
@@ -32,6 +60,10 @@ class Replayed(Data):
     candidate: Candidate
     trained: CandidateTrained
     """What came of it in the search."""
+    samples: int
+    """That it was trained on there."""
+    ops: int
+    """Of training and evaluation, by the rules that score it."""
 
 
 class SearchLedger(Document):
@@ -49,6 +81,8 @@ class SearchLedger(Document):
     data_fingerprint: str
     left_out: int
     """Candidates without a result: the time was up, or they failed."""
+    reasons: dict[str, str]
+    """Why each of them was left out, by its name."""
     candidates: tuple[Replayed, ...]
 
     @classmethod
@@ -105,9 +139,38 @@ class SearchLedger(Document):
         base = for_one(profile(self.profile, ["automl"]))
         base = base.model_copy(update={"seed": self.seed, "workloads": {"automl": section}})
         given = [f"{key}={value}" for key, value in flags.items() if value is not None]
-        return load(
-            base, None, [*assignments, *given, f"search.ledger={json.dumps(str(file.resolve()))}"]
-        )
+        ledger = f"search.ledger={json.dumps(str(file.resolve()))}"
+        chosen = load(base, None, [*assignments, *given, ledger])
+        self._refuse_other_work(load(base, None, [ledger]), chosen)
+        return chosen
+
+    def _refuse_other_work(self, own: Settings, chosen: Settings) -> None:
+        """Refuse settings under which the candidates would be other work than they were."""
+        before, after = ({"seed": x.seed, **_leaves(x.workloads["automl"])} for x in (own, chosen))
+        for name, value in after.items():
+            if name not in _MAY_DIFFER and before.get(name) != value:
+                raise UsageError(
+                    f"{name} = {value!r}: {self.run} searched with {before.get(name)!r}, and a "
+                    "replay does the same work",
+                    cure="leave it out; to try another value, search with it: vflops run automl",
+                )
+
+    def refuse_unshared(self, settings: AutomlSettings) -> None:
+        """Refuse ranks that cannot share the batch of every candidate: it would be left out."""
+        train = settings.train
+        apart = train.accumulate * train.ghosts
+        batches = [each.candidate.hyper.batch for each in self.candidates]
+        fitting = [n for n in range(1, train.ranks) if not any(b % (n * apart) for b in batches)]
+        for each in self.candidates:
+            if each.candidate.hyper.batch % (train.ranks * apart):
+                raise UsageError(
+                    f"{each.candidate.turn.name} has a batch of {each.candidate.hyper.batch}, "
+                    f"which {train.ranks} ranks × {train.accumulate} accumulation × "
+                    f"{train.ghosts} ghosts cannot share evenly",
+                    cure=f"all candidates fit with --ranks {fitting[-1]}"
+                    if fitting
+                    else "all candidates fit with --set train.accumulate=1",
+                )
 
     def refuse_other(self, data: DataFacts) -> None:
         """Refuse data that the search did not have: the work would not be the same."""
@@ -117,6 +180,14 @@ class SearchLedger(Document):
                 f"{data.fingerprint[:16]}, expected {self.data_fingerprint[:16]}",
                 cure="give that data with --data, and change no setting of it",
             )
+
+    @property
+    def left_out_by_reason(self) -> dict[str, list[str]]:
+        """The candidates that are not in it, under what they have in common."""
+        found: dict[str, list[str]] = {}
+        for name, reason in self.reasons.items():
+            found.setdefault(reason, []).append(name)
+        return found
 
     def fixed_work(self) -> list[Candidate]:
         """The candidates as a replay trains them: for as many epochs as they were, no fewer."""
@@ -132,6 +203,8 @@ class LedgerWritten(Data):
     file: str
     sha256: str
     candidates: int
+    replayed_sha256: str | None = None
+    """Of a replay: of the ledger that it was given."""
 
 
 def keep_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
@@ -140,21 +213,37 @@ def keep_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritte
     repeat = records[0].repeat
     path = folder.path / ("ledger.json" if repeat == 0 else f"ledger-{repeat}.json")
     ledger.write(path)
-    return LedgerWritten(file=path.name, sha256=file_hash(path), candidates=len(ledger.candidates))
+    given = folder.path / REPLAYED
+    return LedgerWritten(
+        file=path.name,
+        sha256=file_hash(path),
+        candidates=len(ledger.candidates),
+        replayed_sha256=file_hash(given) if given.is_file() else None,
+    )
 
 
 def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
-    """What the workers of a search trained."""
+    """What the workers of a search trained.
+
+    What cannot be replayed is left out and told: a line of a log may be damaged, and the rest of
+    the search is worth no less for it.
+    """
     first = records[0]
     logs = [folder.job_history(record.job) for record in records]
     stories = Search(logs).candidates
     buffer = Buffer(folder.path)
-    found = []
+    found, reasons = dict[str, Replayed](), dict[str, str]()
     for story in stories:
-        candidate = buffer.get(story.turn)
-        if story.trained is not None and candidate is not None:
-            found.append(Replayed(candidate=candidate, trained=story.trained))
-    _check_parents(found)
+        name, row = story.begun.candidate, _row(story, buffer)
+        if isinstance(row, Replayed):
+            found[name] = row
+        else:
+            reasons[name] = row
+    while orphans := [each for each in found.values() if _orphan(each, found)]:
+        for each in orphans:
+            name = each.candidate.turn.name
+            reasons[name] = f"it starts from {each.candidate.parent}, which has no result"
+            del found[name]
     return SearchLedger(
         run=folder.record.id,
         profile=folder.record.settings.profile,
@@ -163,16 +252,35 @@ def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
         settings=first.settings,
         data_fingerprint=first.data.fingerprint,
         left_out=len(stories) - len(found),
-        candidates=tuple(found),
+        reasons=dict(sorted(reasons.items())),
+        candidates=tuple(found.values()),
     )
 
 
-def _check_parents(found: Sequence[Replayed]) -> None:
-    names = {each.candidate.turn.name for each in found}
-    for each in found:
-        parent = each.candidate.parent
-        if parent is not None and each.trained.inherited and parent not in names:
-            raise UsageError(
-                f"{each.candidate.turn.name} starts from {parent}, which has no result",
-                cure=_DAMAGED,
-            )
+def _row(story: Story, buffer: Buffer) -> Replayed | str:
+    """A candidate of the ledger, or why it is none."""
+    if story.trained is None:
+        return story.message or _UNTRAINED[story.state]
+    try:
+        candidate = buffer.get(story.turn)
+    except FolderError as error:
+        return error.message
+    if candidate is None:
+        return "its proposal is missing"
+    return Replayed(
+        candidate=candidate, trained=story.trained, samples=story.samples, ops=story.ops
+    )
+
+
+def _orphan(each: Replayed, found: Mapping[str, Replayed]) -> bool:
+    parent = each.candidate.parent
+    return each.trained.inherited and parent is not None and parent not in found
+
+
+def _leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Every setting under its whole name."""
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        inner = isinstance(value, Mapping)
+        found |= _leaves(value, f"{path}{key}.") if inner else {f"{path}{key}": value}
+    return found

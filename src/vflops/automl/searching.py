@@ -2,7 +2,7 @@
 
 It proposes the worker's candidates ahead of its training, without torch, and puts them into the
 buffer. In ordered mode it waits for what a proposal depends on; a worker that gives no sign of life
-for too long is no longer waited for.
+for too long is no longer waited for, nor is a result that cannot be read.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 from vflops.automl.buffer import Buffer
 from vflops.automl.ledger import Ledger
+from vflops.automl.pause import Pause
 from vflops.automl.propose import Proposer, first_network
 from vflops.automl.record import Candidate, Turn
 from vflops.automl.search.searcher import EmptySpace
-from vflops.automl.turns import Known, known_before, known_now, late
+from vflops.automl.turns import Known, Order, known_now
 from vflops.errors import FolderError, RunFailed, VflopsError
 from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
@@ -29,7 +29,6 @@ from vflops.train.parent import die_with
 from vflops.workloads.automl.settings import AutomlSettings
 
 _PARENT = "VFLOPS_WORKER"
-_LOOK_S = 0.1
 _NICE = 5
 """Training comes first where both want a core."""
 
@@ -92,6 +91,7 @@ class Search:
         self._me, self._workers = worker_of(record)
         self._settings = AutomlSettings.model_validate(record.settings)
         self._buffer, self._ledger = Buffer(folder.path), Ledger(folder, jobs_of(record))
+        self._order = Order(self._workers, self._ledger, self._buffer)
         first = first_network(self._settings, record.data)
         self._proposer = Proposer(self._settings, record.seed, first, cache(self._proposed))
         self._turn = self._first_open()
@@ -99,10 +99,9 @@ class Search:
     def run(self) -> None:
         """For ever, or until there is nothing new within the limits."""
         while True:
-            known = self._known()
-            if known is None:
-                time.sleep(_LOOK_S)
-                continue
+            pause = Pause()
+            while (known := self._known()) is None:
+                pause.wait()
             self._buffer.put(self._propose(known))
             self._turn = Turn(round=self._turn.round + 1, worker=self._me)
 
@@ -116,7 +115,7 @@ class Search:
     def _known(self) -> Known | None:
         """What the next proposal is made from; None: it is not its time."""
         if self._settings.ordered:
-            known = known_before(self._turn, self._workers, self._ledger, self._buffer)
+            known = self._order.known(self._turn)
             if known is None:
                 self._pass_late()
             return known
@@ -127,13 +126,15 @@ class Search:
         return known_now(self._ledger, self._buffer)
 
     def _pass_late(self) -> None:
-        """Give up turns of workers that were silent for too long."""
-        patience_s = self._settings.search.turn_s
-        for turn in late(self._turn, self._workers, self._ledger, self._buffer):
-            silent_s = self._ledger.silent_s(turn.worker)
-            gone = turn.worker != self._me and silent_s > patience_s
-            if gone and self._buffer.give_up(turn, self._me, round(silent_s, 3)):
-                print(f"{turn.name} is passed: silent for {silent_s:.0f} s", file=sys.stderr)
+        """Give up the turn that all wait for, if nothing will come of it."""
+        patience_s, heard = self._settings.search.turn_s, self._ledger.silent_s
+        while (turn := self._order.to_pass(self._turn, patience_s, heard)) is not None:
+            silent_s = heard(turn.worker)
+            why = (
+                "its result is lost" if self._ledger.lost(turn) else f"silent for {silent_s:.0f} s"
+            )
+            if self._buffer.give_up(turn, self._me, round(silent_s, 3)):
+                print(f"{turn.name} is passed: {why}", file=sys.stderr)
 
     def _proposed(self, turn: Turn) -> Candidate:
         found = self._buffer.get(turn)

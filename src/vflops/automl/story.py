@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -15,13 +16,15 @@ from vflops.automl.record import (
     Turn,
     WorkerBegun,
 )
+from vflops.errors import FolderError
 from vflops.record.events import Event, Log
 from vflops.record.training import Evaluated
 from vflops.score.trained import STANDINGS
 
 State = Literal["training", "trained", "failed", "cut"]
 
-_ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
+ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
+"""What ends a candidate, told by its name."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,6 @@ class Story:
     message: str | None = None
     tries: int = 0
     """Attempts of its worker that worked on it."""
-    idle_s: float = 0.0
-    """Before its first step, since the end of the candidate before: waiting, and building."""
     _evaluated: int = 0
 
     @property
@@ -73,6 +74,11 @@ class Story:
     def ops(self) -> int:
         """Of training and of evaluation."""
         return self.samples * self.begun.ops_total + self._evaluated * self.begun.ops_forward
+
+    @property
+    def last_s(self) -> float:
+        """When it was last heard of: its end, else the last note of one that never ended."""
+        return self.ended_s or (self.notes[-1].utc_s if self.notes else self.began_s)
 
     @property
     def curve(self) -> list[tuple[float, float]]:
@@ -92,7 +98,6 @@ class Story:
                     self._evaluated += standing.evaluated
             self.notes.append(Note(utc_s, self.ops, standing.epoch, quality))
             return
-        self.ended_s = utc_s
         if event.kind == "candidate-trained":
             self.trained, self.state = event.payload(CandidateTrained), "trained"
         elif event.kind == "candidate-failed":
@@ -103,6 +108,7 @@ class Story:
                 self.samples = self.cut.samples
                 epoch = self.notes[-1].epoch if self.notes else 0.0
                 self.notes.append(Note(utc_s, self.ops, epoch))
+        self.ended_s = utc_s
 
 
 @dataclass(frozen=True)
@@ -125,26 +131,37 @@ class Search:
         """Why candidates failed that nobody could so much as begin to train."""
         begun = {story.begun.candidate for story in self.candidates}
         events = (e for logs in self.workers for log in logs for e in log.events)
-        told = (e.payload(CandidateFailed) for e in events if e.kind == "candidate-failed")
-        return {each.candidate: each.message for each in told if each.candidate not in begun}
+        told = (event.data for event in events if event.kind == "candidate-failed")
+        found = {str(each.get("candidate")): str(each.get("message")) for each in told}
+        return {name: message for name, message in found.items() if name not in begun}
 
     @cached_property
-    def span_s(self) -> tuple[float, float] | None:
-        """From the first worker's beginning to the last work, or the end of the last worker's time.
+    def spans_s(self) -> tuple[tuple[float, float] | None, ...]:
+        """Of each worker, from its beginning to its last work, or to the end of its time.
 
         One that died and came back after its time only said that it had none left.
         """
-        begins: list[float] = []
-        ends = [story.notes[-1].utc_s for story in self.candidates if story.notes]
-        for worker in range(len(self.workers)):
-            until_s: float | None = None
-            for event, utc_s in self._events(worker):
-                if event.kind == "worker" and until_s is None:
-                    begins.append(utc_s)
-                    until_s = utc_s + event.payload(WorkerBegun).left_s
-                elif event.kind == "end" and until_s is not None and ends:
-                    ends.append(min(utc_s, until_s))
-        return (min(begins), max(ends)) if begins and ends else None
+        return tuple(self._span_s(worker) for worker in range(len(self.workers)))
+
+    def _span_s(self, worker: int) -> tuple[float, float] | None:
+        own = [story for story in self.candidates if story.worker == worker and story.notes]
+        began_s: float | None = None
+        until_s = 0.0
+        ends = [story.notes[-1].utc_s for story in own]
+        for event, utc_s in self._events(worker):
+            if event.kind == "worker" and began_s is None:
+                began_s, until_s = utc_s, utc_s + event.payload(WorkerBegun).left_s
+            elif event.kind == "end" and began_s is not None:
+                ends.append(min(utc_s, until_s))
+        return None if began_s is None else (began_s, max(ends, default=began_s))
+
+    @cached_property
+    def span_s(self) -> tuple[float, float] | None:
+        """Of all workers together; None where there was no work."""
+        spans = [span for span in self.spans_s if span is not None]
+        if not spans or not any(story.notes for story in self.candidates):
+            return None
+        return min(start_s for start_s, _ in spans), max(end_s for _, end_s in spans)
 
     @property
     def clock_faults(self) -> list[str]:
@@ -167,24 +184,30 @@ class Search:
                     yield event, zero_s + event.time_s
 
     def _stories(self, worker: int) -> Iterator[Story]:
-        """The candidates of one worker; one that was gone on with after a death is one."""
+        """The candidates of one worker; one that was gone on with after a death is one.
+
+        What cannot be read is passed over: the check finds it.
+        """
         stories: dict[str, Story] = {}
         now: Story | None = None
-        free_s: float | None = None
         for event, utc_s in self._events(worker):
             if event.kind == "worker":
-                now, free_s = None, utc_s
+                now = None
             elif event.kind == "candidate":
-                begun = event.payload(CandidateBegun)
-                now = stories.setdefault(begun.candidate, Story(begun, worker, utc_s))
-                now.tries += 1
-                now.idle_s += utc_s - free_s if free_s is not None else 0.0
-            elif event.kind in _ENDS:
+                now = None
+                with suppress(FolderError):
+                    begun = event.payload(CandidateBegun)
+                    Turn.named(begun.candidate)
+                    now = stories.setdefault(begun.candidate, Story(begun, worker, utc_s))
+                    now.tries += 1
+            elif event.kind in ENDS:
                 # Told by name: one that cannot be built fails before it is begun.
                 story = stories.get(str(event.data.get("candidate")))
                 if story is not None:
-                    story.take(event, utc_s)
-                    now, free_s = None, utc_s
+                    with suppress(FolderError):
+                        story.take(event, utc_s)
+                    now = None
             elif now is not None and event.kind in STANDINGS:
-                now.take(event, utc_s)
+                with suppress(FolderError):
+                    now.take(event, utc_s)
         return iter(stories.values())

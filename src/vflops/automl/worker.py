@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from vflops.automl.buffer import Buffer
-from vflops.automl.building import BuildAhead, Builder
+from vflops.automl.building import BuildAhead, Builder, Unfit, together
 from vflops.automl.candidate import (
     CandidateContext,
     CandidateTraining,
@@ -34,12 +35,12 @@ from vflops.automl.record import (
     CandidateCut,
     CandidateFailed,
     CandidateTrained,
-    SearchEnded,
     Turn,
     WorkerBegun,
 )
 from vflops.automl.search import curve
 from vflops.automl.searching import Searching, jobs_of, worker_of
+from vflops.automl.taking import Taken, Taking
 from vflops.automl.weights import WeightStore
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.micro.device import first_line, is_out_of_memory
@@ -52,13 +53,8 @@ from vflops.train.placement import rank_device, use_threads
 from vflops.train.precision import Precision
 from vflops.workloads.automl.settings import AutomlSettings
 
-_LOOK_S = 0.05
 _KEEP_AFTER_S = 20.0
 """A candidate that has trained for less is sooner trained again than kept."""
-_MOST_TRIES = 2
-"""Attempts of a worker that may die over one candidate before it is left out: fewer than it has."""
-_STOP = 1 << 62
-"""More than any turn's number."""
 
 
 def run(context: JobContext) -> None:
@@ -86,7 +82,6 @@ class Worker:
     precision: Precision
     device: torch.device
     threads: int
-    _waited_s: float = field(default=0.0, init=False)
     _started: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -99,23 +94,31 @@ class Worker:
         inherit, seed = self.settings.search.inherit, self.context.record.seed
         self.builder = Builder(self.buffer, own, self.weights, seed, inherit)
         past = Past(self.folder.job_history(self.context.record.job))
-        self._done, self._half = past.rounds, past.half() or self._claimed(past)
+        left = past.left(self.buffer.claims_of(self.me))
+        self.plan.barrier()  # all have read it before the first rank writes on
         for name in past.ended if self.plan.leads else ():  # what died may not have come to it
             shutil.rmtree(self._checkpoints(name), ignore_errors=True)
         spent_s, line = past.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
-        train, end_s = self.settings.train, self.deadline.end_s
-        self.modes = Modes(self.context, train, self.plan, self.device, end_s)
-        self._ahead = BuildAhead(self.builder, self.modes.expect) if self._knows_next else None
+        train, search = self.settings.train, self.settings.search
+        self.modes = Modes(self.context, train, self.plan, self.device, self.deadline)
+        knows = self._knows_next
+        self._ahead = BuildAhead(self.builder, self.modes.expect, self.deadline) if knows else None
+        self.taking = Taking(
+            self.context,
+            self.plan,
+            self.buffer,
+            self.deadline,
+            self.me,
+            left,
+            search.turn_s,
+            self._clean,
+            search.candidates,
+            past.rounds,
+        )
         began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
         self.context.tell("worker", began)
-
-    def _claimed(self, past: Past) -> Half | None:
-        """A candidate that an earlier attempt took and did not so much as begin."""
-        claims = self.buffer.claims_of(self.me) if past.begun else ()
-        left = (turn for turn in claims if turn.name not in past.ended)
-        return next((Half(turn, past.died_unbegun) for turn in left), None)
 
     @property
     def _knows_next(self) -> bool:
@@ -127,9 +130,9 @@ class Worker:
         """Candidate after candidate, until the time is up or there is none."""
         offers = self._offers() if self.plan.leads and not self.deadline.passed else None
         try:
-            while (turn := self._next(offers)) is not None:
-                self._train(turn)
-                self._done += 1
+            while (taken := self.taking.next(offers)) is not None:
+                self._train(taken)
+                self.taking.done += 1
         finally:
             if offers is not None:
                 offers.close()
@@ -143,59 +146,21 @@ class Worker:
         own = self.me if self.settings.ordered else None
         return Searched(Searching(self.context), self.buffer, own)
 
-    def _next(self, offers: Offers | None) -> Turn | None:
-        """The candidate to train, the same on all ranks; None: it is over."""
-        self.context.clock.enter("start-up")
-        began_s = time.monotonic()
-        turn = self._take(offers) if self.plan.leads else None
-        self._waited_s = time.monotonic() - began_s
-        wish = 0 if turn is None else 1 + turn.number
-        agreed = self.plan.agree(_STOP if self.context.stop.signal else wish)
-        if agreed == _STOP:
-            signal = self.context.stop.signal or "a signal on another rank"
-            raise Interrupted(f"stopped by {signal} between two candidates")
-        return None if agreed == 0 else Turn.numbered(agreed - 1)
-
-    def _take(self, offers: Offers | None) -> Turn | None:
-        """Claim a candidate: the one that was begun before, else the next; None: no time is left.
-
-        One that was begun and has no time left is told to be cut: building it would be for nothing.
-        """
-        if self._half is not None and not self.deadline.passed:
-            return self._half.turn
-        if self._half is not None:
-            half, self._half = self._half, None
-            cut = CandidateCut(candidate=half.turn.name, samples=half.samples)
-            self.context.tell("candidate-cut", cut)
-            self._clean(half.turn.name)
-        if offers is None:
-            return None
-        most = self.settings.search.candidates
-        while not self.deadline.signal and (most is None or self._done < most):
-            offered = offers.now()
-            if offered is None:
-                if offers.why is not None:
-                    ended = SearchEnded(worker=self.me, message=offers.why)
-                    self.context.tell("search-ended", ended)
-                return None
-            for turn in offered:
-                if self.buffer.claim(turn, self.me, self.context.record.job):
-                    return turn
-            time.sleep(_LOOK_S)
-        return None
-
-    def _train(self, turn: Turn) -> None:
+    def _train(self, taken: Taken) -> None:
         """Train a candidate, and tell what came of it."""
-        half, self._half = self._half, None
-        if half is not None and half.tries >= _MOST_TRIES:
-            self._fail(turn, f"{half.tries} attempts of the worker died over it")
+        turn, half = taken.turn, taken.half
+        if taken.hopeless:
+            tries = half.tries if half is not None else 0
+            self._fail(turn, f"{tries} attempts of the worker died over it")
         else:
             self._try(turn, half)
         self._clean(turn.name)
 
     def _try(self, turn: Turn, half: Half | None) -> None:
         try:
-            self._attempt(self.builder.candidate(turn), half)
+            self._attempt(together(self.plan, lambda: self.builder.candidate(turn)), half)
+        except Unfit as error:
+            self._fail(turn, error.message)
         except (RunFailed, FolderError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
@@ -242,7 +207,7 @@ class Worker:
             "stop": self.deadline,
             "keep_last": False,  # its weights are kept for its children
             "keep_after_s": _KEEP_AFTER_S,
-            "finished_step": half.finished.step if half and half.finished else None,
+            "finished_step": self._finished_step(half),
         }
         context = CandidateContext(**own, folder=self._checkpoints(candidate.turn.name))
         if half is not None:
@@ -250,13 +215,22 @@ class Worker:
             context.ended.extend([half.finished] if half.finished else [])
         return context
 
+    def _finished_step(self, half: Half | None) -> int | None:
+        """The last step, where an earlier attempt came to it, as the first rank has read it."""
+        finished = half.finished if half is not None and self.plan.leads else None
+        agreed = self.plan.agree(1 + finished.step if finished is not None else 0)
+        return agreed - 1 if agreed else None
+
     def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
-        network = self._ahead.take(candidate.turn) if self._ahead else None
-        network = network or self.builder.network(candidate)
+        network = together(self.plan, lambda: self._network(candidate))
         workload = CandidateTraining(settings, record.data, network)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
+
+    def _network(self, candidate: Candidate) -> nn.Module:
+        ahead = self._ahead.take(candidate.turn) if self._ahead else None
+        return self.builder.network(candidate) if ahead is None else ahead
 
     def _begun(self, candidate: Candidate, built_s: float, compiled: bool) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
@@ -272,16 +246,18 @@ class Worker:
             parameters=candidate.architecture.parameters,
             ops_forward=forward,
             ops_total=total,
-            waited_s=round(self._waited_s, 6),
+            waited_s=round(self.taking.waited_s, 6),
             built_s=round(built_s, 6),
             compiled=compiled,
         )
 
     def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
         """Keep the weights for children, then tell the result: who reads it finds them."""
+        if not self.plan.leads:
+            return
         name = candidate.turn.name
         with self.context.clock.phase("checkpointing"):
-            sha256 = self.weights.keep(name, engine.state.model) if self.plan.leads else None
+            sha256 = self.weights.keep(name, engine.state.model)
         best = max(context.evaluations, key=lambda each: each.quality)
         trained = CandidateTrained(
             candidate=name,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.automl.past import gave_up_candidate
 from vflops.automl.standing import WorkerStanding
 from vflops.bagging.past import LEFT, pasts
 from vflops.errors import Interrupted, RunFailed
@@ -62,6 +63,8 @@ class JobStanding:
     """The newest event of the newest attempt."""
     searching: WorkerStanding | None = None
     """Of a worker of a search."""
+    excused: bool = False
+    """Whether the newest attempt's last deed was to give up a candidate that cannot be trained."""
 
     def __post_init__(self) -> None:
         if self.record.worker is not None:
@@ -70,6 +73,7 @@ class JobStanding:
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Take in an event of the newest attempt."""
         self.last = kind, data
+        self.excused = self.excused if kind == "failed" else kind == "candidate-failed"
         if self.searching is not None:
             self.searching.take(kind, data)
         if kind in ("progress", "evaluation", "finished"):
@@ -166,7 +170,9 @@ class Controller:
         alive = self._launcher.alive()
         for job, standing in self._jobs.items():
             before, made = past[job], self._folder.next_attempt(job)
-            standing.attempts, begun = before.losses, before.begun
+            died = history.jobs.get(job, ())[: -1 if before.running else None]
+            standing.attempts = max(before.losses - sum(map(gave_up_candidate, died)), 0)
+            begun = before.begun
             if history.ended(job):
                 standing.state = "ended"
             elif before.given_up is not None:
@@ -203,6 +209,7 @@ class Controller:
         for job in self._launcher.start(tries):
             self._begun(self._jobs[job])
             self._jobs[job].awaited, self._jobs[job].last = True, None
+            self._jobs[job].excused = False
             self._tails.pop(job, None)
 
     def _begun(self, standing: JobStanding) -> None:
@@ -250,7 +257,7 @@ class Controller:
         if standing.newest >= 0:
             job = standing.record.job
             path = self._folder.attempt_folder(job, standing.newest) / "events.jsonl"
-            standing.last = None
+            standing.last, standing.excused = None, False
             self._tails[job] = Tail(path, standing.take)
             self._tails[job].read()
 
@@ -284,6 +291,8 @@ class Controller:
 
     def _lost(self, standing: JobStanding) -> None:
         job = standing.record.job
+        # Several ranks begin anew after a candidate that cannot be trained: no fault of theirs.
+        standing.attempts -= standing.excused
         known = (standing.why(), self._launcher.ending(job))
         standing.reason = "; ".join(each for each in known if each)
         own = standing.last is not None and standing.last[0] in ("failed", "stopped")

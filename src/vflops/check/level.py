@@ -136,24 +136,20 @@ def levels(contents: Contents) -> Levels:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        found |= {each.setting: each for each in _differences(reference, used)}
+        found |= {each.setting: each for each in _differences(reference, dict(_flat(used)))}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as whole
 
         bagging = contents.folder.record.settings.bagging.model_dump()
-        both = (whole().bagging.model_dump(), bagging)
-        found |= {
-            each.setting: each
-            for each in _differences({"bagging": both[0]}, {"bagging": both[1]})
-            if each.setting in _LAYER_OF
-        }
+        both = (dict(_flat(each, "bagging.")) for each in (whole().bagging.model_dump(), bagging))
+        found |= {each.setting: each for each in _differences(*both) if each.setting in _LAYER_OF}
     return _placed(tuple(found.values()))
 
 
 @cache
 def _reference(name: str) -> Mapping[str, Any]:
     """The settings of a workload at its published size: the same for all runs."""
-    return workload(name).profile("reference").model_dump(mode="json")
+    return dict(_flat(workload(name).profile("reference").model_dump(mode="json")))
 
 
 def _placed(found: tuple[Difference, ...]) -> Levels:
@@ -167,10 +163,10 @@ def _placed(found: tuple[Difference, ...]) -> Levels:
 
 
 def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Iterator[Difference]:
-    before, after = dict(_flat(reference)), dict(_flat(used))
-    for name in sorted({*before, *after} - _APART):
-        if before.get(name) != after.get(name):
-            yield Difference(_layer(name), name, before.get(name), after.get(name))
+    """By the flat names of settings."""
+    for name in sorted({*reference, *used} - _APART):
+        if reference.get(name) != used.get(name):
+            yield Difference(_layer(name), name, reference.get(name), used.get(name))
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

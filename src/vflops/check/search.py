@@ -6,14 +6,14 @@ not is scored and says why; it is no fault of the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 from vflops.automl.architecture import work
 from vflops.automl.architecture.graph import Architecture
 from vflops.automl.record import RULES, Candidate, Claim
-from vflops.automl.replay import LedgerWritten, ledger_of
+from vflops.automl.replay import REPLAYED, LedgerWritten, Replayed, SearchLedger, ledger_of
 from vflops.automl.search import curve
 from vflops.automl.story import Search, Story
 from vflops.check.record import Verdict
@@ -23,7 +23,7 @@ from vflops.score.contents import Contents
 from vflops.score.trained import Trained
 from vflops.score.words import count
 from vflops.score.workers import searches, story_of
-from vflops.units import integer
+from vflops.units import integer, quantity
 from vflops.workloads.automl.settings import AutomlSettings
 
 Outcome = tuple[Verdict, str]
@@ -223,3 +223,55 @@ def ledgered(contents: Contents) -> Outcome:
             return "fail", f"{contents.folder.path}: a ledger is not what the logs say was trained"
     trained = sum(each.candidates for each in written.values())
     return "pass", f"{count(trained, 'candidate')} to replay, as the logs have them"
+
+
+def replayed(contents: Contents) -> Outcome:
+    """A replay did all the work of its ledger, and no other."""
+    found = [
+        each
+        for each in (contents.once(_searches) if contents.workers else ())
+        if each.settings.search.ledger is not None
+    ]
+    if not found:
+        return "not applicable", "nothing was replayed in this run"
+    path = contents.folder.path / REPLAYED
+    if not path.is_file():
+        return "fail", f"{path} is missing: the ledger that was replayed"
+    written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
+    if {each.replayed_sha256 for each in written} - {contents.hash(path)}:
+        return "fail", f"{path}: not the ledger that was replayed"
+    ledger = contents.read(SearchLedger, path)
+    for each in found:
+        fault = _replayed(ledger, each)
+        if fault:
+            return "fail", fault
+    ops = quantity(sum(row.ops for row in ledger.candidates), "OP")
+    then, now = (each["train"]["precision"] for each in (ledger.settings, found[0].record.settings))
+    other = f"; in {now}, and the search in {then}" if then != now else ""
+    rows = count(len(ledger.candidates), "candidate")
+    return "pass", f"{rows} of {ledger.run}, {ops}, all of them again{other}"
+
+
+def _replayed(ledger: SearchLedger, searched: _Searched) -> str | None:
+    """What a replay did not do as its ledger has it."""
+    stories = {story.begun.candidate: story for story in searched.story.candidates}
+    for row in ledger.candidates:
+        name = row.candidate.turn.name
+        story = stories.pop(name, None)
+        if story is None:
+            return f"{name} of the ledger was not trained"
+        if story.trained is None:
+            return f"{name} of the ledger has no result ({story.message or story.state})"
+        for what, own, wanted in _compared(story, row):
+            if own != wanted:
+                return f"{name}: {own} {what}, the ledger has {wanted}"
+    return f"{next(iter(stories))} is not in the ledger" if stories else None
+
+
+def _compared(story: Story, row: Replayed) -> Iterator[tuple[str, object, object]]:
+    assert story.trained is not None
+    yield "as network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
+    yield "as batch", story.begun.batch, row.candidate.hyper.batch
+    yield "epochs", story.trained.epochs, row.trained.epochs
+    yield "samples", story.samples, row.samples
+    yield "operations", story.ops, row.ops

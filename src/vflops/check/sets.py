@@ -18,6 +18,7 @@ _RUN, _LOGS = "run.json", "jobs/*/*/events.jsonl"
 _JOBS, _POWER = "jobs/*/job.json", "jobs/*/*/telemetry*.jsonl"
 _GRAPHS, _SCORE = "graphs/*.json", "score.json"
 _BUFFER, _CLAIMS, _LEDGER = "buffer/*.json", "claims/*.json", "ledger.json"
+_REPLAYED = "ledger-replayed.json"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ _PRACTICE = (
     ),
     _rule("results", "candidates' samples and results follow from logs", search.sampled, _LOGS),
     _rule("ledger", "the ledger for replays is what was trained", search.ledgered, _LEDGER, _LOGS),
+    _rule("replayed", "a replay did all of its ledger", search.replayed, _REPLAYED, _LOGS),
     _rule("score", "the score follows from the record", folder.scored, _SCORE, _LOGS),
 )
 
@@ -162,7 +164,7 @@ _AIPERF = tuple(
     for id, title, judge, reads in (
         ("workload", "a search was made", _SEARCHES.workload, (_JOBS,)),
         ("duration", "it took long enough", aiperf.duration, (_LOGS,)),
-        ("precision", "the precision is one that is allowed", _SEARCHES.precision, (_LOGS,)),
+        ("precision", "the precision is one that is allowed", aiperf.precision, (_LOGS,)),
         ("error", "the best model errs seldom enough", aiperf.error, (_LOGS,)),
         ("new-weights", "every weight was trained in the search", aiperf.new_weights, (_LOGS,)),
         ("table-iv", "what table IV fixes is so", aiperf.table_iv, (_JOBS,)),

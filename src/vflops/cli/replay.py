@@ -49,7 +49,9 @@ def replay(
         set_ or [],
     )
     if found.left_out:
-        console.say(f"{found.left_out} candidates have no result in the ledger and are left out")
+        console.say(f"{found.left_out} candidates have no result in the ledger and are left out:")
+        for reason, names in found.left_out_by_reason.items():
+            console.say(f"  {', '.join(names)}: {reason}")
     with Progress(quiet=quiet) as progress:
         folder = suite.start(out, "automl", settings, progress.watch)
         findings = suite.conclude(folder, progress.watch)

@@ -16,7 +16,7 @@ DERIVED = ("score.json", "findings.json", "report.html")
 _SCRATCH = ("weights", "psij", "staging")
 """Folders of a run that is going on: a search's weights, a scheduler's scripts, readers' places."""
 _PAGES = (".html", ".svg", ".png")
-_SIGNS = frozenset("._+=@,-")
+_SIGNS = str.maketrans("", "", "._+=@,-")
 _MOST_PART_BYTES, _MOST_PARTS = 100, 12
 
 
@@ -52,7 +52,8 @@ def fault(name: str) -> str | None:
     if "" in parts or "." in parts or len(parts) > _MOST_PARTS:
         return "not a plain path"
     for part in parts:
-        if part[0] in ".-" or not all(sign.isalnum() or sign in _SIGNS for sign in part):
+        letters = part.translate(_SIGNS)  # what is left has to be letters and digits
+        if part[0] in ".-" or (letters and not letters.isalnum()):
             return "a name with odd characters"
         if len(part.encode(errors="replace")) > _MOST_PART_BYTES:
             return f"a name of more than {_MOST_PART_BYTES} bytes"

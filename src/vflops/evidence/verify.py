@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,17 +12,12 @@ from vflops.errors import FolderError
 from vflops.evidence.again import made_again
 from vflops.evidence.extract import extract
 from vflops.evidence.held import Held
-from vflops.evidence.lines import differences
 from vflops.evidence.manifest import (
-    FilePin,
-    LogPin,
     Manifest,
     manifest_file,
-    pin_file,
-    pin_log,
     signature_file,
 )
-from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE, is_page
+from vflops.evidence.names import DERIVED, MANIFEST, SIGNATURE
 from vflops.evidence.sign import Signature, check_signature
 from vflops.record.folder import RunFolder
 from vflops.record.schema import Data
@@ -84,13 +79,12 @@ def altered_record(contents: Contents) -> tuple[str, ...]:
     themselves.
     """
     held = contents.once(Held.of)
-    if held.manifest is None:
-        return ()
-    return tuple(line for _, words in _recorded(held, held.manifest, []) for line in words)
+    return tuple(line for words in held.compared.altered.values() for line in words)
 
 
 def _verify(held: Held, signers: Path | None, contents: Contents | None = None) -> Verification:
-    altered, notes = {"odd": list(held.listing.odd)}, list[str]()
+    altered: dict[str, Sequence[str]] = {"odd": held.listing.odd}
+    notes = list[str]()
     signature = _signature(held.folder, signers)
     if not signature.good and signature.words != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
@@ -103,7 +97,8 @@ def _verify(held: Held, signers: Path | None, contents: Contents | None = None) 
         if manifest is None:
             altered[MANIFEST] = [f"{MANIFEST}: missing, so nothing says what the folder held"]
     if manifest is not None:
-        altered |= dict(_recorded(held, manifest, notes))
+        altered |= held.compared.altered
+        notes += held.compared.notes
         altered |= dict(_derived(held, manifest, notes))
     wrong = {name for name, words in altered.items() if words}
     run, chain = _run(held.folder, manifest, wrong, contents)
@@ -124,40 +119,6 @@ def _signature(folder: Path, signers: Path | None) -> Signature:
     if not manifest_file(folder).is_file():
         return Signature(False, None, f"{MANIFEST}, which it signs, is missing")
     return check_signature(manifest_file(folder), signature_file(folder), signers)
-
-
-def _recorded(held: Held, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """What was altered of each file of the record."""
-    logs = {pin.path: pin for pin in manifest.logs}
-    pinned = {pin.path: pin for pin in manifest.files}
-    here = set(held.listing.files)
-    for name, pin in pinned.items():
-        if name not in here:
-            yield name, [f"{name}: missing"]
-        elif not held.is_as(pin):
-            if name.endswith(".log") and _grew(held.folder, pin):
-                notes.append(f"{name}: what was printed went on after the run was concluded")
-            else:
-                yield name, [f"{name}: {words}" for words in _changes(held, pin, logs.get(name))]
-    for name in held.listing.files:
-        if is_page(name) and name not in pinned:
-            notes.append(f"{name}: a page that nothing vouches for; no archive holds it")
-        elif name not in pinned and name not in DERIVED:
-            yield name, [f"{name}: added, it was not there when the run was concluded"]
-
-
-def _grew(folder: Path, pin: FilePin) -> bool:
-    """Whether a file only got longer: a process may print on for a moment after its job ended."""
-    return pin_file(folder, pin.path, size_bytes=pin.size_bytes) == pin
-
-
-def _changes(held: Held, pin: FilePin, log: LogPin | None) -> list[str]:
-    if log is not None:
-        found = differences(log.marks, pin_log(held.folder, pin.path).marks)
-        return found or ["changed, and no line of it: its line ends are others"]
-    now_bytes = held.digest(pin.path).size_bytes
-    size = f"{pin.size_bytes} bytes then, {now_bytes} now"
-    return [f"changed ({'the size is the same' if pin.size_bytes == now_bytes else size})"]
 
 
 def _derived(held: Held, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:

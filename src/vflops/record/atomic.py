@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from json.encoder import encode_basestring as _quoted
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,14 @@ _CURES = {
     errno.ENOTDIR: "a part of the path is a file: choose another place",
 }
 
-_PLAIN = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+_ENCODER = json.JSONEncoder(indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+_PLAIN: dict[type, Callable[[Any], str]] = {
+    str: _quoted,
+    int: int.__repr__,
+    float: lambda value: float.__repr__(value) if isfinite(value) else _ENCODER.encode(value),
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+}
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
@@ -56,14 +66,18 @@ def json_text(data: Any) -> str:
 
 def _indented(data: Any, margin: str) -> str:
     """What ``json.dumps`` gives with an indent of 2, in a third of its time."""
-    if isinstance(data, dict) and data and all(isinstance(key, str) for key in data):
-        deeper = f"{margin}  "
-        parts = [f"{_PLAIN(key)}: {_indented(data[key], deeper)}" for key in sorted(data)]
+    plain = _PLAIN.get(type(data))
+    if plain is not None:
+        return plain(data)
+    deeper = f"{margin}  "
+    if isinstance(data, dict | list | tuple) and not data:
+        return "{}" if isinstance(data, dict) else "[]"
+    if isinstance(data, dict) and set(map(type, data)) == {str}:
+        parts = [f"{_quoted(key)}: {_indented(data[key], deeper)}" for key in sorted(data)]
         return f"{{{deeper}{f',{deeper}'.join(parts)}{margin}}}"
-    if isinstance(data, list | tuple) and data:
-        deeper = f"{margin}  "
+    if isinstance(data, list | tuple):
         return f"[{deeper}{f',{deeper}'.join(_indented(each, deeper) for each in data)}{margin}]"
-    return _PLAIN(data)
+    return _ENCODER.encode(data).replace("\n", margin)
 
 
 def make_folder(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +23,12 @@ def file_digest(path: Path, most_bytes: int | None = None) -> Digest:
     """Hash and size of a file, or of its first ``most_bytes``."""
     found, size = hashlib.sha256(), 0
     try:
-        about = os.stat(path)
+        about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # a pipe would be waited for
             raise FolderError(f"cannot read {path}: it is no file")
         # No more is asked for than there seems to be: room for a part would cost more than it.
         part_bytes = min(about.st_size + 1, _PART_BYTES)
-        with open(path, "rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             while part := file.read(_less(part_bytes, most_bytes, size)):
                 found.update(part)
                 size += len(part)

@@ -9,20 +9,17 @@ from pathlib import Path
 
 def inside(folder: Path, pattern: str) -> list[Path]:
     """Paths whose names are like ``pattern``, sorted; none where there is no such folder."""
-    return [folder / name for name in _names(folder) if fnmatchcase(name, pattern)]
+    return [folder / each.name for each in _entries(folder) if fnmatchcase(each.name, pattern)]
 
 
 def folders_inside(folder: Path) -> list[Path]:
     """The folders in ``folder``, sorted; none where there is no such folder."""
+    return [folder / each.name for each in _entries(folder) if each.is_dir()]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            return [folder / name for name in sorted(each.name for each in found if each.is_dir())]
-    except OSError:
-        return []
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
+            return sorted(found, key=lambda each: each.name)
     except OSError:
         return []

@@ -107,7 +107,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
         (
             "best error",
             "—" if score.error is None else words.number(score.error),
-            f"at most {score.error_limit:g} is valid",
+            f"at most {search_words.most_error(score):g} is valid",
         ),
         (
             "architectures",

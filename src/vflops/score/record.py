@@ -262,20 +262,27 @@ class SearchMoment(Data):
 
 
 class Deviation(Data):
-    """Where a search is another than AIPerf's table IV fixes."""
+    """Where a search is another than AIPerf's."""
 
     what: str
     conforms: str | None
-    """The setting that does as the table says; None: there is none."""
+    """The setting that does as the paper says; None: there is none."""
+    fixed: bool = False
+    """Whether the paper's table IV fixes it; else it is a default of the table, or of the text."""
 
 
 class AiperfVerdict(Data):
     """Whether a search is a result by AIPerf's rules; it is scored in any case."""
 
     valid: bool
-    reasons: tuple[str, ...]
+    broken: dict[str, str]
     """The rules that it breaks, each with the figure."""
     deviations: tuple[Deviation, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is none."""
+        return tuple(self.broken.values())
 
 
 class LostWorker(Data):

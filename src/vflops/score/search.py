@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log
 
@@ -47,8 +47,10 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     power = all_power(nodes, whole_s)
     ops_per_s = max(rates, default=None)
     error = moments[-1].error if moments else None
-    idle_s = sum(story.idle_s for story in search.candidates)
     parts = [spent(each) for each in members]
+    phases = {name: sum(each[name] for each in parts) for name in SPENT}
+    between_s = phases["idle"] + phases["building"]
+    lost = given_up(contents, members)
     return SearchScore(
         workload=record.workload,
         repeat=record.repeat,
@@ -72,13 +74,13 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
         winner=winner.begun.candidate if winner else None,
         candidates=tuple(_candidate(story, settings) for story in search.candidates),
         moments=tuple(moments),
-        idle_share=idle_s / (whole_s * len(members)) if whole_s else None,
+        idle_share=between_s / (whole_s * len(members)) if whole_s else None,
         waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
         built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
-        phases={name: round(sum(each[name] for each in parts), 6) for name in SPENT},
+        phases={name: round(value, 6) for name, value in phases.items()},
         prediction_error=_prediction_error(trained),
         unbuilt=search.unbuilt,
-        lost_workers=given_up(contents, members),
+        lost_workers=lost,
         clock_faults=tuple(search.clock_faults),
         clock_corrected_s=round(timeline.corrected_s, 6),
         clock_unknown=timeline.unknown,
@@ -93,11 +95,23 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
             members,
             search.candidates,
             rules=RULES,
-            duration_s=whole_s,
+            durations_s=_durations(search, members, {each.job for each in lost}),
             error=error,
             ended=contents.state.complete,
         ),
     )
+
+
+def _durations(
+    search: Search, members: Sequence[Trained], lost: Collection[int]
+) -> dict[int, float]:
+    """Seconds of each worker's own, by its number from 1; those that died for good are left out."""
+    spans = zip(members, search.spans_s, strict=True)
+    return {
+        number: span_s[1] - span_s[0] if span_s else 0.0
+        for number, (member, span_s) in enumerate(spans, start=1)
+        if member.record.job not in lost
+    }
 
 
 def _nodes(
@@ -122,7 +136,7 @@ def _moments(search: Search, first_round: int) -> list[SearchMoment]:
         return []
     start_s, end_s = search.span_s
     warm_s = max(
-        (each.ended_s or end_s for each in search.candidates if each.turn.round + 1 < first_round),
+        (each.last_s for each in search.candidates if each.turn.round + 1 < first_round),
         default=start_s,
     )
     step_s = (end_s - start_s) / MOMENTS
@@ -194,7 +208,7 @@ def _prediction_error(stories: Sequence[Story]) -> float | None:
     the accuracy of its last epoch is predicted from the first half of its epochs."""
     errors = []
     for story in stories:
-        curve = [(max(round(epoch), 1), accuracy) for epoch, accuracy in story.curve]
+        curve = sorted({max(round(epoch), 1): value for epoch, value in story.curve}.items())
         half = curve[: len(curve) // 2]
         if half:
             epoch, truth = curve[-1]

@@ -8,7 +8,8 @@ from itertools import groupby
 from pathlib import Path
 
 from vflops.automl.record import CandidateBegun
-from vflops.automl.story import Search
+from vflops.automl.story import ENDS, Search
+from vflops.record.events import Event
 from vflops.record.training import PHASES, JobGivenUp
 from vflops.score.contents import Contents
 from vflops.score.record import LostWorker
@@ -66,22 +67,36 @@ def spent(member: Trained) -> dict[str, float]:
 def _spent(attempt: Attempt) -> dict[str, float]:
     """Its clock knows no idle time: what is between candidates is start-up there.
 
-    Nor does it say what came after the last note: a candidate that was not noted was trained.
+    Nor does it say what came after the last note: a candidate that was begun was trained.
     """
     events = attempt.log.events
-    notes = [event for event in events if event.kind in STANDINGS]
     begins = [event for event in events if event.kind == "candidate"]
     began = next((event for event in events if event.kind == "worker"), events[0])
-    last_s = notes[-1].time_s if notes else began.time_s
-    unnoted = next((event.time_s for event in begins if event.time_s > last_s), None)
-    end_s = events[-1].time_s
     building_s = sum(event.payload(CandidateBegun).built_s for event in begins)
     phases = dict(attempt.phases)
-    between_s = phases.pop(PHASES[0]) + (end_s if unnoted is None else unnoted) - last_s
     loading_s = began.time_s - attempt.began_s if attempt.began_s is not None else 0.0
-    phases["training"] += 0.0 if unnoted is None else end_s - unnoted
-    idle_s = max(between_s - loading_s - building_s, 0.0)
+    busy_s, free_s = _unnoted(events, began)
+    phases["training"] += busy_s
+    idle_s = max(phases.pop(PHASES[0]) + free_s - loading_s - building_s, 0.0)
     return {PHASES[0]: loading_s, "idle": idle_s, "building": building_s, **phases}
+
+
+def _unnoted(events: Sequence[Event], began: Event) -> tuple[float, float]:
+    """Seconds after an attempt's last note in which it had a candidate, and in which it had none.
+
+    They go on to its last word: also who waits for nothing more than the end waits.
+    """
+    noted = [place for place, event in enumerate(events) if event.kind in STANDINGS]
+    place = noted[-1] if noted else events.index(began)
+    busy_s = free_s = 0.0
+    before, busy = events[place], bool(noted)
+    for event in events[place + 1 :]:
+        if busy:
+            busy_s += event.time_s - before.time_s
+        else:
+            free_s += event.time_s - before.time_s
+        before, busy = event, event.kind == "candidate" or (busy and event.kind not in ENDS)
+    return busy_s, free_s
 
 
 class WorkerTimeline(Timeline):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from vflops.record.schema import Data
 from vflops.telemetry.series import Series, Telemetry
@@ -57,8 +58,7 @@ class Energy:
         return 1.0 if not self.gaps else min(share, 1.0)
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """The time between two readings that follow each other, and what was read."""
 
     start_s: float
@@ -130,8 +130,10 @@ def mean_power_w(
 
 
 def _gauge_powers(interval_s: float) -> _Powers:
+    longest_s = _longest_s(interval_s)
+
     def powers(piece: _Piece) -> tuple[float, float] | str:
-        if piece.length_s > _longest_s(interval_s):
+        if piece.length_s > longest_s:
             return "no reading of power"
         return piece.first, piece.last
 
@@ -181,10 +183,11 @@ def _integral(
     if first_s > start_s:
         gap(start_s, min(first_s, end_s), "before the first reading")
     for (a_s, a), (b_s, b) in pairwise(readings):
-        from_s, to_s = max(a_s, start_s), min(b_s, end_s)
+        is_whole = start_s <= a_s and b_s <= end_s
+        from_s, to_s = (a_s, b_s) if is_whole else (max(a_s, start_s), min(b_s, end_s))
         if from_s >= to_s:
             continue
-        piece = _Piece(a_s, b_s, a, b, is_whole=start_s <= a_s and b_s <= end_s)
+        piece = _Piece(a_s, b_s, a, b, is_whole)
         found = powers(piece)
         if isinstance(found, str):
             gap(from_s, to_s, found)

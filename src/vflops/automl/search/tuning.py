@@ -56,7 +56,8 @@ class Space:
 def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
     """The setting to try next, to make the accuracy as great as can be.
 
-    Records of settings outside the space (a batch that had to shrink) are left out.
+    Records of settings outside the space (a batch that had to shrink, a kernel that is larger
+    than any of them) are left out.
     """
     for record in tried:
         if not isfinite(record.accuracy):

@@ -55,8 +55,12 @@ class SearchSettings(Section):
     """Batches to choose from; empty: half of train.batch, itself, and twice."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
     """Kernel sizes to choose from."""
+    v1: bool = False
+    """Whether the first network has its strides in the 1×1 convolutions: ResNet-50 v1, the paper's;
+    else v1.5, that of image classification."""
     error: float = Field(default=0.3, gt=0, lt=1)
-    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text."""
+    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text, more never
+    is one."""
     score_from_round: int = Field(default=1, ge=1)
     """The round from which on results count; later than 1 leaves a warm-up out."""
 

@@ -10,7 +10,7 @@ from vflops.automl.architecture.build import build
 from vflops.automl.architecture.limits import reasons
 from vflops.automl.buffer import Buffer
 from vflops.automl.propose import first_network, limits_of
-from vflops.automl.replay import SearchLedger
+from vflops.automl.replay import REPLAYED, SearchLedger
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.training import DataFacts
@@ -32,10 +32,13 @@ class Automl(ImageClassification):
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
         """The images; refused where the first network or a replay does not go with them."""
         assert isinstance(settings, AutomlSettings)
-        data = super().prepare_data(settings, progress)
         if settings.search.ledger is not None:
-            SearchLedger.find(Path(settings.search.ledger)).refuse_other(data)
+            ledger = SearchLedger.find(Path(settings.search.ledger))
+            ledger.refuse_unshared(settings)
+            data = super().prepare_data(settings, progress)
+            ledger.refuse_other(data)
             return data
+        data = super().prepare_data(settings, progress)
         faults = reasons(first_network(settings, data), limits_of(settings))
         if faults:
             raise UsageError(
@@ -46,11 +49,12 @@ class Automl(ImageClassification):
 
     @classmethod
     def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
-        """The candidates of a replay."""
+        """The candidates of a replay, and the ledger that they are from."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
-            buffer = Buffer(run)
-            for candidate in SearchLedger.find(Path(settings.search.ledger)).fixed_work():
+            ledger, buffer = SearchLedger.find(Path(settings.search.ledger)), Buffer(run)
+            ledger.write(run / REPLAYED)
+            for candidate in ledger.fixed_work():
                 buffer.put(candidate)
 
     def model(self) -> nn.Module:
