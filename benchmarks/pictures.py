@@ -4,7 +4,8 @@
     python benchmarks/pictures.py runs/2026…-image-classification-… [--submissions DIR]
 
 Makes ``report.png`` and ``report-dark-phone.png`` of the run's report, and with a folder of runs
-``ranking.png`` of their ranking and the list of 2020, in ``docs/pictures``. Needs Chromium.
+``ranking.png`` and ``ranking-2020.png`` of their ranking and of the list of 2020, in
+``docs/pictures``. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -33,10 +34,15 @@ class Shot:
     width: int
     height: int
     dark: bool = False
+    state: str = ""
+    """Of the page, as in its address after ``#``."""
 
 
 REPORT = Shot("report.png", 1200, 1250), Shot("report-dark-phone.png", 390, 844, dark=True)
-RANKING = (Shot("ranking.png", 1200, 1000),)
+RANKING = (
+    Shot("ranking.png", 1200, 900),
+    Shot("ranking-2020.png", 1200, 620, state="view=published"),
+)
 
 
 def take(page: Path, shots: tuple[Shot, ...], into: Path) -> None:
@@ -46,7 +52,9 @@ def take(page: Path, shots: tuple[Shot, ...], into: Path) -> None:
 
     with Browser() as browser:
         for shot in shots:
-            tab = browser.open(page, width=shot.width, height=shot.height, dark=shot.dark)
+            address = f"{page.as_uri()}#{shot.state}"
+            tab = browser.open(address, width=shot.width, height=shot.height, dark=shot.dark)
+            tab.call("Emulation.setScrollbarsHidden", hidden=True)
             tab.run("new Promise(done => setTimeout(done, 1000))")  # charts are drawn
             if tab.errors:
                 raise SystemExit(f"{page} has errors: {tab.errors}")

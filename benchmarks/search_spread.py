@@ -1,7 +1,7 @@
 """How far searches of different seeds differ in work and speed, and how far replays of one do.
 
     python benchmarks/search_spread.py [--profile laptop] [--workers 2] [--for 40s] [--runs 5]
-                                       [--set KEY=VALUE] [--out FOLDER]
+                                       [--set KEY=VALUE] [--out FOLDER] [--picture FILE.png]
 
 Free searches as published, each with a seed of its own, in a given time: each finds other networks,
 so the work and the speed are those of other networks too. This is what HPC AI500 V3.0 holds against
@@ -19,8 +19,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import altair as alt
+
 from vflops.metrics.statistics import coefficient_of_variation
 from vflops.record.folder import RunFolder, latest
+from vflops.report.charts import save
 from vflops.score.contents import Contents
 from vflops.score.search import search_scores
 from vflops.units import percent, quantity
@@ -39,6 +42,23 @@ class Outcome:
     @property
     def ops_per_s(self) -> float:
         return self.ops / self.seconds
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far runs of one kind differ in one thing."""
+
+    what: str
+    unit: str
+    runs: str
+    low: float
+    high: float
+    variation: float
+    """Standard deviation over mean."""
+
+    @classmethod
+    def of(cls, what: str, unit: str, runs: str, values: list[float]) -> Spread:
+        return cls(what, unit, runs, min(values), max(values), coefficient_of_variation(values))
 
 
 def outcome(what: str, command: list[str], out: Path) -> Outcome:
@@ -68,6 +88,45 @@ def rows(outcomes: list[Outcome]) -> list[str]:
     return [*lines, f"| **coefficient of variation** | | {work} | | {speed} |"]
 
 
+def spreads(runs: str, outcomes: list[Outcome]) -> list[Spread]:
+    """Of the work and of the speed of searches, or of replays."""
+    return [
+        Spread.of("work", "GOP", runs, [each.ops / 1e9 for each in outcomes]),
+        Spread.of("speed", "GOPS", runs, [each.ops_per_s / 1e9 for each in outcomes]),
+    ]
+
+
+def draw(found: list[Spread], path: Path) -> None:
+    """A picture of how far searches differ, and how far replays do: a bar from least to most."""
+    panels = []
+    for what, unit in dict.fromkeys((each.what, each.unit) for each in found):
+        rows = [
+            {
+                "runs": each.runs,
+                "low": each.low,
+                "high": each.high,
+                "label": f"± {percent(each.variation, digits=1)}",
+            }
+            for each in found
+            if each.what == what
+        ]
+        chart = alt.Chart(alt.Data(values=rows)).encode(
+            y=alt.Y("runs:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.4)),
+            x=alt.X("low:Q", title=f"{what}, {unit}", scale=alt.Scale(zero=True)),
+        )
+        colour = alt.Color("runs:N", legend=None, sort=None)
+        bars = chart.mark_bar(height=14, cornerRadius=2).encode(x2="high:Q", color=colour)
+        # A bar without any length is still to be seen.
+        ends = chart.mark_tick(thickness=3, height=22).encode(x="high:Q", color=colour)
+        words = chart.mark_text(align="left", dx=8).encode(x="high:Q", text="label:N")
+        panels.append((bars + ends + words).properties(width=320, height=90))
+    save(
+        alt.hconcat(*panels).configure_view(stroke=None).configure_axis(grid=False).to_dict(),
+        path,
+        "png",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", default="laptop")
@@ -76,6 +135,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     if arguments.runs < 2:
         parser.error("a spread takes two runs at least")
@@ -95,6 +155,8 @@ def main() -> None:
             replays.append(outcome(f"replay {k} of seed 1", words, out / f"replay-{k}"))
     head = ["| run | candidates | operations | time | speed |", "|---|---|---|---|---|"]
     print("\n".join([*head, *rows(searches), *rows(replays)]))
+    if arguments.picture:
+        draw([*spreads("searches", searches), *spreads("replays", replays)], arguments.picture)
 
 
 if __name__ == "__main__":

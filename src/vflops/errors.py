@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MOST_SIGNS = 4000
+_MOST_SHOWN = 200
+
 
 class VflopsError(Exception):
     """An error that the command line shows as one line and, where there is one, its cure."""
@@ -16,6 +19,7 @@ class VflopsError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, cure: str | None = None) -> None:
+        message = _cut(message, _MOST_SIGNS)  # it may quote a file that is one long word
         super().__init__(message)
         self.message = message
         self.cure = cure
@@ -45,6 +49,18 @@ class CheckFailed(VflopsError):
     """The run was read, and it does not meet the rules."""
 
     exit_code = 1
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it, whatever a file holds."""
+    try:
+        return _cut(repr(value), _MOST_SHOWN)
+    except (RecursionError, ValueError):  # nested without end; an integer of 5,000 digits
+        return f"a huge {type(value).__name__}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def unknown_name(what: str, name: str, valid: Iterable[str], *, where: str = "") -> UsageError:

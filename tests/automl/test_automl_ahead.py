@@ -14,7 +14,7 @@ import pytest
 import torch
 from automl_parts import candidate, new_run, tell, trained, turn
 
-from vflops.automl import building, compiling
+from vflops.automl import building
 from vflops.automl.buffer import Buffer
 from vflops.automl.building import BuildAhead, Builder
 from vflops.automl.candidate import Deadline
@@ -145,7 +145,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeProcess]:
     def start(words: list[str], **_: Any) -> FakeProcess:
         return found.setdefault(words[-2], FakeProcess())
 
-    monkeypatch.setattr(compiling.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     return found
 
 

@@ -147,6 +147,7 @@ def test_a_candidate_that_diverges_is_written_down_and_the_search_goes_on(tmp_pa
     failed = [e.payload(CandidateFailed) for e in folder.history().events("candidate-failed")]
     assert [each.candidate for each in failed] == ["r00000-w00000", "r00001-w00000"]
     assert "the loss is" in failed[0].message
+    assert failed[0].samples >= 32  # its steps up to then are told, and count
     ledger = SearchLedger.find(folder.path)
     assert (ledger.left_out, ledger.candidates) == (2, ())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from automl_parts import new_run, tell, trained
 
 from vflops.automl.ledger import Ledger
-from vflops.automl.record import CandidateFailed
+from vflops.automl.record import CandidateFailed, Turn
 
 
 def test_results_of_all_workers_and_attempts_are_known_in_whatever_order(tmp_path: Path) -> None:
@@ -57,3 +57,30 @@ def test_a_worker_is_heard_by_any_event_of_its_own(tmp_path: Path) -> None:
         log.write("progress", step=1)
         ledger.read()
         assert ledger.silent_s(0) < 10 < 90 < ledger.silent_s(1)
+
+
+def test_a_result_is_lost_when_its_worker_has_gone_on_without_a_word_of_it(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    ledger, name = Ledger(folder, {0: 1}), "r00001-w00000"
+    place = Turn.named(name)
+    for kinds, lost in (
+        (("candidate",), False),
+        (("candidate", "worker", "progress"), False),  # another attempt goes on with it
+        (("candidate", "waiting"), True),
+        (("candidate", "candidate", "candidate-cut"), False),
+        (("candidate-cut", "waiting"), True),  # there was time left after all
+        (("waiting", "candidate"), False),
+    ):
+        with folder.start_attempt(job=1) as log:
+            for kind in kinds:
+                log.write(kind, candidate=name if kind.startswith("candidate") else None)
+        ledger.read()
+        assert ledger.lost(place) is lost, kinds
+    with folder.start_attempt(job=1) as log:
+        log.write("candidate", candidate="r00002-w00000")
+    ledger.read()
+    assert ledger.lost(place) and not ledger.lost(Turn.named("r00002-w00000"))
+    with folder.start_attempt(job=1) as log:
+        tell(log, "candidate-failed", CandidateFailed(candidate=name, message="damaged"))
+    ledger.read()
+    assert not ledger.lost(place)

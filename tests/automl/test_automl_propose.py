@@ -173,6 +173,8 @@ def test_a_warm_up_result_counts_by_its_prediction_and_a_failed_one_not_at_all()
 
     results = (result(0, predicted=0.9), result(1, accuracy=0.8), Result(turn(0, 2), None))
     known = Known(results, tuple(turn(0, worker) for worker in range(3)))
+    again = Known((result(0, predicted=0.8), *results[1:]), known.proposed)
+    assert again.sha256 != known.sha256  # it is known by what proposals go by
     trials = proposes._trials(known)
     assert [(each.id, each.accuracy) for each in trials] == [
         ("r00000-w00000", 0.9),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +57,16 @@ def taking(place: Path, *left: Half, left_s: float = 60, **facts: Any) -> Any:
     own: Any = usual | facts
     buffer = Buffer(place)
     return Taking(context, plan, buffer, deadline, left=list(left), **own)  # type: ignore[arg-type]
+
+
+def telling(wishes: list[int]) -> Callable[[int], int]:
+    """What this rank wishes is agreed on, and kept."""
+
+    def agree(wish: int) -> int:
+        wishes.append(wish)
+        return wish
+
+    return agree
 
 
 def kinds(made: Any) -> list[str]:
@@ -128,7 +138,7 @@ def test_other_ranks_hear_while_the_first_one_waits(
     """Else their message would take longer than messages may."""
     monkeypatch.setattr(module, "_AGREE_S", 0.005)
     wishes: list[int] = []
-    made = taking(tmp_path, agree=lambda wish: wishes.append(wish) or wish)
+    made = taking(tmp_path, agree=telling(wishes))
     assert made.next(Later(60, [turn(3, 0)])) == Taken(turn(3, 0))
     other = taking(tmp_path, leads=False, agree=lambda wish: wishes.pop(0))
     assert len(wishes) > 3
@@ -137,9 +147,7 @@ def test_other_ranks_hear_while_the_first_one_waits(
 
 def test_the_first_rank_decides_what_is_hopeless_and_the_others_follow(tmp_path: Path) -> None:
     said: list[int] = []
-    first = taking(
-        tmp_path, Half(turn(1, 0), tries=2), agree=lambda wish: said.append(wish) or wish
-    )
+    first = taking(tmp_path, Half(turn(1, 0), tries=2), agree=telling(said))
     taken = first.next(None)
     assert taken.hopeless
     for left in ([], [Half(turn(1, 0), tries=1)], [Half(turn(7, 0), tries=2)]):

@@ -244,6 +244,11 @@ def test_what_all_have_done_is_not_looked_at_again(
     assert meeting.known(turn(8, 0)) is not None
     asked: list[str] = []
     has = meeting.buffer.has
-    monkeypatch.setattr(meeting.buffer, "has", lambda t: asked.append(t.name) or has(t))
+
+    def asks(place: Turn) -> bool:
+        asked.append(place.name)
+        return has(place)
+
+    monkeypatch.setattr(meeting.buffer, "has", asks)
     assert meeting.late(turn(9, 0)) == turn(7, 0)
     assert asked == [turn(7, 0).name]

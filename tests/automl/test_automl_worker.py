@@ -17,7 +17,7 @@ from vflops.automl.candidate import Deadline, candidate_record
 from vflops.automl.ledger import Ledger
 from vflops.automl.offers import FixedWork, Searched
 from vflops.automl.past import Half
-from vflops.automl.record import Turn
+from vflops.automl.record import Turn, WorkerBegun
 from vflops.automl.searching import Search
 from vflops.automl.taking import Taken
 from vflops.automl.worker import Worker
@@ -56,20 +56,43 @@ def test_ordered_offers_are_the_workers_own_turn_and_free_ones_everything(tmp_pa
     assert own.now() == () and free.now() == (turn(0, 0),)
 
 
-def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path) -> None:
-    folder = new_run(tmp_path)
-    buffer = Buffer(folder.path)
-    record = JobRecord(
-        job=2,
+def record_of(worker: int) -> JobRecord:
+    """One of two workers."""
+    return JobRecord(
+        job=1 + worker,
         workload="automl",
         repeat=0,
         seed=1,
-        worker=WorkerRecord(worker=1, workers=2),
+        worker=WorkerRecord(worker=worker, workers=2),
         ranks=1,
         goal=Goal(quality="accuracy", better="higher", exponent=1.0, target=0.5),
         settings=settings(workers=2).model_dump(mode="json"),
         data=DATA,
     )
+
+
+def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    with folder.start_attempt(job=1) as log:
+        tell(log, "worker", WorkerBegun(worker=0, left_s=100.0))
+    Buffer(folder.path).claim(turn(0, 0), 0, 1)
+    log = folder.start_attempt(job=1)
+
+    def barrier() -> None:  # what the first rank writes as soon as it may
+        tell(log, "worker", WorkerBegun(worker=0, left_s=90.0))
+
+    context: Any = FakeContext(SimpleNamespace(signal=None))
+    context.record, context.attempt = record_of(0), folder.attempt_folder(1, 1)
+    plan: Any = SimpleNamespace(ranks=2, leads=False, barrier=barrier)
+    other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
+    assert other.taking.left == [Half(turn(0, 0), tries=1)]
+    assert [kind for kind, _ in context.told] == ["worker"]
+    log.__exit__()
+
+
+def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    buffer, record = Buffer(folder.path), record_of(1)
 
     def begins_at() -> Turn:
         return Search(folder, record)._turn

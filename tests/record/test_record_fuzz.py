@@ -25,11 +25,13 @@ from hypothesis import strategies as st
 from ranking_runs import submit
 from search_runs import HandmadeSearch, one_worker
 from vflops.automl.replay import SearchLedger
-from vflops.bagging.staging import staged_nodes
 from vflops.check.check import check
 from vflops.config.profiles import tiny
 from vflops.config.settings import load
-from vflops.data.images.index import PackedIndex, Shard, Split, Table
+from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.index import FramesIndex
+from vflops.data.climate.names import CHANNELS
+from vflops.data.images.index import PackedIndex
 from vflops.data.images.labels import read_labels
 from vflops.data.images.shards import PackedImages
 from vflops.errors import VflopsError
@@ -57,6 +59,7 @@ precisions = "fp32"
 [telemetry]
 kernels = true
 """
+ASSIGNMENTS = "seed=7\nmicro.budget_s=20.5\ncount.models=resnet50,resnet18\nmicro={ranks=3}"
 SITE = """account = "a"
 time_limit = "2-00:00"
 directives = ["--qos=x"]
@@ -71,7 +74,6 @@ POWER = """time,power_kw,energy_j
 1769864402,1.25,20
 """.replace("+01:00", "Z")
 LABELS = "ImageId,PredictionString\na,one 1 2 3 4\nb,two 5 6 7 8\n"
-STAGED = {"node": 0, "where": "local", "folder": "/x", "reason": None}
 
 
 @dataclass(frozen=True)
@@ -106,26 +108,25 @@ def imported(path: Path) -> Any:
     return read_telemetry(import_power(path.parent, path))
 
 
-def first_assignment(path: Path) -> object:
-    text = path.read_bytes().decode(errors="replace")
-    return load(tiny(), None, [text.partition("\n")[0], f"micro.budget_s={text[9:]}"])
+def assigned(path: Path) -> object:
+    return load(tiny(), None, path.read_bytes().decode(errors="replace").split("\n"))
 
 
 READERS = {
     "settings": Reader("settings.toml", lambda path: load(tiny(), path, [])),
-    "assignments": Reader("settings.toml", first_assignment),
+    "assignments": Reader("assignments", assigned),
     "site": Reader("site.toml", lambda path: (one := site.load(path), one.time_limit_s)),
     "power log": Reader("power.csv", imported),
     "labels": Reader(
         "LOC_val_solution.csv", lambda path: read_labels([path.parent], ["a", "b"], ["one", "two"])
     ),
     "packed images": Reader("packed/index.json", lambda path: PackedImages.open(path.parent).index),
+    "packed frames": Reader("frames/index.json", lambda path: PackedFrames.open(path.parent).index),
     "run": Reader("runs/*/run.json", lambda path: RunFolder.open(path.parent).record),
     "system": Reader("runs/*/system.json", SystemRecord.read),
     "score": Reader("runs/*/score.json", Score.read),
     "job": Reader("runs/*/jobs/1/job.json", JobRecord.read),
     "graph": Reader("runs/*/graphs/*.json", Graph.read),
-    "staged": Reader("staged-0.json", lambda path: staged_nodes(path.parent)),
     "log": Reader("runs/*/jobs/*/*/events.jsonl", times),
     "tail": Reader("runs/*/jobs/1/0/events.jsonl", tailed),
     "telemetry": Reader("runs/*/jobs/1/0/telemetry.jsonl", read_telemetry),
@@ -203,29 +204,25 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run.worker(0, one_worker(run))
         run.end()
     (place / "settings.toml").write_text(SETTINGS)
+    (place / "assignments").write_text(ASSIGNMENTS)
     (place / "site.toml").write_text(SITE)
     (place / "power.csv").write_text(POWER)
     (place / "LOC_val_solution.csv").write_text(LABELS)
-    (place / "staged-0.json").write_text(json.dumps(STAGED))
-    packed = place / "packed"
-    packed.mkdir()
-    for name in ("train-00000.bin", "train.npz"):
-        (packed / name).write_bytes(b"12345")
-    facts: dict[str, Any] = {"bytes": 5, "sha256": "0" * 64}
-    PackedIndex(
-        origin="o",
-        synthetic=False,
-        recipe=None,
-        short_side=8,
-        classes=("one", "two"),
-        splits={
-            "train": Split(
-                images=2,
-                table=Table(file="train.npz", **facts),
-                shards=(Shard(file="train-00000.bin", images=2, **facts),),
-            )
-        },
-    ).write(packed / "index.json")
+    for folder in ("packed", "frames"):
+        (place / folder).mkdir()
+        for name in ("train-00000.bin", "train.npz"):
+            (place / folder / name).write_bytes(b"")
+    facts: dict[str, Any] = {"bytes": 0, "sha256": "0" * 64}
+    table, shard = {"file": "train.npz", **facts}, {"file": "train-00000.bin", **facts}
+    origin: dict[str, Any] = {"origin": "o", "synthetic": True, "recipe": {"seed": [1]}}
+    split = {"images": 0, "table": table, "shards": [{**shard, "images": 0}]}
+    images = {"short_side": 8, "classes": ["one", "two"], "splits": {"train": split}}
+    PackedIndex.model_validate(origin | images).write(place / "packed" / "index.json")
+    split = {"frames": 0, "boxes": 0, "table": table, "shards": [{**shard, "frames": 0}]}
+    units = dict.fromkeys(("offset", "scale", "mean", "std"), [1.0] * len(CHANNELS))
+    size = {"layout": "half", "height": 4, "width": 4}
+    frames = {**size, **units, "years": {"train": [1979]}, "splits": {"train": split}}
+    FramesIndex.model_validate(origin | frames).write(place / "frames" / "index.json")
     return place
 
 
@@ -262,7 +259,51 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
         if isinstance(found, Document):
             found.to_json()
     except VflopsError as error:
-        assert len(error.message) < 1000
+        assert len(error.message) <= 4000
         error.message.encode()
+    finally:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("settings", b"seed = 7", b"seed = 0x" + b"f" * 5000, "seed = a huge int"),
+        ("settings", b"seed = 7", b"seed = " + b"9" * 5000, "is not TOML"),
+        ("settings", b"seed = 7", b"seed = " + b"[" * 20_000, "is not TOML"),
+        ("settings", b"seed = 7", b"seed." + b"a." * 5000 + b"a = 1", "seed = a huge dict"),
+        ("assignments", b"seed=7", b"seed=" + b"[" * 20_000, "setting seed = "),
+        ("site", b'account = "a"', b"account." + b"a." * 5000 + b"a = 1", "account = a huge dict"),
+        ("site", b"2-00:00", b"9" * 5000 + b"-00:00", "time_limit = "),
+        ("power log", b"2026-01-31T12:00:00Z", b"0001-01-01T00:00:00+23:00", "2001 to 2286"),
+        ("power log", b"1.5", b"1e308", "expected a number of 0 or more"),
+        ("labels", b"one 1 2 3 4", b" ", "names no class for a"),
+        ("labels", b"one 1 2 3 4", b"x" * 200_000, "is not CSV"),
+        ("labels", b"one 1 2 3 4", b"9" * 5000, "names the class"),
+        ("packed images", b'"train.npz"', b'"\\u0000"', "no plain file name"),
+        ("system", b'"2.13.0"', b'"\\ud800"', "is not JSON"),
+        ("ledger", b'"fail"', b'"\\ud800"', "is not JSON"),
+        ("log", b'"utc": "2', b'"utc": "x', "expected a time"),
+    ],
+)
+def test_what_once_was_no_message(good: Path, name: str, old: bytes, new: bytes, said: str) -> None:
+    path = matching(good, READERS[name])[0]
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+    try:
+        with pytest.raises(VflopsError, match=re.escape(said)):
+            READERS[name].read(path)
+    finally:
+        path.write_bytes(content)
+
+
+def test_settings_of_a_job_that_are_not_its_workload_s_are_refused(good: Path) -> None:
+    path = next(good.glob("searches/*/jobs/1/job.json"))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"tune_from"', b'"tune_form"'))
+    try:
+        with pytest.raises(VflopsError, match=r"jobs/1/job.json .* search.tune_form"):
+            score(contents(path))
     finally:
         path.write_bytes(content)

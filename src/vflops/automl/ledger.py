@@ -66,11 +66,11 @@ class Ledger:
             before, now = self._at.pop(worker, None), data.get("candidate")
             if before is not None and before != now:
                 self._left.add(before)
-            if kind == "candidate" and isinstance(now, str):
+            # One that was cut is left once there is time for another: at the end of all workers'
+            # time nothing may be proposed without its result, which a longer search would have.
+            if kind in ("candidate", "candidate-cut") and isinstance(now, str):
                 self._at[worker] = now
                 self._left.discard(now)
-            elif kind == "candidate-cut":
-                self._left.add(str(now))
 
     def _take(self, ended: CandidateTrained | CandidateFailed) -> None:
         trained = ended if isinstance(ended, CandidateTrained) else None

@@ -118,12 +118,11 @@ class Proposer:
         if turn.round + 1 < settings.search.tune_from:
             return Hyper(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
-        # What the first rounds trained with was no choice, nor for as long: nothing to learn from.
-        tuned = [each.trained for each in known.results if self.candidate(each.turn).tuned]
+        # Without a kernel size it was not tuned: no choice to learn from, nor trained for as long.
         tried = [
-            Tried(Setting(each.hyper.batch, each.hyper.kernel), each.accuracy)
-            for each in tuned
-            if each is not None and each.hyper.kernel is not None
+            Tried(Setting(hyper.batch, hyper.kernel), each.trained.accuracy)
+            for each in known.results
+            if each.trained is not None and (hyper := each.trained.hyper).kernel is not None
         ]
         found = suggest(space, tried, rng.getrandbits(32))
         return Hyper(batch=found.batch, kernel=found.kernel), True

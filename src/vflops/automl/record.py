@@ -184,6 +184,8 @@ class CandidateFailed(Data):
 
     candidate: str
     message: str
+    samples: int = 0
+    """Of the steps that were completed: they count."""
 
 
 class CandidateCut(Data):

@@ -9,7 +9,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vflops.automl.record import CandidateBegun, CandidateCut, CandidateTrained, WorkerBegun
+from vflops.automl.record import (
+    CandidateBegun,
+    CandidateCut,
+    CandidateFailed,
+    CandidateTrained,
+    WorkerBegun,
+)
 from vflops.record.training import Evaluated, Standing
 from vflops.score.trained import STANDINGS
 
@@ -67,6 +73,9 @@ class WorkerStanding:
                 self._count(CandidateCut.model_validate(data).samples)
                 self.candidate = None
             elif kind == "candidate-failed":
+                failed = CandidateFailed.model_validate(data)
+                if failed.candidate == self.candidate:
+                    self._count(failed.samples)
                 self.candidate = None
 
     def _stands(self, note: Standing) -> None:

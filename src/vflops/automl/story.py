@@ -101,14 +101,20 @@ class Story:
         if event.kind == "candidate-trained":
             self.trained, self.state = event.payload(CandidateTrained), "trained"
         elif event.kind == "candidate-failed":
-            self.message, self.state = event.payload(CandidateFailed).message, "failed"
+            failed = event.payload(CandidateFailed)
+            self.message, self.state = failed.message, "failed"
+            self._charge(failed.samples, utc_s)
         else:
             self.cut, self.state = event.payload(CandidateCut), "cut"
-            if self.cut.samples > self.samples:  # else nothing was done since the last note
-                self.samples = self.cut.samples
-                epoch = self.notes[-1].epoch if self.notes else 0.0
-                self.notes.append(Note(utc_s, self.ops, epoch))
+            self._charge(self.cut.samples, utc_s)
         self.ended_s = utc_s
+
+    def _charge(self, samples: int, utc_s: float) -> None:
+        """Count the steps that were completed since the last note."""
+        if samples > self.samples:
+            self.samples = samples
+            epoch = self.notes[-1].epoch if self.notes else 0.0
+            self.notes.append(Note(utc_s, self.ops, epoch))
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ class Known:
 
     @property
     def sha256(self) -> str:
-        """Of the results' names and accuracies."""
+        """Of the results' names and what they count for."""
         lines = (
-            f"{each.turn.name} {each.trained.accuracy!r}" if each.trained else each.turn.name
+            f"{each.turn.name} {each.trained.counts_for!r}" if each.trained else each.turn.name
             for each in self.results
         )
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -83,6 +83,8 @@ class Worker:
     device: torch.device
     threads: int
     _started: bool = field(default=False, init=False)
+    _samples: int = field(default=0, init=False)
+    """Of the steps that the candidate has completed, once it has stopped."""
 
     def __post_init__(self) -> None:
         self.me, self.workers = worker_of(self.context.record)
@@ -157,6 +159,7 @@ class Worker:
         self._clean(turn.name)
 
     def _try(self, turn: Turn, half: Half | None) -> None:
+        self._samples = 0
         try:
             self._attempt(together(self.plan, lambda: self.builder.candidate(turn)), half)
         except Unfit as error:
@@ -170,7 +173,7 @@ class Worker:
 
     def _fail(self, turn: Turn, message: str) -> None:
         """Write down that a candidate cannot be trained."""
-        failed = CandidateFailed(candidate=turn.name, message=message)
+        failed = CandidateFailed(candidate=turn.name, message=message, samples=self._samples)
         self.context.tell("candidate-failed", failed)
 
     def _attempt(self, candidate: Candidate, half: Half | None) -> None:
@@ -196,6 +199,8 @@ class Worker:
             self.context.tell("candidate-cut", cut)
         else:
             self._trained(candidate, context, engine)
+        finally:
+            self._samples = engine.state.step * engine.settings.batch
 
     def _candidate_context(self, candidate: Candidate, half: Half | None) -> CandidateContext:
         """The worker's own with the candidate's record, checkpoints and time."""

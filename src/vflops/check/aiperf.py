@@ -15,9 +15,7 @@ from vflops.units import seconds
 _NONE = Outcome("not applicable", "nothing was searched in this run")
 
 
-def _each(
-    contents: Contents, fault: Callable[[SearchScore], str | None], words: str
-) -> Outcome:
+def _each(contents: Contents, fault: Callable[[SearchScore], str | None], words: str) -> Outcome:
     scores = contents.once(search_scores)
     if not scores:
         return _NONE

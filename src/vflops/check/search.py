@@ -220,7 +220,7 @@ def ledgered(contents: Contents) -> Outcome:
     for members in searches(contents):
         ledger = ledger_of(contents.folder, [each.record for each in members])
         if ledger.digest() not in {each.sha256 for each in written.values()}:
-            return "fail", f"{contents.folder.path}: a ledger is not what the logs say was trained"
+            return "fail", "a ledger is not what the logs say was trained"
     trained = sum(each.candidates for each in written.values())
     return "pass", f"{count(trained, 'candidate')} to replay, as the logs have them"
 

@@ -13,8 +13,9 @@ from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
 from vflops.config.names import BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
+from vflops.config.toml import NOT_TOML, read_toml
 from vflops.config.training import WorkloadSettings
-from vflops.errors import UsageError, unknown_name
+from vflops.errors import UsageError, shown, unknown_name
 
 
 def _one_or_many(names: object) -> object:
@@ -96,7 +97,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
     """
     data = base.model_dump()
     if file is not None:
-        _apply(data, _read_toml(file), where=f" in {file}")
+        _apply(data, read_toml(file), where=f" in {file}")
     for assignment in assignments:
         key, separator, text = assignment.partition("=")
         if not separator:
@@ -135,8 +136,8 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
             message = fault["msg"].removeprefix("Value error, ")
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
-        value = fault["input"]
-        message = f"setting {prefix}{where} = {value!r}: {fault['msg'].lower()}"
+        value = shown(fault["input"])
+        message = f"setting {prefix}{where} = {value}: {fault['msg'].lower()}"
         raise UsageError(message, cure=_describe(section, where)) from error
 
 
@@ -177,7 +178,7 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             raise unknown_name("setting", name, [f"{path}{valid}" for valid in data], where=where)
         if isinstance(data[key], dict) != isinstance(value, Mapping):
             raise UsageError(
-                f"setting {name} = {value!r}{where}: "
+                f"setting {name} = {shown(value)}{where}: "
                 + ("it is a section" if isinstance(data[key], dict) else "it is a single value"),
                 cure=f"set {name}.<key>"
                 if isinstance(data[key], dict)
@@ -193,17 +194,8 @@ def _value(text: str) -> Any:
     """``text`` as TOML writes values; a bare word is a string, a comma makes a list."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except NOT_TOML:
         return [part.strip() for part in text.split(",")] if "," in text else text.strip()
-
-
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not TOML: {error}") from error
 
 
 def _describe(section: type[BaseModel], name: str) -> str:

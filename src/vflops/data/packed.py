@@ -218,7 +218,7 @@ def _refuse_another_kind(path: Path, tag: str, wanted: str) -> None:
 def check_size(folder: Path, file: StoredFile) -> None:
     """Refuse a file that is missing or has another size than the index says."""
     path = folder / file.file
-    if Path(file.file).name != file.file:
+    if Path(file.file).name != file.file or "\0" in file.file:
         raise FolderError(f"{folder / INDEX} names {file.file!r}, which is no plain file name")
     try:
         size = path.stat().st_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from vflops.config.section import Section
-from vflops.errors import UsageError, unknown_name
+from vflops.config.toml import read_toml
+from vflops.errors import UsageError, shown, unknown_name
 from vflops.record import atomic
 
 FILE = "site.toml"
@@ -37,7 +37,7 @@ def _variables(environment: dict[str, str]) -> dict[str, str]:
     return environment
 
 
-_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?")
+_TIME = re.compile(r"(?:(?P<d>\d{1,5})-)?(?P<h>\d{1,5}):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?")
 
 
 def _time(text: str) -> str:
@@ -118,12 +118,7 @@ def _file(folder: Path) -> Path | None:
 
 def load(path: Path) -> SiteSettings:
     """The settings of a ``site.toml``, or an error that says what is wrong in it."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+    data = read_toml(path)
     _refuse_unknown(SiteSettings, data, path)
     if isinstance(data.get("container"), Mapping):
         _refuse_unknown(ContainerSettings, data["container"], path)
@@ -134,7 +129,7 @@ def load(path: Path) -> SiteSettings:
         name = ".".join(str(part) for part in fault["loc"])
         message = fault["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{path}: {name} = {fault['input']!r}: {message[:1].lower()}{message[1:]}",
+            f"{path}: {name} = {shown(fault['input'])}: {message[:1].lower()}{message[1:]}",
             cure=f"see 'site.toml' in docs/cluster.md for what {fault['loc'][0]} may be",
         ) from error
 

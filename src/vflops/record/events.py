@@ -78,7 +78,10 @@ class Event:
     @property
     def utc_s(self) -> float:
         """When it was written, Unix time."""
-        return datetime.fromisoformat(self.utc).timestamp()
+        try:
+            return datetime.fromisoformat(self.utc).timestamp()
+        except (ValueError, OverflowError, OSError) as error:  # the last: of years before 1
+            raise FolderError(f"{self.source}: utc is {self.utc!r}, expected a time") from error
 
     def payload(self, type: type[Payload]) -> Payload:
         """The event's data as what its kind holds, or an error that names the line."""

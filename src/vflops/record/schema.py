@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from vflops.errors import FolderError
 from vflops.record import atomic
@@ -72,12 +72,12 @@ class Document(Data):
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from ``path``, or an error that names the file and the place."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = from_json(path.read_bytes())
     except FileNotFoundError as error:
         raise FolderError(f"{path} does not exist") from error
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, nested without end
+    except ValueError as error:  # not JSON, not Unicode, nested without end
         raise FolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise FolderError(f"{path} holds a {type(data).__name__}, expected a JSON object")

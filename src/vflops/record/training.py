@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field, ValidationError
 
-from vflops.record.schema import Data, Document
+from vflops.errors import FolderError
+from vflops.record.schema import Data, Document, first_fault
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
 """Where a job's time goes; at every moment it is in exactly one of them."""
@@ -105,6 +108,14 @@ class JobRecord(Document):
     declared: DeclaredWork | None = None
     graph_declared: bool = False
     """Whether the graph is what the user says the training computes; nothing ties it to it."""
+
+    def settings_as(self, kind: type[Checked]) -> Checked:
+        """The settings as the type of the workload, or an error that names the job."""
+        try:
+            return kind.model_validate(self.settings)
+        except ValidationError as error:
+            fault = f"settings of {self.workload}: {first_fault(error)}"
+            raise FolderError(f"jobs/{self.job}/job.json does not hold {fault}") from error
 
 
 class JobPlanned(Data):

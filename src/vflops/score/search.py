@@ -34,7 +34,7 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
 
 def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     record = members[0].record
-    settings = AutomlSettings.model_validate(record.settings)
+    settings = record.settings_as(AutomlSettings)
     search, timeline = story_of(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [each for each in moments if each.counts]

@@ -35,7 +35,7 @@ def import_power(
     text = _as_telemetry(log, node)
     kept = imported_files(folder)
     for path in kept:
-        if path.read_text(encoding="utf-8").partition("\n")[2] == text.partition("\n")[2]:
+        if path.read_bytes().partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
             raise UsageError(
                 f"{log} was imported before, as {path}",
                 cure="nothing is to be done: twice the same log would count its energy twice",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vflops.errors import UsageError
+from vflops.errors import UsageError, shown
 from vflops.telemetry.series import Kind
 
 _TIMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
@@ -133,7 +133,7 @@ def _time_s(cell: str, where: str) -> float:
         return _iso_s(cell, where)
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
-            f"{where}: time {cell!r} is a number but not seconds of Unix time",
+            f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
             cure="divide milliseconds by 1000; local or relative times cannot be placed",
         )
     return at_s
@@ -144,10 +144,16 @@ def _iso_s(cell: str, where: str) -> float:
         at = datetime.fromisoformat(cell)
     except ValueError as error:
         raise UsageError(
-            f"{where}: time {cell!r} is neither ISO 8601 nor a number",
+            f"{where}: time {shown(cell)} is neither ISO 8601 nor a number",
             cure="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
         ) from error
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not _EARLIEST_S < at_s < _LATEST_S:
+        raise UsageError(
+            f"{where}: time {cell!r} is not of the years 2001 to 2286",
+            cure="set the clock of whatever wrote the log",
+        )
+    return at_s
 
 
 def _value(row: list[str], column: Column, where: str) -> float | None:
@@ -155,12 +161,12 @@ def _value(row: list[str], column: Column, where: str) -> float | None:
     if not cell:
         return None
     try:
-        value = float(cell)
+        value = column.scale * float(cell)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
-            f"{where}: {column.name} is {cell!r}, expected a number of 0 or more",
+            f"{where}: {column.name} is {shown(cell)}, expected a number of 0 or more",
             cure="leave the cell empty where there was no reading; write decimals with a point",
         )
-    return column.scale * value
+    return value

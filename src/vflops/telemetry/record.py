@@ -131,8 +131,8 @@ def _row(values: Any, width: int) -> array[float]:
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        data = from_json(line)
+    except ValueError as error:
         raise FolderError(f"{path}:1 is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise FolderError(f"{path}:1 holds a {type(data).__name__}, expected the header's object")

@@ -28,8 +28,7 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
     path = _labels_file(folders)
     lines = _lines(path)
     if path.name == _ILSVRC_CSV:
-        pairs = [(row[0], row[1].split()[0]) for row in csv.reader(lines[1:]) if len(row) > 1]
-        return _by_name(path, pairs, names, classes)
+        return _by_name(path, _solution(path, lines[1:]), names, classes)
     matches = [_WITH_FILE.fullmatch(line) for line in lines]
     if any(matches):
         pairs = []
@@ -79,6 +78,18 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+def _solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
+    """File and class of each line of ILSVRC's CSV: the class is the first word of a prediction."""
+    try:
+        rows = [row for row in csv.reader(lines) if len(row) > 1]
+    except csv.Error as error:
+        raise UsageError(f"{path} is not CSV: {error}") from error
+    without = next((row[0] for row in rows if not row[1].strip()), None)
+    if without is not None:
+        raise UsageError(f"{path} names no class for {without}")
+    return [(row[0], row[1].split()[0]) for row in rows]
+
+
 def _by_name(
     path: Path, pairs: Sequence[tuple[str, str]], names: Sequence[str], classes: Sequence[str]
 ) -> list[str]:
@@ -114,7 +125,7 @@ def _class_names(path: Path, labels: Sequence[str], classes: Sequence[str]) -> l
     strange = next((label for label in labels if label not in known), None)
     if strange is None:
         return list(labels)
-    if not all(label.isascii() and label.isdigit() for label in labels):
+    if not all(label.isascii() and label.isdigit() and len(label) < 10 for label in labels):
         raise UsageError(
             f"{path} names the class {strange!r}, which train/ lacks",
             cure=f"train/ has {len(classes)} classes, {classes[0]} … {classes[-1]}; "
