@@ -38,10 +38,10 @@ class Shot:
     """Of the page, as in its address after ``#``."""
 
 
-REPORT = Shot("report.png", 1200, 1250), Shot("report-dark-phone.png", 390, 844, dark=True)
+REPORT = Shot("report.png", 1200, 1050), Shot("report-dark-phone.png", 390, 844, dark=True)
 RANKING = (
     Shot("ranking.png", 1200, 900),
-    Shot("ranking-2020.png", 1200, 620, state="view=published"),
+    Shot("ranking-2020.png", 1200, 640, state="view=published"),
 )
 
 
@@ -54,7 +54,7 @@ def take(page: Path, shots: tuple[Shot, ...], into: Path) -> None:
         for shot in shots:
             address = f"{page.as_uri()}#{shot.state}"
             tab = browser.open(address, width=shot.width, height=shot.height, dark=shot.dark)
-            tab.call("Emulation.setScrollbarsHidden", hidden=True)
+            tab.run("document.documentElement.style.overflow = 'hidden'")  # no scroll bar
             tab.run("new Promise(done => setTimeout(done, 1000))")  # charts are drawn
             if tab.errors:
                 raise SystemExit(f"{page} has errors: {tab.errors}")

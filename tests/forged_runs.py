@@ -81,6 +81,30 @@ class Forger:
         for path in (self.folder.path / "jobs").glob("*/job.json"):
             self.record(int(path.parent.name), change)
 
+    def settings(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change the settings of every job, and with them those of the run."""
+        self.records(lambda told: change(told["settings"]))
+        self.run(lambda told: [change(each) for each in told["workloads"].values()])
+
+    def bags(self, **facts: Any) -> None:
+        """Change how every sample is drawn, as the run says it too."""
+        self.records(lambda told: told["bag"].update(facts))
+        self.run(lambda told: told["bagging"].update(facts))
+
+    def run(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change the settings in ``run.json``."""
+        path = self.folder.path / "run.json"
+        data = json.loads(path.read_text())
+        change(data["settings"])
+        path.write_text(json.dumps(data))
+        self.folder = RunFolder.open(self.folder.path)
+
+    def stands(self, job: int, epochs: int) -> None:
+        """Training ended after that many epochs, and nothing gives it away."""
+        for line in (*self.lines("evaluation", job), *self.lines("finished", job)):
+            step = -(-epochs * TRAIN // reference().train.batch)
+            line["data"].update(stood(step))
+
     def sealed(self) -> RunFolder:
         """The folder with its chains, pins, ledger and score renewed."""
         own = [path for path in self.logs if path.parts[-3] == "0"]
@@ -163,7 +187,7 @@ def search_run(
     path = run.end().path
     forger = Forger(path)
     network = automl_reference().network.model_dump(mode="json")
-    forger.records(lambda data: data["settings"].update(data="/images", network=network))
+    forger.settings(lambda told: told.update(data="/images", network=network))
     forger.records(lambda data: data["data"].update(synthetic=False))
     forger.sealed()
     return path
@@ -181,7 +205,8 @@ def _by_its_clock(run: HandmadeRun, patch: pytest.MonkeyPatch) -> None:
 
 
 def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
-    settings = reference().model_copy(update={"data": "/images"})
+    train = reference().train.model_copy(update={"precision": "fp32"})
+    settings = reference().model_copy(update={"data": "/images", "train": train})
     bag = {"model": model, "models": models, "bootstrap": "poisson", "seed": 1 + repeat}
     return job(
         number,
@@ -200,17 +225,20 @@ def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
     )
 
 
+def stood(step: int) -> dict[str, Any]:
+    """Where a training was after so many steps."""
+    samples = step * reference().train.batch
+    return {"step": step, "samples": samples, "epoch": round(samples / TRAIN, 4)}
+
+
 def _course(run: HandmadeRun, number: int) -> list[Note]:
     """A training with a note, an evaluation and its end."""
     batch = reference().train.batch
     steps = -(-EPOCHS * TRAIN // batch)
 
     def stands(share: float, **phases: float) -> dict[str, Any]:
-        step = int(share * steps)
         return {
-            "step": step,
-            "samples": step * batch,
-            "epoch": EPOCHS * share,
+            **stood(int(share * steps)),
             "phases": {**dict.fromkeys(PHASES, 0.0), "start-up": START_S, **phases},
         }
 

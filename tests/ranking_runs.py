@@ -11,6 +11,7 @@ from unittest import mock
 
 from trained_runs import Clock, HandmadeRun, course, job, trained_graph, write_telemetry
 from vflops.config.profiles import tiny
+from vflops.errors import FolderError
 from vflops.record import atomic, events
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.measurement import Measurement
@@ -81,7 +82,7 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
             place = run.attempt(1, 1000.0, *notes)
             write_telemetry(place, 1000.0, 50, power=wanted.power)
             run.end()
-        with suppress(ValueError):  # of a run that is not meant to have one
+        with suppress(FolderError):  # of a run that is not meant to have one
             score(Contents(run.folder)).write(run.folder.score_file)
         write_manifest(run.folder)
     return run.folder

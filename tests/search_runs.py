@@ -52,13 +52,14 @@ class HandmadeSearch:
 
         patch.setattr(events, "time", self)
         patch.setattr(events, "datetime", Now)
-        self.folder = RunFolder.create(parent, "automl", tiny())
         base = automl.tiny()
         train = base.train.model_copy(update={"batch": BATCH, "epochs": 2})
         given = base.search.model_copy(
             update={"workers": workers, "duration_s": 100.0, "batches": (BATCH,), **search}
         )
-        settings = base.model_copy(update={"train": train, "search": given})
+        settings = base.model_copy(update={"train": train, "search": given, "target": 0.8})
+        told = {"workloads": {"automl": settings.model_dump(mode="json")}}
+        self.folder = RunFolder.create(parent, "automl", tiny().model_copy(update=told))
         data = DataFacts(
             path="/data",
             synthetic=True,

@@ -25,6 +25,7 @@ DEVICE = "cuda"
 GPU_POWER_W = (300.0, 200.0)
 START_S, COMPILE_S = 4.0, 3.0
 Note = tuple[str, dict[str, Any]]
+_BAGGING = ("models", "bootstrap", "twins")
 
 
 class Clock:
@@ -48,6 +49,7 @@ class HandmadeRun:
 
     def plan(self, *records: JobRecord, ceilings: tuple[Any, ...] = ()) -> None:
         """Job 0: the graph, the ceilings and the plan of the jobs; the run is complete."""
+        self.tell(*records)
         atomic.make_folder(self.folder.path / "graphs")
         graph = self.graph
         graph.write(self.folder.graph_file(graph.model))
@@ -64,6 +66,21 @@ class HandmadeRun:
                 record.write(path)
                 log.write("job-planned", job=record.job, sha256=record.digest())
             log.write("end")
+
+    def tell(self, *records: JobRecord) -> None:
+        """``run.json`` with the settings that the jobs are told; no log may have begun."""
+        settings = self.folder.record.settings
+        bags = [record.bag for record in records if record.bag]
+        told = {key: getattr(bags[0], key) for key in _BAGGING} if bags else {}
+        changes = {
+            "workloads": {record.workload: record.settings for record in records},
+            "bagging": settings.bagging.model_copy(update=told),
+        }
+        run = self.folder.record.model_copy(
+            update={"settings": settings.model_copy(update=changes)}
+        )
+        run.write(self.folder.path / "run.json")
+        self.folder = RunFolder(self.folder.path, run)
 
     def end(self) -> None:
         """Job 0 again: the system is described, the last log of every job pinned."""
@@ -104,15 +121,17 @@ def trained_graph() -> Graph:
 
 def job(number: int = 1, *, target: float = 0.8, **facts: Any) -> JobRecord:
     """Job ``number``, with the seed of the same number."""
+    ranks, settings = facts.get("ranks", 2), facts.pop("settings", {"target": target})
+    train = {"epochs": 3, "batch": 100, "ranks": ranks, **settings.get("train", {})}
     return JobRecord.model_validate(
         {
             "job": number,
             "workload": WORKLOAD,
             "repeat": number - 1,
             "seed": number,
-            "ranks": 2,
+            "ranks": ranks,
             "goal": Goal(quality="top-1 accuracy", better="higher", target=target, exponent=5),
-            "settings": {"train": {"epochs": 3, "batch": 100}},
+            "settings": {**settings, "train": train},
             "data": DataFacts(
                 path="/data", synthetic=True, fingerprint="0" * 64, train=1000, validation=200
             ),

@@ -87,6 +87,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
     assert other.taking.left == [Half(turn(0, 0), tries=1)]
     assert [kind for kind, _ in context.told] == ["worker"]
+    assert [event.kind for event in folder.job_history(1)[1].events] == ["worker"]
     log.__exit__()
 
 

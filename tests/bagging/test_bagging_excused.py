@@ -50,6 +50,23 @@ def test_what_dies_for_another_reason_is_counted(tmp_path: Path) -> None:
     assert len(reasons) == 3 and "before it wrote anything" in reasons[-1]
 
 
+def test_attempts_that_the_launcher_began_itself_are_told_apart_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+    script = [
+        lambda: stage.attempt(1, *GAVE_UP),
+        lambda: stage.attempt(1),  # it dies before it writes anything
+        stage.running.clear,
+        *[lambda: None] * 40,
+        lambda: stage.attempt(1, "end"),
+    ]
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)  # nobody ends it here
+    seen_through(folder, stage, script, attempts=2)
+    assert [tries[1] for _, tries in stage.started] == [2, 1]
+
+
 def test_another_controller_counts_them_alike(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
     stage = Stage(folder)

@@ -50,7 +50,7 @@ def forged_power_log(folder: RunFolder) -> None:
 
 
 def twins_that_differ(run: Forger) -> None:
-    run.records(lambda data: data["bag"].update(twins=True))
+    run.bags(twins=True)
     for line in run.lines("job"):
         line["data"].update(device="cpu")
     measured("gemm", device="cpu")(run)
@@ -69,6 +69,16 @@ def without_the_last_repeat(run: Forger) -> None:
     run.logs = {path: log for path, log in run.logs.items() if int(path.parts[-3]) not in gone}
     run.drop(lambda line: line["data"].get("job") not in gone)
     run.drop(lambda line: line["data"].get("repeat") != REPEATS - 1)
+
+
+def aimed(target: float) -> Break:
+    """Another target, in the goals as in the settings."""
+
+    def change(run: Forger) -> None:
+        run.settings(lambda told: told.update(target=target))
+        run.records(lambda told: told["goal"].update(target=target))
+
+    return change
 
 
 def added(folder: RunFolder) -> None:
@@ -103,7 +113,9 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "data": ("one model", told("data", fingerprint="unknown")),
         "synthetic": ("one model", told("settings", data=None)),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
-        "processed": ("one model", changed("finished", 1, samples=1)),
+        "as-told": ("one model", changed("job", 1, ranks=1_000_000)),
+        "goal": ("one model", lambda run: run.records(lambda told: told["goal"].update(exponent=1))),
+        "processed": ("one model", lambda run: run.stands(1, epochs=80)),
         "evaluated": ("one model", changed("evaluation", 1, evaluated=100)),
         "timed": (
             "one model",
@@ -123,7 +135,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
     "hpcai500-v2": {
         "workload": ("search", lambda run: None),
         "epochs": ("one model", changed("finished", 1, reason="target")),
-        "target": ("one model", told("goal", target=0.7)),
+        "target": ("one model", aimed(0.7)),
         "published-data": ("one model", told("data", skipped=3)),
         "precision": ("one model", changed("job", ceiling_precision="fp8")),
         "repeats": ("one model", told(job=4, repeat=2)),
@@ -133,7 +145,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
     "hpcai500-v3": {
         "workload": ("search", lambda run: None),
         "epochs": ("ensembles", changed("finished", 1, reason="patience")),
-        "target": ("ensembles", told("goal", exponent=10)),
+        "target": ("ensembles", aimed(0.9)),
         "published-data": ("ensembles", told("data", synthetic=True)),
         "precision": ("ensembles", changed("job", ceiling_precision=None)),
         "repeats": ("ensembles", without_the_last_repeat),
@@ -142,7 +154,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "ensemble": ("ensembles", first("ensemble", jobs=[1])),
         "bootstrap": (
             "ensembles",
-            lambda run: run.records(lambda d: d["bag"].update(bootstrap="none")),
+            lambda run: run.bags(bootstrap="none"),
         ),
     },
     "aiperf": {
@@ -153,10 +165,13 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "new-weights": ("search", first("candidate", inherited=True)),
         "table-iv": (
             "search",
-            lambda run: run.records(lambda data: data["settings"]["network"].update(width=128)),
+            lambda run: run.settings(lambda told: told["network"].update(width=128)),
         ),
     },
 }
+ALSO = {"precision": {"as-told"}, "level": {"goal"}}
+"""What else such a run must break: no settings of a workload ask for such a precision, and what its
+settings are not, its goal cannot be told from."""
 OWN = {
     "practice": "one model",
     "hpcai500-v2": "one model",
@@ -190,7 +205,8 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
 ) -> None:
     base, harm = CASES[rules][rule]
     findings = judged(good(base), tmp_path, rules, harm)
-    assert {each.rule: each.told for each in findings.failures}.keys() == {rule}
+    failed = {each.rule: each.told for each in findings.failures}
+    assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
     assert not findings.passed
     for each in findings.findings:
         assert str(tmp_path) not in json.dumps(each.model_dump()), "findings can be moved"

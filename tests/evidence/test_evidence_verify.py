@@ -127,6 +127,14 @@ def test_files_that_were_changed_are_missing_or_new(run_folder: RunFolder) -> No
     assert "away: a link, not a file" in told
 
 
+def test_a_manifest_that_is_a_link_is_no_manifest(run_folder: RunFolder, tmp_path: Path) -> None:
+    concluded(run_folder)
+    assert verify(run_folder.path).intact
+    outside = (run_folder.path / "manifest.json").rename(tmp_path / "outside.json")
+    (run_folder.path / "manifest.json").symlink_to(outside)
+    assert verify(run_folder.path).alterations == ("manifest.json: a link, not a file",)
+
+
 def test_checkpoints_weights_and_locks_are_no_part_of_it(run_folder: RunFolder) -> None:
     concluded(run_folder)
     left = ("jobs/0/checkpoint/step-1.pt", "weights/a.pt", "psij/1.ec", ".lock", "jobs/0/.1.tmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,19 @@ def test_a_file_that_fails_later_costs_a_line_and_not_the_run(
         for done in range(3):
             metrics.beside(Watch()).progress("making data", done, 3)
     assert capsys.readouterr().err.count("metrics are not written") == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MetricsFile(tmp_path / "vflops.prom") as metrics:
+        watch = metrics.beside(Watch())
+        watch.job(job(1), 1, None)
+        watch.event(*started())
+        watch.event(*progress(12, math.nan))
+        assert math.isnan(values(tmp_path / "vflops.prom")["vflops_job_loss", "1"])
+        monkeypatch.setattr(live, "prometheus", lambda families: 1 / 0)
+        for _ in range(3):
+            watch.event(*progress(13, 0.1))
+    assert capsys.readouterr().err.count("metrics are not written: ZeroDivisionError") == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from shutil import copyfile
@@ -114,7 +116,7 @@ def test_a_run_without_trainings_has_ceilings_alone(run_folder: RunFolder) -> No
     assert found["vflops_ceiling_bytes_per_second"] == [2e10, 1e9]
 
 
-@given(TEXT, st.floats(allow_nan=False, allow_infinity=False), TEXT)
+@given(TEXT, st.floats(allow_nan=False), TEXT)
 def test_any_label_and_value_come_back_as_they_were(label: str, value: float, help: str) -> None:
     family = Family("x_seconds", help, (({"name": label}, value),), unit="seconds")
     (found,) = parse(openmetrics([family]))
@@ -123,6 +125,19 @@ def test_any_label_and_value_come_back_as_they_were(label: str, value: float, he
     assert found.unit == "seconds"
     (old,) = parse_old(prometheus([family]))
     assert (old.samples[0].labels, old.samples[0].value) == ({"name": label}, value)
+    assert '# HELP vflops_x_seconds say "1\\\\2\\n"\n' in prometheus(
+        [replace(family, help='say "1\\2\n"')]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf")]
+)
+def test_what_is_no_number_is_written_as_the_formats_ask(value: float, text: str) -> None:
+    family = Family("x", "", (({}, value),))
+    assert f"vflops_x{{}} {text}\n" in prometheus([family])
+    (found,) = parse(openmetrics([family]))
+    assert str(found.samples[0].value) == str(value)
 
 
 def test_the_command_writes_each_format(

@@ -66,7 +66,9 @@ def test_the_better_run_is_first_with_the_figures_of_its_score(
         "top-1 accuracy ≥ 0.8, n = 5",
         "none",
         "synthetic",
+        first.result.problem,
     )
+    assert first.result.problem.startswith("data ")
     assert first.entry.rule_set.startswith("practice/")
 
 
@@ -84,7 +86,7 @@ def test_another_target_or_data_is_another_list(runs: Path, rebuilt: Callable[[]
     built = rebuilt()
     assert not why(built)
     assert {each.rank for each in built.ranking.ranked} == {1}
-    assert {each.facets[3:] for each in built.ranking.ranked} == {
+    assert {each.facets[3:6] for each in built.ranking.ranked} == {
         ("top-1 accuracy ≥ 0.8, n = 5", "none", "synthetic"),
         ("top-1 accuracy ≥ 0.8, n = 5", "none", "real"),
         ("top-1 accuracy ≥ 0.1, n = 5", "none", "synthetic"),
@@ -253,7 +255,7 @@ def test_many_are_read_by_several_processes(
 ) -> None:
     submit(runs / "a", FAST)
     submit(runs / "b", SLOW)
-    monkeypatch.setattr("vflops.ranking.site._CHUNK", 1)
+    monkeypatch.setattr("vflops.ranking.processes.CHUNK", 1)
     assert [each.entry.source for each in rebuilt().ranking.ranked] == ["a", "b"]
 
 

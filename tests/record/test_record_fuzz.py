@@ -298,12 +298,23 @@ def test_what_once_was_no_message(good: Path, name: str, old: bytes, new: bytes,
         path.write_bytes(content)
 
 
-def test_settings_of_a_job_that_are_not_its_workload_s_are_refused(good: Path) -> None:
-    path = next(good.glob("searches/*/jobs/1/job.json"))
+@pytest.mark.parametrize(
+    ("job", "old", "new", "said"),
+    [
+        ("searches/*/jobs/1/job.json", b'"tune_from"', b'"tune_form"', "search.tune_form"),
+        ("runs/*/jobs/1/job.json", b'"exponent": 5', b'"exponent": -1', "exponent is -1"),
+        ("runs/*/jobs/1/job.json", b'"target": 0.8', b'"target": 1e-300', "out of range"),
+    ],
+)
+def test_a_job_that_no_run_plans_has_no_score(
+    good: Path, job: str, old: bytes, new: bytes, said: str
+) -> None:
+    path = next(good.glob(job))
     content = path.read_bytes()
-    path.write_bytes(content.replace(b'"tune_from"', b'"tune_form"'))
+    assert old in content
+    path.write_bytes(content.replace(old, new))
     try:
-        with pytest.raises(VflopsError, match=r"jobs/1/job.json .* search.tune_form"):
+        with pytest.raises(VflopsError, match=said):
             score(contents(path))
     finally:
         path.write_bytes(content)

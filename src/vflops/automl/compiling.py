@@ -92,7 +92,7 @@ class CompileAhead:
             if now is None or now.turn != turn:
                 return
             self._now = None
-        while wanted:
+        while wanted and not self._deadline.signal:
             with suppress(subprocess.TimeoutExpired):
                 now.process.wait(timeout=1.0)
                 return

@@ -136,12 +136,12 @@ def levels(contents: Contents) -> Levels:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        found |= {each.setting: each for each in _differences(reference, dict(_flat(used)))}
+        found |= {each.setting: each for each in _differences(reference, dict(flat(used)))}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as whole
 
         bagging = contents.folder.record.settings.bagging.model_dump()
-        both = (dict(_flat(each, "bagging.")) for each in (whole().bagging.model_dump(), bagging))
+        both = (dict(flat(each, "bagging.")) for each in (whole().bagging.model_dump(), bagging))
         found |= {each.setting: each for each in _differences(*both) if each.setting in _LAYER_OF}
     return _placed(tuple(found.values()))
 
@@ -149,7 +149,7 @@ def levels(contents: Contents) -> Levels:
 @cache
 def _reference(name: str) -> Mapping[str, Any]:
     """The settings of a workload at its published size: the same for all runs."""
-    return dict(_flat(workload(name).profile("reference").model_dump(mode="json")))
+    return dict(flat(workload(name).profile("reference").model_dump(mode="json")))
 
 
 def _placed(found: tuple[Difference, ...]) -> Levels:
@@ -169,10 +169,11 @@ def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Itera
             yield Difference(_layer(name), name, reference.get(name), used.get(name))
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their full names, sections left out: ``train.epochs``."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

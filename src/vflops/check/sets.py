@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflops.check import aiperf, ceilings, counting, data, energy, folder, papers, search, training
+from vflops.check import (
+    aiperf,
+    ceilings,
+    counting,
+    data,
+    energy,
+    folder,
+    papers,
+    search,
+    told,
+    training,
+)
 from vflops.check.names import NAMES
 from vflops.check.papers import PaperRules
 from vflops.check.published import AIPERF, HPCAI500_V2, HPCAI500_V3
@@ -73,6 +84,8 @@ _PRACTICE = (
     _rule(
         "trained", "every training came to its end, as it was planned", training.trained, "jobs/*"
     ),
+    _rule("as-told", "every job is the one that the run was for", told.as_told, _RUN, _JOBS, _LOGS),
+    _rule("goal", "the goal is the workload's own, the same for all", told.goal, _JOBS, _LOGS),
     _rule("processed", "samples are epochs of the data set", training.processed, _JOBS, _LOGS),
     _rule("evaluated", "qualities are of the validation set", data.evaluated, _JOBS, _LOGS),
     _rule("timed", "the time of every training adds up", training.timed, _LOGS),

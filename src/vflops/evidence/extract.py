@@ -118,7 +118,7 @@ class _Entries:
         if self._root not in (None, root) or (is_file and not inside):
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
         self._root = root
-        if left_out(inside):
+        if left_out(inside) or left_out(same_file(inside)):
             raise self._refused(f"{name!r} is no part of a result: no archive holds checkpoints")
         if is_file and inside != "run.json" and same_file(name).endswith("/run.json"):
             raise self._refused(f"{name!r} is of a second run")

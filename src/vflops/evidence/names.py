@@ -18,6 +18,10 @@ _SCRATCH = ("weights", "psij", "staging")
 _PAGES = (".html", ".svg", ".png")
 _SIGNS = str.maketrans("", "", "._+=@,-")
 _MOST_PART_BYTES, _MOST_PARTS = 100, 12
+_DEVICES = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
+)
+"""Names that Windows takes for a device, whatever follows a dot."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def fault(name: str) -> str | None:
             return "a name with odd characters"
         if len(part.encode(errors="replace")) > _MOST_PART_BYTES:
             return f"a name of more than {_MOST_PART_BYTES} bytes"
+        if part.endswith(".") or same_file(part).partition(".")[0] in _DEVICES:
+            return "a name that some file system takes for another"
     return None
 
 
@@ -69,17 +75,17 @@ def listing(folder: Path) -> Listing:
     """Every file below ``folder`` that belongs to the evidence; no link is followed."""
     files: list[str] = []
     odd: list[str] = []
-    for name, entry in _walk(folder, ""):
+    for name, entry in walk(folder):
         if entry.is_symlink():
             odd.append(f"{_shown(name)}: a link, not a file")
         elif wrong := fault(name) if entry.is_file() else "not a file":
             odd.append(f"{_shown(name)}: {wrong}")
-        else:
+        elif name not in (MANIFEST, SIGNATURE):
             files.append(name)
     return Listing(tuple(sorted(files)), tuple(sorted(odd)))
 
 
-def _walk(folder: str | Path, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """All that is no folder, by its name from the run folder; what is left out is not entered."""
     try:
         with os.scandir(folder) as found:
@@ -88,10 +94,10 @@ def _walk(folder: str | Path, below: str) -> Iterator[tuple[str, os.DirEntry[str
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:
         name = f"{below}{entry.name}"
-        if left_out(name) or name in (MANIFEST, SIGNATURE):
+        if left_out(name):
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, f"{name}/")
+            yield from walk(entry.path, f"{name}/")
         else:
             yield name, entry
 

@@ -97,9 +97,9 @@ class MetricsFile:
         self._written_s = now_s
         try:
             atomic.write_text(self._path, self._text())
-        except VflopsError as error:
+        except Exception as error:  # whatever it is, a training is worth more than its metrics
             if not self._failed:
-                print(f"metrics are not written: {error.message}", file=sys.stderr)
+                print(f"metrics are not written: {_told(error)}", file=sys.stderr)
             self._failed = True
 
     def _text(self) -> str:
@@ -155,6 +155,12 @@ def _both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..
         theirs(*arguments)
 
     return told
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, VflopsError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
 
 
 def _state(job: JobStanding) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -34,7 +35,7 @@ def prometheus(families: Iterable[Family]) -> str:
     for each in families:
         if each.samples:
             name = _sample_name(each)
-            lines += [f"# HELP {name} {_escaped(each.help)}", f"# TYPE {name} gauge"]
+            lines += [f"# HELP {name} {_plain(each.help)}", f"# TYPE {name} gauge"]
             lines += _samples(each)
     return "".join(f"{line}\n" for line in lines)
 
@@ -61,8 +62,15 @@ def _sample_name(family: Family) -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):  # a loss that diverged is worth knowing
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return _plain(text).replace('"', r"\"")
+
+
+def _plain(text: str) -> str:
+    """The help of the older form, in which a quotation mark is one like any sign."""
+    return text.replace("\\", r"\\").replace("\n", r"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -9,12 +10,20 @@ from pydantic import AfterValidator, Field
 from vflops.ranking.text import LONG, clean
 from vflops.record.schema import Data
 
-FORMAT = 1
+FORMAT = 2
 """Of the entries that a site keeps; others are read anew."""
+
+
+def _past(day: str) -> str:
+    """A day of the calendar that is not to come; tomorrow is today in some other place."""
+    if date.fromisoformat(day) > datetime.now(UTC).date() + timedelta(days=1):
+        raise ValueError(f"{day} is still to come")
+    return day
+
 
 Name = Annotated[str, AfterValidator(clean)]
 Sentence = Annotated[str, AfterValidator(lambda text: clean(text, LONG))]
-Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_past)]
 Speed = Annotated[float, Field(ge=0, le=1e24)]
 """In operations a second: a million times the fastest machine there is."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
@@ -47,6 +56,8 @@ class Result(Data):
     efficiency: Share | None
     """Of the measured ceiling."""
     repeats: Number
+    problem: Name
+    """The data, and the operations of a sample: what a list has in common, unless a paper says."""
     reason: Sentence | None = None
     """Why it cannot rank, whatever the rules say of its run."""
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from vflops.ranking.entry import Entry, Result
+from vflops.ranking.judge import NO_LEVEL
 
-FACETS = ("rule set", "workload", "size", "goal", "level", "data")
+FACETS = ("rule set", "workload", "size", "goal", "level", "data", "problem")
 """What results must share to be in one list."""
+REFERENCE = "the reference's"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,17 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
 
 
 def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
-    return (entry.rule_set, result.workload, entry.profile, result.goal, entry.level, result.data)
+    # A paper's rules hold the problem; without them an easier one would share the list.
+    own = entry.level == NO_LEVEL or entry.rule_set.startswith("practice/")
+    return (
+        entry.rule_set,
+        result.workload,
+        entry.profile,
+        result.goal,
+        entry.level,
+        result.data,
+        result.problem if own else REFERENCE,
+    )
 
 
 def _placed(found: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[Ranked]:

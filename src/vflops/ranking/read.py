@@ -43,6 +43,8 @@ def read(submission: Submission, signers: Path | None) -> Entry:
         reason = f"out of bounds: {first_fault(error)}"
     except _Expired:
         reason = f"not read within {LONGEST_S} s"
+    except MemoryError:
+        reason = "it takes more memory to read than a process may have"
     except Exception as error:  # whatever a file of a stranger leads to
         reason = f"cannot be read: {type(error).__name__}: {error}"
     named = reason.replace(f"{submission.path}/", "")

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import gc
+import filecmp
 import os
 import re
-import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
-from vflops.errors import RunFailed, UsageError
+from vflops.errors import UsageError
 from vflops.ranking import pages
-from vflops.ranking.entry import Entry
 from vflops.ranking.judge import judged_by
 from vflops.ranking.lists import Apart, Ranked, Ranking, ranking, system_id
-from vflops.ranking.read import read
+from vflops.ranking.processes import read_all
 from vflops.ranking.store import Store
-from vflops.ranking.submissions import ARCHIVE, Submission, find
+from vflops.ranking.submissions import ARCHIVE, find
 from vflops.record import atomic
 
-_CHUNK = 32
-"""Submissions that a process takes at once; fewer than this need no other process."""
-_MEMORY = 8 << 30
-"""Bytes of address space of a process that reads submissions."""
 _SYSTEM_PAGE = re.compile("[0-9a-f]{12}[.]html")
 
-_Entries = dict[Submission, tuple[str, Entry]]
-"""What was read, with the fingerprint from before it was."""
 Progress = Callable[[int, int], None]
 """Told how many submissions were read, of how many."""
 
@@ -57,13 +46,17 @@ def add(archive: Path, folder: Path) -> Path:
             f"{archive} is no archive of a run", cure=f"give a {ARCHIVE} of vflops archive"
         )
     target = folder / archive.name
-    if target.exists() and target.read_bytes() != archive.read_bytes():
+    if target.exists() and not filecmp.cmp(target, archive, shallow=False):
         raise UsageError(f"{target} is another submission", cure="give the archive another name")
     if not target.exists():
         atomic.make_folder(folder)
+        temporary = folder / f".{archive.name}.{os.getpid()}.tmp"
         try:
-            shutil.copyfile(archive, target)
+            shutil.copyfile(archive, temporary)
+            temporary.replace(target)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
             raise atomic.cannot_write(target, error) from error
     return target
 
@@ -87,7 +80,7 @@ def build(
     keys = {each: store.key(each.fingerprint()) for each in submissions} if store else {}
     kept = {each: entry for each, key in keys.items() if (entry := store.get(key)) is not None}
     new = [each for each in submissions if each not in kept]
-    for entries in _read_all(new, signers):
+    for entries in read_all(new, signers):
         made = {each: store.key(fingerprint) for each, (fingerprint, _) in entries.items()}
         store.add({made[each]: entry for each, (_, entry) in entries.items()})
         keys |= made
@@ -97,40 +90,6 @@ def build(
     found = ranking([kept[each] for each in submissions])
     written = _write(found, site)
     return Built(site / "index.html", len(submissions), len(new), found, written)
-
-
-def _read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[_Entries]:
-    """The entries of what is new, in chunks; many are shared out among processes."""
-    chunks = [new[start : start + _CHUNK] for start in range(0, len(new), _CHUNK)]
-    if len(chunks) < 2:
-        for chunk in chunks:
-            yield _read_chunk(chunk, signers)
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    pool = ProcessPoolExecutor(
-        min(cores, len(chunks)), mp_context=get_context("spawn"), initializer=_begin
-    )
-    try:
-        with pool:
-            for future in [pool.submit(_read_chunk, chunk, signers) for chunk in chunks]:
-                yield future.result()
-    except BrokenProcessPool as error:
-        raise RunFailed(
-            "a process that read submissions was killed, perhaps for its memory",
-            cure="what was read is kept: run the command again, with fewer folders at once",
-        ) from error
-
-
-def _read_chunk(chunk: Sequence[Submission], signers: Path | None) -> _Entries:
-    return {each: (each.fingerprint(), read(each, signers)) for each in chunk}
-
-
-def _begin() -> None:
-    """A process that reads: little time for garbage, and an end to how much memory it may take."""
-    gc.set_threshold(100_000)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def _write(found: Ranking, site: Path) -> int:

@@ -7,9 +7,11 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, UsageError, VflopsError
+from vflops.evidence.names import walk
 
 ARCHIVE = ".tar.bz2"
 """How the files end that ``vflops archive`` makes."""
@@ -18,9 +20,9 @@ MOST_LOG = 128 << 20
 MOST_ARCHIVE = 1 << 30
 """Bytes of a file; a run of a thousand models stays far below."""
 MOST_FILES = 100_000
+MOST_TOTAL = 2 << 30
+"""Bytes of all files of a run that are evidence, together."""
 _DEPTH = 4
-_UNREAD = "checkpoint"
-"""A folder of a run that is no part of a result."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Submission:
                 times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
                 line = f"{name} {found.st_size} {times} {found.st_mode}\n"
                 digest.update(line.encode(errors="backslashreplace"))
-        except OSError as error:  # the entry will say so
+        except (OSError, VflopsError) as error:  # the entry will say so
             digest.update(str(error).encode(errors="backslashreplace"))
         return digest.hexdigest()
 
@@ -71,6 +73,7 @@ def find(folders: Sequence[Path], leave_out: Path) -> list[Submission]:
 
 def bounded(folder: Path) -> None:
     """An error unless the files of a run folder are plain and of a size that one can read."""
+    total = 0
     for count, (name, found) in enumerate(_files(folder)):
         most = (
             MOST_LOG if name.endswith(".jsonl") else MOST_JSON if name.endswith(".json") else None
@@ -81,6 +84,9 @@ def bounded(folder: Path) -> None:
             raise FolderError(
                 f"{name} has {found.st_size >> 20} MiB, at most {most >> 20} are read"
             )
+        total += found.st_size
+        if total > MOST_TOTAL:
+            raise FolderError(f"it holds more than {MOST_TOTAL >> 20} MiB")
         if count >= MOST_FILES:
             raise FolderError(f"it holds more than {MOST_FILES} files")
 
@@ -108,15 +114,11 @@ def _walk(path: Path, leave_out: Path, depth: int) -> Iterator[Path]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of a submission and what the file system knows of them, sorted."""
-    return iter([("", path.stat())]) if path.is_file() else _inside(str(path), "")
+    """The files of a submission and what the file system knows of them, sorted.
 
-
-def _inside(path: str, below: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(path) as inside:
-        entries = sorted(inside, key=lambda each: each.name)
-    for each in entries:
-        if not each.is_dir(follow_symlinks=False):
-            yield below + each.name, each.stat(follow_symlinks=False)
-        elif each.name != _UNREAD:
-            yield from _inside(each.path, f"{below}{each.name}/")
+    Of a folder those that verifying looks at: what is left out there is no part of a result.
+    """
+    if path.is_file():
+        return iter([("", path.stat())])
+    found = sorted(islice(walk(path), MOST_FILES + 1), key=lambda each: each[0])
+    return ((name, entry.stat(follow_symlinks=False)) for name, entry in found)

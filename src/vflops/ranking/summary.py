@@ -7,6 +7,7 @@ from typing import Any
 
 from vflops.metrics import mean
 from vflops.ranking.entry import DataKind, Result
+from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
 from vflops.score.record import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.system.record import SystemRecord
@@ -108,7 +109,11 @@ def _trainings(contents: Contents, all_of: Sequence[TrainingScore]) -> Result:
         per_watt=_mean([each.vflops_per_watt for each in all_of]),
         efficiency=_mean([each.mfu.value for each in all_of]),
         repeats=len(all_of),
-        reason=_fault(score, all_of) or _another_goal(contents, all_of),
+        problem=_problem(contents, first),
+        reason=_fault(score, all_of)
+        or _mixed(contents, all_of)
+        or _another_goal(contents, all_of)
+        or _no_share(quality.target, quality.better, [each.quality.achieved for each in all_of]),
     )
 
 
@@ -136,7 +141,13 @@ def _ensembles(contents: Contents, whole: Score, all_of: Sequence[EnsembleScore]
         per_watt=_mean([each.vflops_per_watt for each in all_of]),
         efficiency=_mean([each.mfu.value for each in members]),
         repeats=len(all_of),
-        reason=cut or _fault(score, members) or _another_goal(contents, members),
+        problem=_problem(contents, members[0]),
+        reason=cut
+        or _fault(score, members)
+        or _mixed(contents, members)
+        or _differ("sizes", [(each.planned, each.bootstrap, each.waves) for each in all_of])
+        or _another_goal(contents, members)
+        or _no_share(first.target, members[0].quality.better, [each.achieved for each in all_of]),
     )
 
 
@@ -162,7 +173,12 @@ def _searches(contents: Contents, all_of: Sequence[SearchScore]) -> Result:
         per_watt=_mean([each.ops_per_watt for each in all_of]),
         efficiency=None,
         repeats=len(all_of),
-        reason=None if score else "no candidate was trained to an accuracy",
+        problem=", ".join(dict.fromkeys(_data_named(each.record) for each in workers)),
+        reason=_differ(
+            "searches", [(e.error_limit, e.rules, e.replay, e.workers, e.ranks) for e in all_of]
+        )
+        or _differ("data", [each.record.data.fingerprint for each in workers])
+        or (None if score else "no candidate was trained to an accuracy"),
     )
 
 
@@ -201,6 +217,41 @@ def _another_goal(contents: Contents, trainings: Sequence[TrainingScore]) -> str
             profile = contents.folder.record.settings.profile
             return f"its target is {each.quality.target:g}, that of {profile} is {asked:g}"
     return None
+
+
+def _mixed(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None:
+    """Why a mean of repeats says nothing: they are of different things."""
+    goals = [each.quality for each in trainings]
+    return (
+        _differ("goals", [(e.name, e.better, e.target, e.exponent) for e in goals])
+        or _differ("numbers of ranks", [each.ranks for each in trainings])
+        or _differ("devices", [(e.device, _accelerated(contents, e.job)) for e in trainings])
+        or _differ("precisions", [each.precision for each in trainings])
+        or _differ("problems", [_problem(contents, each) for each in trainings])
+    )
+
+
+def _differ(what: str, values: Sequence[Any]) -> str | None:
+    return f"its repeats have different {what}" if len(set(values)) > 1 else None
+
+
+def _no_share(target: float, better: str, reached: Sequence[float | None]) -> str | None:
+    """Why a quality cannot be: one that has a share for its target is a share itself."""
+    most = max((each for each in reached if each is not None), default=0.0)
+    if better == "higher" and target <= 1 < most:
+        return f"its quality is {most:g}, and a share is at most 1"
+    return None
+
+
+def _problem(contents: Contents, training: TrainingScore) -> str:
+    """What was learned by what: the data, and the operations of a sample."""
+    record = next(each.record for each in contents.trained if each.record.job == training.job)
+    work = f", {training.work.ops_total:,} operations a sample" if training.work else ""
+    return f"{_data_named(record)}{work}"
+
+
+def _data_named(record: JobRecord) -> str:
+    return f"data {record.data.fingerprint[:12]}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from vflops.errors import FolderError
 from vflops.record.schema import Data, Document, first_fault
@@ -17,6 +17,12 @@ PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpoi
 WORK_PHASES = ("data", "training", "checkpointing")
 """The phases whose time FLOPS are divided by: an epoch as a user waits for it."""
 
+Number = Annotated[int, Field(ge=0)]
+"""How many, or which from 0."""
+Some = Annotated[int, Field(ge=1)]
+"""How many, at least one."""
+Seconds = Annotated[float, Field(ge=0)]
+
 
 class DataFacts(Data):
     """The data of a job, checked before any rank started."""
@@ -25,12 +31,12 @@ class DataFacts(Data):
     synthetic: bool
     fingerprint: str
     """SHA-256 of the data's index."""
-    train: int
+    train: Number
     """Samples of the training split."""
-    validation: int
-    test: int = 0
+    validation: Number
+    test: Number = 0
     """Samples that the trained model is tested on, once, after its training."""
-    skipped: int = 0
+    skipped: Number = 0
     """Samples that could not be read and were left out by the user's choice."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
     """What the workload wants to know again: classes, sizes."""
@@ -58,14 +64,14 @@ class DeclaredWork(Data):
 class BagRecord(Data):
     """Which base model of an ensemble a job trains, and how its samples are drawn."""
 
-    model: int
+    model: Number
     """From 0."""
-    models: int
+    models: Some
     """Of the ensemble."""
     bootstrap: str
     seed: int
     """The same for all models of the ensemble: with the model's number it gives the sample."""
-    out_of_bag: int = 0
+    out_of_bag: Number = 0
     """The most samples outside of its own that the model is judged by."""
     twins: bool = False
     """Whether models 2k and 2k + 1 have one sample and one seed."""
@@ -79,9 +85,9 @@ class BagRecord(Data):
 class WorkerRecord(Data):
     """Which worker of a search a job is."""
 
-    worker: int
+    worker: Number
     """From 0."""
-    workers: int
+    workers: Some
 
 
 class JobRecord(Document):
@@ -91,10 +97,10 @@ class JobRecord(Document):
 
     job: int
     workload: str
-    repeat: int
+    repeat: Number
     """0 for the first training, 1 for the next seed …"""
     seed: int
-    ranks: int
+    ranks: Some
     goal: Goal
     settings: dict[str, Any]
     """The workload's own, as its type validates them."""
@@ -199,11 +205,11 @@ class JobStarted(Data):
 
     device: str
     device_name: str
-    ranks: int
+    ranks: Some
     precision: str
     ceiling_precision: str | None
     """The precision whose ceiling bounds it."""
-    batch: int
+    batch: Some
     emulated: str | None = None
     """What to know where the device computes wider than the precision and converts."""
     compiled: bool
@@ -212,16 +218,16 @@ class JobStarted(Data):
     """Whether the step is a model of our own kernels, replayed as a CUDA graph."""
     deterministic: bool = False
     """Whether the same computation gives the same bits again, on the same device."""
-    threads: int
-    parameters: int | None
+    threads: Number
+    parameters: Number | None
     torch: str | None
 
 
 class Resumed(Data):
     """Training goes on from a checkpoint."""
 
-    step: int
-    samples: int
+    step: Number
+    samples: Number
     file: str
 
 
@@ -235,14 +241,23 @@ class Fallback(Data):
 class Standing(Data):
     """Where training stands."""
 
-    step: int
-    samples: int
+    step: Number
+    samples: Number
     """Trained on so far, over all attempts."""
-    epoch: float
-    phases: dict[str, float]
+    epoch: float = Field(ge=0)
+    phases: dict[str, Seconds]
     """Seconds of this attempt in each phase so far."""
-    samples_compiling: int = 0
+    samples_compiling: Number = 0
     """Of this attempt's samples, those whose steps compiled: their time is in ``compilation``."""
+
+    @field_validator("phases")
+    @classmethod
+    def _known(cls, phases: dict[str, float]) -> dict[str, float]:
+        """Time in a phase that nobody counts would be lost."""
+        for name in phases:
+            if name not in PHASES:
+                raise ValueError(f"{name!r} is no phase: {', '.join(PHASES)} are")
+        return phases
 
 
 class Progressed(Standing):
@@ -256,7 +271,7 @@ class Evaluated(Standing):
     """The quality on the validation set."""
 
     quality: float
-    evaluated: int
+    evaluated: Number
     """Samples that were evaluated, each once."""
 
 
@@ -264,15 +279,15 @@ class Tested(Data):
     """The quality of the trained model on samples that no choice rested on."""
 
     quality: float
-    evaluated: int
+    evaluated: Number
 
 
 class OutOfBag(Data):
     """The quality of a base model on samples that it has not learned from."""
 
     quality: float
-    evaluated: int
-    available: int
+    evaluated: Number
+    available: Number
     """Samples outside of its bag; they may be more than were evaluated."""
 
 
@@ -287,14 +302,14 @@ class KeptFile(Data):
 class Predicted(Data):
     """A base model's predictions for the validation set are written, a file a rank."""
 
-    samples: int
+    samples: Number
     files: tuple[KeptFile, ...]
 
 
 class EnsembleSize(Data):
     """The quality of the first ``models`` base models together."""
 
-    models: int
+    models: Some
     quality: float
 
 
@@ -302,15 +317,15 @@ class Ensembled(Data):
     """The predictions of base models were put together."""
 
     workload: str
-    repeat: int
-    planned: int
+    repeat: Number
+    planned: Some
     jobs: tuple[int, ...]
     """Those whose predictions are in it; fewer than planned make a partial ensemble. Of twins both
     are named, and the predictions of one are in it."""
-    evaluated: int
+    evaluated: Number
     sizes: tuple[EnsembleSize, ...]
     """The last one is all of them."""
-    took_s: float
+    took_s: Seconds
 
 
 class Checkpointed(Data):

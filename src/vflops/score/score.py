@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
+from vflops.errors import FolderError
 from vflops.flops.count import Count, count
 from vflops.flops.graph import Graph
 from vflops.flops.rules import BUILT_IN, rule_set
 from vflops.record.measurement import Measurement
+from vflops.record.schema import first_fault
 from vflops.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.score.contents import Contents
 from vflops.score.ensemble import ensemble_scores
@@ -16,6 +20,17 @@ from vflops.score.training import SCORING_RULES, repeat_scores, training_scores
 
 def score(contents: Contents) -> Score:
     """Every figure of the run, recomputed from its folder alone."""
+    try:
+        return _scored(contents)
+    except (ValueError, ArithmeticError) as error:  # no formula takes a negative time, or 1e308
+        what = first_fault(error) if isinstance(error, ValidationError) else str(error)
+        raise FolderError(
+            f"{contents.folder.path} holds what no run comes to: {what}",
+            cure="a file was changed or damaged: vflops check names what is wrong",
+        ) from error
+
+
+def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
     machine = roofs(contents.measurements)
     trainings = contents.once(training_scores)

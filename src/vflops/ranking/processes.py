@@ -1,0 +1,88 @@
+"""Submissions read by other processes: what one of them does to its reader is an entry, no more.
+
+Each process has an end to the memory that it may take. One that is killed all the same, by the
+kernel or by a library that gives up, breaks the pool and does not say what it read: those that it
+may have been reading are read once more, one by one, and the one that kills again is named.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+from vflops.ranking.entry import Entry
+from vflops.ranking.read import read
+from vflops.ranking.submissions import Submission
+
+CHUNK = 32
+"""Submissions that a process takes at once."""
+MOST_MEMORY, _LEAST_MEMORY = 8 << 30, 2 << 30
+"""Bytes of address space of a process: the most, and the least, where the machine has little."""
+KILLED = "the process that read it was killed, perhaps for its memory"
+
+Entries = dict[Submission, tuple[str, Entry]]
+"""What was read, with the fingerprint from before it was."""
+
+
+def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
+    """The entries of what is new, in chunks, in no order that means anything."""
+    waiting = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    while waiting:
+        workers = min(cores, len(waiting))
+        futures = []
+        done = 0
+        with _pool(workers) as pool:
+            try:
+                futures = [pool.submit(read_chunk, chunk, signers) for chunk in waiting]
+                for future in futures:
+                    yield future.result()
+                    done += 1
+            except BrokenProcessPool:
+                pass
+        # It breaks for all that have not ended: those that ran, and those that were handed out.
+        suspects = waiting[done : done + 2 * workers + 1]
+        waiting = waiting[done + len(suspects) :]
+        yield from _one_by_one([each for chunk in suspects for each in chunk], signers)
+
+
+def read_chunk(chunk: Sequence[Submission], signers: Path | None) -> Entries:
+    """What a process does."""
+    return {each: (each.fingerprint(), read(each, signers)) for each in chunk}
+
+
+def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
+    left = list(suspects)
+    while left:
+        with _pool(1) as pool:
+            try:
+                while left:
+                    yield pool.submit(read_chunk, left[:1], signers).result()
+                    del left[0]
+            except BrokenProcessPool:
+                killer = left.pop(0)
+                entry = Entry(place=killer.place, source=killer.source, reasons=(KILLED,))
+                yield {killer: (killer.fingerprint(), entry)}
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # The server is started once and forks: a process of its own costs a hundredth of a second.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__])
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
+    most = max(_LEAST_MEMORY, min(MOST_MEMORY, memory))
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(most,))
+
+
+def _begin(most: int) -> None:
+    """A process that reads: little time for garbage, and an end to how much memory it may take."""
+    gc.set_threshold(100_000)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
