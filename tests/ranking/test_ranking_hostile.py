@@ -43,6 +43,7 @@ GOOD = {
     "per_watt": None,
     "efficiency": 0.4,
     "repeats": 1,
+    "problem": "data 0",
 }
 
 

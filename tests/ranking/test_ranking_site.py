@@ -78,19 +78,23 @@ def test_equal_scores_have_equal_ranks(runs: Path, rebuilt: Callable[[], Built])
     assert [each.rank for each in rebuilt().ranking.ranked] == [1, 1, 3]
 
 
-def test_another_target_or_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
+def test_other_data_is_another_list(runs: Path, rebuilt: Callable[[], Built]) -> None:
     submit(runs, FAST)
     submit(runs, replace(SLOW, facts=REAL))
-    goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.1, "exponent": 5}
-    submit(runs, replace(SLOW, id="20260303T000000Z-x-000003", facts={"goal": goal}))
+    easier = {"data": {**REAL["data"], "fingerprint": "e" * 64}}
+    submit(runs, replace(SLOW, id="20260303T000000Z-x-000003", facts={**REAL, **easier}))
     built = rebuilt()
     assert not why(built)
     assert {each.rank for each in built.ranking.ranked} == {1}
-    assert {each.facets[3:6] for each in built.ranking.ranked} == {
-        ("top-1 accuracy ≥ 0.8, n = 5", "none", "synthetic"),
+    assert [each.facets[3:6] for each in built.ranking.ranked] == [
         ("top-1 accuracy ≥ 0.8, n = 5", "none", "real"),
-        ("top-1 accuracy ≥ 0.1, n = 5", "none", "synthetic"),
-    }
+        ("top-1 accuracy ≥ 0.8, n = 5", "none", "real"),
+        ("top-1 accuracy ≥ 0.8, n = 5", "none", "synthetic"),
+    ]
+    assert [each.facets[6].split(",")[0] for each in built.ranking.ranked[:2]] == [
+        f"data {12 * '0'}",
+        f"data {12 * 'e'}",
+    ]
 
 
 def test_a_target_that_is_not_the_profiles_does_not_rank(

@@ -47,6 +47,7 @@ EVENTS: dict[str, type[Data]] = {
     "exhibit": training.Exhibited,
     "kernels": training.KernelsProfiled,
     "worker": search.WorkerBegun,
+    "waiting": search.WorkerWaits,
     "search-ended": search.SearchEnded,
     "candidate": search.CandidateBegun,
     "candidate-trained": search.CandidateTrained,

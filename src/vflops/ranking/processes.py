@@ -26,6 +26,8 @@ MOST_MEMORY, _LEAST_MEMORY = 8 << 30, 2 << 30
 """Bytes of address space of a process: the most, and the least, where the machine has little."""
 KILLED = "the process that read it was killed, perhaps for its memory"
 
+_JUDGES = ("vflops.check.check", "vflops.check.level", "vflops.evidence.verify")
+
 Entries = dict[Submission, tuple[str, Entry]]
 """What was read, with the fingerprint from before it was."""
 
@@ -74,7 +76,7 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
 def _pool(workers: int) -> ProcessPoolExecutor:
     # The server is started once and forks: a process of its own costs a hundredth of a second.
     context = get_context("forkserver")
-    context.set_forkserver_preload(["__main__", __name__])
+    context.set_forkserver_preload(["__main__", __name__, *_JUDGES])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     most = max(_LEAST_MEMORY, min(MOST_MEMORY, memory))
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(most,))
