@@ -27,10 +27,13 @@ from vflops.ranking.site import build
 PART = 250
 TIMED = "(() => {{ const began = performance.now(); {}; return performance.now() - began }})()"
 """The time of some JavaScript, laid out as well."""
+LONGEST_S = 60.0
+"""Of a build."""
 LAID_OUT = "document.body.getBoundingClientRect()"
 
 
-def timed(label: str, folder: Path, site: Path) -> None:
+def timed(label: str, folder: Path, site: Path) -> bool:
+    """Whether a build took no longer than it may."""
     before, cpu = time.perf_counter(), sum(os.times()[:4])
     built = build([folder], site)
     wall_s, cpu_s = time.perf_counter() - before, sum(os.times()[:4]) - cpu
@@ -40,6 +43,7 @@ def timed(label: str, folder: Path, site: Path) -> None:
         f"{built.written} pages written",
         flush=True,
     )
+    return wall_s <= LONGEST_S
 
 
 def browse(page: Path) -> None:
@@ -74,13 +78,14 @@ def main() -> None:
         with Pool() as pool:
             pool.starmap(submit_many, parts, chunksize=1)
         print(f"{given.submissions} made in {time.perf_counter() - before:.1f} s", flush=True)
-    timed("build", runs, site)
-    timed("again", runs, site)
+    in_time = [timed("build", runs, site), timed("again", runs, site)]
     submit_many(runs, given.submissions, 1)
-    timed("one more", runs, site)
+    in_time.append(timed("one more", runs, site))
     browse(site / "index.html")
     if given.folder is None:
         shutil.rmtree(place)
+    if not all(in_time):
+        sys.exit(f"a build took more than {LONGEST_S:.0f} s")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,10 @@ def dated_run(parent: Path, wanted: Dated) -> RunFolder:
     numbers = range(1, len(wanted.slower) + 1)
     with mock.patch("os.fsync"):
         run = _Made(parent, wanted)
-        with mock.patch.object(events, "time", run.clock):
+        with (
+            mock.patch.object(events, "time", run.clock),
+            mock.patch.object(events, "datetime", run.clock.utc),
+        ):
             _system(wanted).write(run.folder.system_file)
             records = [job(n, **{"seed": wanted.seed + n - 1, **wanted.job}) for n in numbers]
             run.plan(*records, ceilings=_ceilings(wanted))

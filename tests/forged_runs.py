@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ import pytest
 import search_runs
 from conftest import MEASUREMENTS, write_system
 from search_runs import HandmadeSearch
-from trained_runs import HandmadeRun, Note, job, started
+from trained_runs import ZERO, HandmadeRun, Note, job, started
 from vflops.automl.architecture.morphs import Morph
 from vflops.automl.record import Turn
 from vflops.automl.replay import keep_ledger
-from vflops.record import events
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.training import PHASES, DataFacts, Goal, JobRecord
 from vflops.score.contents import Contents
@@ -35,7 +33,6 @@ TRAIN, VALIDATION, EPOCHS = 1_281_167, 50_000, 90
 REPEATS, MODELS = 4, 2
 START_S, WORK_S, EVALUATION_S = 4.0, 3600.0, 20.0
 POWER_W, INTERVAL_S = 300.0, 60.0
-_ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 
 Line = dict[str, Any]
 
@@ -147,7 +144,6 @@ def _chained(path: Path, lines: list[Line], anchor: str) -> str:
 def trained_run(parent: Path, patch: pytest.MonkeyPatch, *, models: int = 1) -> Path:
     """Image classification as published, four times; of one model, or of an ensemble each."""
     run = HandmadeRun(parent, patch)
-    _by_its_clock(run, patch)
     write_system(run.folder)
     numbers = [(repeat, model) for repeat in range(REPEATS) for model in range(models)]
     jobs = [_job(1 + place, *each, models) for place, each in enumerate(numbers)]
@@ -191,17 +187,6 @@ def search_run(
     forger.records(lambda data: data["data"].update(synthetic=False))
     forger.sealed()
     return path
-
-
-def _by_its_clock(run: HandmadeRun, patch: pytest.MonkeyPatch) -> None:
-    """UTC goes as the run's clock does."""
-
-    class Now(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return _ZERO + timedelta(seconds=run.clock.now_s)
-
-    patch.setattr(events, "datetime", Now)
 
 
 def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
@@ -264,7 +249,7 @@ def _telemetry(place: Path, began_s: float) -> None:
     )
     for sample in range(-1, int(WORK_S / INTERVAL_S) + 3):
         at_s = began_s + INTERVAL_S * sample
-        writer.write(at_s, _ZERO.timestamp() + at_s, (POWER_W, POWER_W * (at_s - began_s) + 1e4))
+        writer.write(at_s, ZERO.timestamp() + at_s, (POWER_W, POWER_W * (at_s - began_s) + 1e4))
     writer.close()
 
 

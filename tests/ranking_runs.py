@@ -19,7 +19,7 @@ from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.system.record import LAYERS, Fact, Layer, SystemRecord
 
-REAL = {
+REAL: dict[str, Any] = {
     "data": {
         "path": "/d",
         "synthetic": False,
@@ -74,7 +74,10 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
 
     with mock.patch("os.fsync"):
         run = _Made(parent, wanted)
-        with mock.patch.object(events, "time", run.clock):
+        with (
+            mock.patch.object(events, "time", run.clock),
+            mock.patch.object(events, "datetime", run.clock.utc),
+        ):
             _system(wanted).write(run.folder.system_file)
             run.plan(job(1, ranks=wanted.ranks, **wanted.facts), ceilings=_ceilings())
             notes = course(wanted.quality - 0.3, wanted.quality - 0.05, wanted.quality)
@@ -93,14 +96,14 @@ def submit_many(parent: Path, first: int, count: int) -> None:
     for number in range(first, first + count):
         draw = random.Random(number)
         device = draw.choice(DEVICES)
-        day = f"20{draw.randrange(20, 27)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 29):02d}"
+        day = f"20{draw.randrange(20, 26)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 29):02d}"
         submit(
             parent / f"centre-{draw.randrange(300):03d}",
             Submitted(
                 id=f"{day.replace('-', '')}T000000Z-image-classification-{number:06x}",
                 created_utc=f"{day}T00:00:00+00:00",
                 device=device,
-                ranks=1 << draw.randrange(8),
+                ranks=draw.choice((1, 2, 4, 5, 10, 20, 25, 50)),  # they share a batch of 100
                 quality=round(draw.uniform(0.6, 0.95), 3),
                 cpu=f"CPU {draw.randrange(4)}",
                 power=number % 3 > 0,

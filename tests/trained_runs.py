@@ -6,6 +6,7 @@ evaluation takes 2 s, a checkpoint 0.5 s, start-up 4 s and compilation 3 s.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ WORKLOAD = "image-classification"
 DEVICE = "cuda"
 GPU_POWER_W = (300.0, 200.0)
 START_S, COMPILE_S = 4.0, 3.0
+ZERO = datetime(2026, 1, 1, tzinfo=UTC)
+"""When the clock of such a run is at zero."""
 Note = tuple[str, dict[str, Any]]
 _BAGGING = ("models", "bootstrap", "twins")
 
@@ -37,6 +40,18 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
+    @property
+    def utc(self) -> type[datetime]:
+        """A ``datetime`` that goes as this clock does."""
+        clock = self
+
+        class Now(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+                return ZERO + timedelta(seconds=clock.now_s)
+
+        return Now
+
 
 class HandmadeRun:
     """A run folder whose jobs are written event by event, at times of our choice."""
@@ -44,6 +59,7 @@ class HandmadeRun:
     def __init__(self, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = Clock()
         monkeypatch.setattr(events, "time", self.clock)
+        monkeypatch.setattr(events, "datetime", self.clock.utc)
         self.folder = RunFolder.create(parent, WORKLOAD, tiny())
         self.graph = trained_graph()
 

@@ -114,7 +114,10 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "synthetic": ("one model", told("settings", data=None)),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
         "as-told": ("one model", changed("job", 1, ranks=1_000_000)),
-        "goal": ("one model", lambda run: run.records(lambda told: told["goal"].update(exponent=1))),
+        "goal": (
+            "one model",
+            lambda run: run.records(lambda told: told["goal"].update(exponent=1)),
+        ),
         "processed": ("one model", lambda run: run.stands(1, epochs=80)),
         "evaluated": ("one model", changed("evaluation", 1, evaluated=100)),
         "timed": (
@@ -172,6 +175,8 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
 ALSO = {"precision": {"as-told"}, "level": {"goal"}}
 """What else such a run must break: no settings of a workload ask for such a precision, and what its
 settings are not, its goal cannot be told from."""
+OF_CANDIDATES = ("vflops.check.search", "vflops.check.aiperf")
+"""Their evidence names a candidate or a search, in place of a line."""
 OWN = {
     "practice": "one model",
     "hpcai500-v2": "one model",
@@ -208,5 +213,8 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
     failed = {each.rule: each.told for each in findings.failures}
     assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
     assert not findings.passed
+    for each in findings.failures:
+        judge = RULE_SETS[rules].rule(each.rule).judge.__module__
+        assert each.where or judge in OF_CANDIDATES, each
     for each in findings.findings:
         assert str(tmp_path) not in json.dumps(each.model_dump()), "findings can be moved"

@@ -157,7 +157,7 @@ def test_a_search_whose_workers_all_died_did_not_come_to_its_end(bereaved: Handm
     path = bereaved.folder.attempt_folder(1, 0) / "events.jsonl"
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-1]))  # without its end
-    assert judged(bereaved.end(1, 2))["trained"] == "job 1 did not come to its end"
+    assert judged(bereaved.end(1, 2))["trained"] == "jobs/1/job.json: job 1 did not come to its end"
 
 
 def test_who_trains_a_candidate_has_claimed_it(run: HandmadeSearch) -> None:

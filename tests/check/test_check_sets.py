@@ -69,7 +69,12 @@ def test_the_document_has_every_rule_of_every_set_as_it_is() -> None:
     practice = RULE_SETS["practice"].rules
     for name, rules in RULE_SETS.items():
         section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
-        rows = re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|([^|]*)\| [^|]+ \|$", section, re.M)
-        told = [(id, title, cited.strip()) for id, title, cited in rows]
+        rows = re.findall(
+            r"^\| `([a-z-]+)` \| ([^|]+) \|([^|]*)\| ([^|]+) \| [^|]+ \|$", section, re.M
+        )
+        told = [
+            (id, title, cited.strip(), tuple(re.findall("`([^`]+)`", reads)))
+            for id, title, cited, reads in rows
+        ]
         own = rules.rules if name == "practice" else rules.rules[len(practice) :]
-        assert told == [(rule.id, rule.title, rule.section) for rule in own]
+        assert told == [(rule.id, rule.title, rule.section, rule.reads) for rule in own]

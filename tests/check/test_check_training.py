@@ -62,11 +62,17 @@ def changed(notes: list[Note], kind: str, **facts: object) -> list[Note]:
     return [*notes[:last], (kind, data), *notes[last + 1 :]]
 
 
+def stood(step: int) -> list[Note]:
+    """``GOOD``, ended after another step."""
+    facts = {"step": step, "samples": 100 * step, "epoch": step / 10}
+    return changed(changed(GOOD, "finished", **facts), "evaluation", **facts)
+
+
 @pytest.mark.parametrize(
     ("rule", "notes", "evidence"),
     [
-        ("processed", changed(GOOD, "finished", samples=2900), "2,900 samples are not 3 epochs"),
-        ("processed", changed(GOOD, "finished", samples=3100), "3,100 samples are not 3 epochs"),
+        ("processed", stood(29), "2,900 samples are not 3 epochs"),
+        ("processed", stood(31), "3,100 samples are not 3 epochs"),
         ("evaluated", changed(GOOD, "evaluation", evaluated=100), "saw 100 of 200 samples"),
         (
             "evaluated",
@@ -101,7 +107,7 @@ def test_phases_that_the_clock_does_not_bear_out_are_found(handmade_run: Handmad
 def test_a_job_that_was_changed_after_it_was_planned_is_found(handmade_run: HandmadeRun) -> None:
     folder = run_with(handmade_run, GOOD)
     path = folder.job_file(1)
-    path.write_text(path.read_text().replace('"exponent": 5', '"exponent": 1'))
+    path.write_text(path.read_text().replace('"path": "/data"', '"path": "/other"'))
     found = judged(folder)
     assert list(found) == ["trained"]
     assert "not the job that was planned" in found["trained"]

@@ -16,10 +16,11 @@ from dated_runs import Dated, dated_run
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.history import history as runs_over_time
-from vflops.history import page
+from vflops.history import page, words
 from vflops.history.history import CHANCE, history
 from vflops.history.record import Course, HistoryRecord
 
+GOAL = {"quality": "top-1 accuracy", "better": "higher", "target": 0.8, "exponent": 5}
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -68,6 +69,51 @@ def test_a_level_that_got_better_is_no_regression(tmp_path: Path) -> None:
         dated_run(tmp_path, Dated(day, (step,)))
     found = history(tmp_path)
     assert course(found, "FLOPS").changes and not found.regressions
+
+
+def test_a_level_that_is_partly_made_good_is_still_a_regression(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    for day in range(18):
+        level = 1.0 if day < 6 else 1.25 if day < 12 else 1.15
+        dated_run(tmp_path, Dated(day, (draw.gauss(level, 0.005),), torch="3" if day > 5 else "2"))
+    speed = course(history(tmp_path), "FLOPS")
+    assert [change.worse for change in speed.changes] == [True, False]
+    lost = speed.regression
+    assert lost is not None
+    assert lost.difference == pytest.approx(1 / 1.15 - 1, abs=0.01)
+    assert (lost.created_utc[:10], lost.differing[0].name) == ("2026-01-07", "torch")
+    assert "(better), 2026-01-13; still -13.0 %" in words.last_change(speed)
+
+
+def test_runs_that_no_longer_come_to_their_end_are_named(tmp_path: Path, vflops: Vflops) -> None:
+    for day in range(6):
+        dated_run(tmp_path, Dated(day, ends=day not in (2, 4, 5)))
+    dated_run(tmp_path, Dated(6, ends=False, cpu="another"))
+    found = history(tmp_path)
+    (group,) = found.stopped
+    assert [run.created_utc[:10] for run in group.unfinished] == ["2026-01-05", "2026-01-06"]
+    assert len(found.left_out) == 4
+    done = vflops("history", tmp_path, "--json")
+    assert done.returncode == 1
+    assert "the newest 2 runs do not come to their end, the last that did is" in done.stderr
+    dated_run(tmp_path, Dated(9))
+    assert not history(tmp_path).stopped
+
+
+def test_a_run_that_goes_on_is_not_one_that_stopped(tmp_path: Path) -> None:
+    dated_run(tmp_path, Dated(0))
+    going = dated_run(tmp_path, Dated(1, ends=False))
+    with going.in_use():
+        assert not history(tmp_path).stopped
+    assert history(tmp_path).stopped
+
+
+def test_runs_that_break_their_rules_are_marked(tmp_path: Path) -> None:
+    dated_run(tmp_path, Dated(0))
+    dated_run(tmp_path, Dated(1, job={"goal": {**GOAL, "exponent": 9}}))
+    runs = [run for group in history(tmp_path).groups for run in group.runs]
+    assert "goal" in runs[1].rules_broken and "goal" not in runs[0].rules_broken
+    assert words.marked(runs[1]).startswith(f"{runs[1].folder} (not valid: ")
 
 
 def test_a_change_below_the_threshold_is_none(worse: Path) -> None:

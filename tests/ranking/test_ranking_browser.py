@@ -15,7 +15,7 @@ from vflops.ranking.site import build
 
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
 RUNS = {
-    "ant": Submitted(quality=0.95, device="Alpha", ranks=8, created_utc="2024-05-01T00:00:00Z"),
+    "ant": Submitted(quality=0.95, device="Alpha", ranks=10, created_utc="2024-05-01T00:00:00Z"),
     "bee": Submitted(quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"),
     "cat": Submitted(quality=0.85, device="Beta", ranks=4, created_utc="2023-05-01T00:00:00Z"),
     "dog": Submitted(quality=0.81, device=HOSTILE, cpu="a\u202eb", power=False),

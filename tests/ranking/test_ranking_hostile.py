@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from pydantic import ValidationError
 
 import trained_runs
 from ranking_runs import Submitted, submit
+from vflops.ranking import processes
 from vflops.ranking.entry import Entry, Result
 from vflops.ranking.pages import json_in_page
 from vflops.ranking.read import read
@@ -27,6 +31,7 @@ from vflops.ranking.submissions import Submission, find
 from vflops.ranking.text import LONG, clean
 
 SCRIPT = "</script><script>window.harmed=1</script><img src=x onerror=alert(1)>"
+READ_CHUNK = processes.read_chunk
 BIDI = "safe\u202egnp.exe\u2066\u200b"
 GOOD = {
     "workload": "w",
@@ -141,7 +146,7 @@ def test_a_huge_quality_in_a_run_that_meets_its_own_rules_is_out_of_bounds(tmp_p
 def test_a_negative_time_does_not_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained_runs, "START_S", -1000.0)
     found = entry_of(submit(tmp_path).path)
-    assert any("-984" in each for each in found.reasons), found.reasons
+    assert any("-984" in each or "-1000" in each for each in found.reasons), found.reasons
 
 
 @pytest.mark.parametrize(
@@ -170,10 +175,64 @@ def test_a_number_out_of_bounds_is_no_result(change: dict[str, object]) -> None:
         Result.model_validate({**GOOD, **change})
 
 
-@pytest.mark.parametrize("day", ["1999-01-01", "2026-1-1", "2026-01-01<script>", "20-26-01-01"])
+@pytest.mark.parametrize(
+    "day",
+    ["1999-01-01", "2026-1-1", "2026-01-01<script>", "20-26-01-01", "2025-19-39", "2026-02-29"],
+)
 def test_a_day_is_a_day(day: str) -> None:
     with pytest.raises(ValidationError):
         Entry(place="p", source="s", day=day)
+
+
+def test_a_day_to_come_is_none_but_for_tomorrow() -> None:
+    today = datetime.now(UTC).date()
+    Entry(place="p", source="s", day=str(today + timedelta(days=1)))
+    with pytest.raises(ValidationError, match="still to come"):
+        Entry(place="p", source="s", day=str(today + timedelta(days=3)))
+
+
+def test_all_files_together_have_a_bound(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflops.ranking.submissions.MOST_TOTAL", 1 << 20)
+    assert entry_of(copy).reasons == ()
+    (copy / "rest.txt").write_bytes(b" " * (1 << 20))
+    assert entry_of(copy).reasons == ("it holds more than 1 MiB",)
+
+
+def harmed(chunk: Sequence[Submission], signers: Path | None) -> processes.Entries:
+    """Reads as others do, but dies of one submission."""
+    if any("deadly" in each.place for each in chunk):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return READ_CHUNK(chunk, signers)
+
+
+def test_a_submission_that_kills_its_reader_is_listed_apart_and_others_rank(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = copy.parent
+    copy.rename(runs / "a-deadly")
+    for number in range(3):
+        submit(runs, replace(Submitted(), id=f"2026090{1 + number}T000000Z-x-000009"))
+    monkeypatch.setattr(processes, "read_chunk", harmed)
+    built = build([runs], tmp_path / "site")
+    assert len(built.ranking.ranked) == 3
+    assert [(each.entry.place, each.reasons) for each in built.ranking.apart] == [
+        ("a-deadly", (processes.KILLED,))
+    ]
+
+
+def test_memory_has_an_end_in_the_processes_that_read() -> None:
+    with processes._pool(1) as pool:
+        most, _ = pool.submit(resource.getrlimit, resource.RLIMIT_AS).result()
+    assert 0 < most <= processes.MOST_MEMORY
+
+
+def test_memory_that_runs_out_is_a_reason(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(*given: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("vflops.ranking.read.judge", large)
+    (reason,) = entry_of(copy).reasons
+    assert "more memory" in reason
 
 
 def test_names_are_bounded_and_nothing_in_them_is_unseen(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ranking_runs import REAL, Submitted, submit
-from vflops.errors import UsageError
+from vflops.errors import RunFailed, UsageError
 from vflops.evidence.archive import archive
 from vflops.evidence.manifest import write_manifest
 from vflops.evidence.signing import allowed_line, sign_run
@@ -104,7 +104,10 @@ def test_a_target_that_is_not_the_profiles_does_not_rank(
     submit(runs, replace(FAST, facts={"goal": {**goal, "profile_target": 0.8}}))
     built = rebuilt()
     assert not built.ranking.ranked
-    assert why(built) == ["its target is 0.1, that of tiny is 0.8"]
+    (reason,) = why(built)
+    assert "0.1" in reason and "0.8" in reason
+    (result,) = built.ranking.apart[0].entry.results
+    assert result.reason == "its target is 0.1, that of tiny is 0.8"
 
 
 def test_an_edited_run_is_listed_apart_with_what_was_altered(
@@ -261,6 +264,37 @@ def test_many_are_read_by_several_processes(
     submit(runs / "b", SLOW)
     monkeypatch.setattr("vflops.ranking.processes.CHUNK", 1)
     assert [each.entry.source for each in rebuilt().ranking.ranked] == ["a", "b"]
+
+
+def test_what_no_evidence_leaves_out_is_seen_whatever_its_folder_is_called(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    folder = submit(runs, FAST)
+    (folder.path / "manifest.json").unlink()
+    (folder.path / "telemetry" / "checkpoint").mkdir(parents=True)
+    (folder.path / "jobs" / "1" / "checkpoint").mkdir()
+    inside, outside = (folder.path / f"{n}/checkpoint/x.json" for n in ("telemetry", "jobs/1"))
+    inside.write_text("{}")
+    write_manifest(folder)
+    assert len(rebuilt().ranking.ranked) == 1
+    outside.write_text("{}")
+    assert rebuilt().read == 0
+    inside.write_text('{"edited": 1}')
+    assert "not verified: telemetry/checkpoint/x.json: changed" in why(rebuilt())[0]
+
+
+def test_an_archive_is_never_seen_half_copied(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a.tar.bz2").write_bytes(b"whole")
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(RunFailed, match="No space left"):
+        add(tmp_path / "a.tar.bz2", runs)
+    assert list(runs.iterdir()) == []
 
 
 def test_the_command_says_what_it_did_and_needs_no_torch(tmp_path: Path, runs: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,49 @@ def test_declared_operations_do_not_rank(handmade_run: HandmadeRun) -> None:
     handmade_run.attempt(1, 1000.0, *course(0.3, 0.6, 0.9))
     reason = summed(handmade_run.folder)[1].reason
     assert reason == "its operations are declared, not counted from what ran"
+
+
+OTHER_DATA = {
+    "path": "/data",
+    "synthetic": True,
+    "fingerprint": "e" * 64,
+    "train": 1000,
+    "validation": 200,
+}
+GOAL = {"quality": "top-1 accuracy", "better": "higher", "target": 0.8, "exponent": 5}
+
+
+@pytest.mark.parametrize(
+    ("other", "began", "words"),
+    [
+        ({}, {}, None),
+        ({"goal": {**GOAL, "exponent": 60}}, {}, "goals"),
+        ({"goal": {**GOAL, "quality": "Quality"}}, {}, "goals"),
+        ({"goal": {**GOAL, "target": 0.7}}, {}, "goals"),
+        ({"ranks": 64}, {"ranks": 64}, "numbers of ranks"),
+        ({}, {"device_name": "another"}, "devices"),
+        ({}, {"device": "cpu"}, "devices"),
+        ({"data": OTHER_DATA}, {}, "problems"),
+    ],
+    ids=str,
+)
+def test_repeats_of_different_things_do_not_rank(
+    handmade_run: HandmadeRun, other: dict[str, Any], began: dict[str, Any], words: str | None
+) -> None:
+    handmade_run.plan(a_job(1), a_job(2, **{"repeat": 1, "seed": 2, **other}))
+    for number in (1, 2):
+        notes = course(0.5, 0.8, 0.88)
+        notes[0][1].update(began if number == 2 else {})
+        handmade_run.attempt(number, 1000.0 * number, *notes)
+    reason = summed(handmade_run.folder)[1].reason
+    assert reason == (words and f"its repeats have different {words}")
+
+
+def test_a_share_above_one_does_not_rank(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(a_job(1))
+    handmade_run.attempt(1, 1000.0, *course(0.5, 0.8, 50.0))
+    reason = summed(handmade_run.folder)[1].reason
+    assert reason == "its quality is 50, and a share is at most 1"
 
 
 @pytest.mark.parametrize("planned", [2, 3])

@@ -307,7 +307,7 @@ def test_what_a_node_left_cannot_be_changed_unseen(site: Site, name: str) -> Non
     assert judged(Contents(site.run.folder))[0] == "pass"
     with (place / name).open("a") as file:
         file.write("\n")
-    verdict, evidence = judged(Contents(site.run.folder))
+    verdict, evidence, *_ = judged(Contents(site.run.folder))
     assert verdict == "fail"
     assert name in evidence
 

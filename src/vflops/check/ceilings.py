@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from vflops.check.published import MOST_ERROR
 from vflops.check.record import Verdict
 from vflops.check.rule import Outcome
+from vflops.check.where import logged, measured_at, noted
 from vflops.flops.count import count as counted_by
 from vflops.flops.rules import rule_set
 from vflops.metrics import flops
 from vflops.record.events import Loaded, Planned
 from vflops.roofline.analysis import Roofs, roofs
 from vflops.score.contents import Contents
-from vflops.score.trained import Trained
+from vflops.score.trained import STANDINGS, Trained
 from vflops.score.words import count
 from vflops.units import percent, quantity
 
@@ -29,7 +31,7 @@ def planned(contents: Contents) -> Outcome:
     """All that was planned has a value or a reason."""
     wanted = contents.history.events("plan")
     if not wanted:
-        return Outcome("cannot tell", "the log holds no plan")
+        return Outcome("cannot tell", "the log holds no plan", logged(contents, "plan"))
     keys = {key for event in wanted for key in event.payload(Planned).measurements}
     missing = keys - {item.key for item in contents.measurements}
     if missing:
@@ -46,11 +48,15 @@ def correct(contents: Contents) -> Outcome:
     if not checked:
         return Outcome("not applicable", "no ceiling with arithmetic in this run")
     for item in checked:
-        name = f"{item.benchmark} {item.case} {item.precision}"
+        name, where = f"{item.benchmark} {item.case} {item.precision}", measured_at(contents, item)
+        most = MOST_ERROR.get(item.precision or "")
         if item.error is None or item.tolerance is None:
-            return Outcome("fail", f"{name} was not compared with a reference")
-        if not item.error <= item.tolerance:  # also when it is not a number
-            return Outcome("fail", f"{name}: error {item.error}, at most {item.tolerance} is right")
+            return Outcome("fail", f"{name} was not compared with a reference", where)
+        if most is None:
+            return Outcome("fail", f"{name}: no error is known to be right", where)
+        if not item.error <= min(item.tolerance, most):  # also when it is not a number
+            least = min(item.tolerance, most)
+            return Outcome("fail", f"{name}: error {item.error}, at most {least} is right", where)
     return Outcome(
         "pass", f"{count(len(checked), 'ceiling')}, each as a more precise reference has it"
     )
@@ -64,7 +70,8 @@ def sampled(contents: Contents) -> Outcome:
     few = [item for item in measured if len(item.samples) < LEAST_SAMPLES]
     if few:
         named = ", ".join(f"{item.benchmark} {item.case}" for item in few[:3])
-        return Outcome("fail", f"fewer than {LEAST_SAMPLES} samples: {named}")
+        words = f"fewer than {LEAST_SAMPLES} samples: {named}"
+        return Outcome("fail", words, measured_at(contents, few[0]))
     ceilings = count(len(measured), "ceiling")
     return Outcome("pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more")
 
@@ -76,7 +83,8 @@ def quiet(contents: Contents) -> Outcome:
     attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
     last = [loads[-1] for loads in attempts if loads]
     if not last:
-        return Outcome("cannot tell", "the log does not say what else ran")
+        words = "the log does not say what else ran"
+        return Outcome("cannot tell", words, logged(contents, "load"))
     busiest = max(last, key=lambda event: event.payload(Loaded).others_share)
     share = busiest.payload(Loaded).others_share
     verdict: Verdict = "pass" if share <= MOST_LOAD else "fail"
@@ -95,7 +103,8 @@ def plausible(contents: Contents) -> Outcome:
         pairs += 1
         if product < LEAST_RATIO * convolution:
             figures = f"{quantity(product, 'FLOPS')} against {quantity(convolution, 'FLOPS')}"
-            return Outcome("fail", f"{precision} matrix product far below convolution: {figures}")
+            words = f"{precision} matrix product far below convolution: {figures}"
+            return Outcome("fail", words, logged(contents, "measurement"))
     if not pairs:
         return Outcome("not applicable", _not_compared(contents, machine))
     return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
@@ -125,7 +134,8 @@ def peaks(contents: Contents) -> Outcome:
             if item.value is not None and kind != started.device:
                 words = f"its {item.precision} {item.benchmark} is one of a {kind}"
                 trained = f"job {job.record.job} trained on {started.device_name}"
-                return Outcome("fail", f"{trained} ({started.device}), and {words}")
+                where = measured_at(contents, item)
+                return Outcome("fail", f"{trained} ({started.device}), and {words}", where)
             compared += item.value is not None
     if not compared:
         return Outcome("not applicable", "no training is compared with a ceiling")
@@ -136,14 +146,19 @@ def bounded(contents: Contents) -> Outcome:
     """No training executed more operations a second than the ceiling of its devices."""
     if not contents.trained:
         return Outcome("not applicable", "nothing was trained in this run")
-    machine, nearest = roofs(contents.measurements), 0.0
+    machine = roofs(item for item in contents.measurements if item.caveat is None)
+    doubtful, nearest = roofs(contents.measurements), 0.0
     for job in contents.trained:
         ceiling, executed = _ceiling(job, machine), _executed_flops(contents, job)
+        if executed is not None and ceiling is None and _ceiling(job, doubtful) is not None:
+            words = f"every ceiling of job {job.record.job} is in doubt"
+            return Outcome("cannot tell", words, logged(contents, "measurement"))
         if ceiling is None or executed is None:
             continue
         if executed > ceiling * (1 + NOISE):
             figures = f"{quantity(executed, 'FLOPS')} executed, {quantity(ceiling, 'FLOPS')} is"
-            return Outcome("fail", f"job {job.record.job}: {figures} the measured ceiling")
+            words = f"job {job.record.job}: {figures} the measured ceiling"
+            return Outcome("fail", words, noted(job, *STANDINGS))
         nearest = max(nearest, executed / ceiling)
     if not nearest:
         return Outcome("not applicable", "no training has both counted operations and a ceiling")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vflops.check.rule import Outcome
+from vflops.check.where import job_file, noted
 from vflops.score.contents import Contents
 from vflops.score.record import Score
 from vflops.score.training import work_of
@@ -40,12 +41,13 @@ def operations(contents: Contents) -> Outcome:
         record, started = job.record, job.started
         graph = graphs.get(record.workload)
         if graph is None:
-            return Outcome("cannot tell", f"{record.workload} was trained and has no graph")
+            words = f"{record.workload} was trained and has no graph"
+            return Outcome("cannot tell", words, job_file(record))
         told = started.parameters if started and not record.graph_declared else None
         if told is not None and told != graph.parameter_count:
             has = integer(graph.parameter_count)
             words = f"the graph of {record.workload} has {has} parameters, {integer(told)} trained"
-            return Outcome("fail", f"job {record.job}: {words}")
+            return Outcome("fail", f"job {record.job}: {words}", noted(job, "job"))
         work, claim = work_of(record, contents.graphs), claimed.get(record.job)
         if record.job in claimed and claim != work:
             has = integer(work.ops_total if work else None)

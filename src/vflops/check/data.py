@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vflops.check.published import SHARES
 from vflops.check.rule import Outcome
-from vflops.record.training import Ensembled, JobRecord
+from vflops.check.where import job_file, noted
+from vflops.errors import UsageError
+from vflops.record.events import Event
+from vflops.record.training import Ensembled, Evaluated, JobRecord, OutOfBag, Tested
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
 from vflops.score.words import count
 from vflops.units import integer
+from vflops.workloads.registry import workload
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 
 
 def _records(contents: Contents) -> list[JobRecord]:
     return [job.record for job in (*contents.trained, *contents.workers)]
-
-
-def _file(record: JobRecord) -> str:
-    return f"jobs/{record.job}/job.json"
 
 
 def seeds(contents: Contents) -> Outcome:
@@ -36,7 +36,7 @@ def seeds(contents: Contents) -> Outcome:
         first, job = owners.setdefault((record.workload, record.seed), (group, record.job))
         if first != group:
             words = f"seed {record.seed} is that of job {job}: one training twice, not two"
-            return Outcome("fail", words, _file(record))
+            return Outcome("fail", words, job_file(record))
     return Outcome("pass", f"{count(len(owners), 'seed')} of {count(len(records), 'job')}")
 
 
@@ -49,10 +49,10 @@ def fingerprinted(contents: Contents) -> Outcome:
     for record in records:
         found = record.data.fingerprint
         if not re.fullmatch("[0-9a-f]{64}", found):
-            return Outcome("fail", f"its data has no checksum: {found!r}", _file(record))
+            return Outcome("fail", f"its data has no checksum: {found!r}", job_file(record))
         if known.setdefault(record.workload, found) != found:
             words = f"other data than the other jobs of {record.workload}"
-            return Outcome("fail", words, _file(record))
+            return Outcome("fail", words, job_file(record))
     return Outcome("pass", f"SHA-256 of the data of {count(len(known), 'workload')}")
 
 
@@ -64,26 +64,57 @@ def marked(contents: Contents) -> Outcome:
     for record in records:
         if record.settings.get("data") is None and not record.data.synthetic:
             words = "no data was given, so it is synthetic, and is not marked so"
-            return Outcome("fail", words, _file(record))
+            return Outcome("fail", words, job_file(record))
     made = sum(record.data.synthetic for record in records)
     return Outcome("pass", f"synthetic data in {made} of {count(len(records), 'job')}")
 
 
 def evaluated(contents: Contents) -> Outcome:
     """Every quality is one of the whole validation set, the last one of the trained model."""
+    for event, name, quality in _qualities(contents):
+        if name in SHARES and not 0 <= quality <= 1:
+            return Outcome("fail", f"a {name} of {quality:g} is none", event.source)
     if not contents.trained:
         return _NONE
     for job in contents.trained:
         fault = _evaluations(job)
         if fault:
-            return Outcome("fail", f"job {job.record.job}: {fault}")
-    fault = _ensembles(contents, contents.trained)
-    if fault:
-        return Outcome("fail", fault)
+            words = f"job {job.record.job}: {fault}"
+            return Outcome("fail", words, noted(job, "evaluation", "finished"))
+    found = _ensembles(contents, contents.trained)
+    if found:
+        return Outcome("fail", found[1], found[0].source)
     seen = sum(len(job.evaluations) for job in contents.trained)
     if not seen:
-        return Outcome("cannot tell", "nothing was evaluated")
+        where = noted(contents.trained[0], "job")
+        return Outcome("cannot tell", "nothing was evaluated", where)
     return Outcome("pass", f"{count(seen, 'evaluation')}, each of the whole validation set")
+
+
+def _qualities(contents: Contents) -> Iterator[tuple[Event, str, float]]:
+    """Every quality that was noted, with the name that the workload itself has for it."""
+    kinds: dict[str, type[Evaluated] | type[Tested] | type[OutOfBag]] = {
+        "evaluation": Evaluated,
+        "tested": Tested,
+        "out-of-bag": OutOfBag,
+    }
+    for job in (*contents.trained, *contents.workers):
+        name = _quality(job.record.workload, job.record.goal.quality)
+        for event in (event for log in job.logs for event in log.events if event.kind in kinds):
+            yield event, name, event.payload(kinds[event.kind]).quality
+    for event in contents.history.events("ensemble"):
+        found = event.payload(Ensembled)
+        name = _quality(found.workload, "")
+        yield from ((event, name, size.quality) for size in found.sizes)
+
+
+def _quality(name: str, told: str) -> str:
+    """What a workload is judged by; what its job says where the workload is not installed here."""
+    try:
+        own = workload(name).quality.name
+    except UsageError:
+        return told
+    return own if own in SHARES else told
 
 
 def _evaluations(job: Trained) -> str | None:
@@ -91,8 +122,6 @@ def _evaluations(job: Trained) -> str | None:
     for each in (timed.evaluated for timed in job.evaluations):
         if each.evaluated != whole:
             return f"an evaluation saw {integer(each.evaluated)} of {integer(whole)} samples"
-        if job.record.goal.quality in SHARES and not 0 <= each.quality <= 1:
-            return f"a {job.record.goal.quality} of {each.quality:g} is none"
     if done is None:
         return None
     if not job.evaluations:
@@ -103,12 +132,12 @@ def _evaluations(job: Trained) -> str | None:
     return None
 
 
-def _ensembles(contents: Contents, trained: Sequence[Trained]) -> str | None:
+def _ensembles(contents: Contents, trained: Sequence[Trained]) -> tuple[Event, str] | None:
     sizes = {job.record.job: job.record.data.validation for job in trained}
     for event in contents.history.events("ensemble"):
         found = event.payload(Ensembled)
         whole = {sizes[job] for job in found.jobs if job in sizes}
         if whole and whole != {found.evaluated}:
             seen = integer(found.evaluated)
-            return f"{event.source}: an ensemble saw {seen} of {integer(max(whole))} samples"
+            return event, f"an ensemble saw {seen} of {integer(max(whole))} samples"
     return None

@@ -60,7 +60,7 @@ def unbroken(contents: Contents) -> Outcome:
     files, worst = 0, 0.0
     for each in _sampled(contents):
         if each.telemetry.faults:
-            return Outcome("fail", each.telemetry.faults[0])
+            return Outcome("fail", each.telemetry.faults[0], str(each.path))
         gaps_s, length_s = _gaps_s(each), each.span_s[1] - each.span_s[0]
         if gaps_s > MOST_GAPS * length_s:
             words = f"no sample in {seconds(gaps_s)} of {seconds(length_s)}"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from vflops.check.rule import Outcome
-from vflops.record.events import Described
+from vflops.check.where import RUN_LOG
+from vflops.record.events import Described, Event, Log
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.score.words import count
 from vflops.system.record import SystemRecord
+
+MOST_SET_S = 60.0
+"""By which the clock on the wall may be set while a log is written: NTP after a boot."""
+MOST_DRIFT = 1e-3
+"""By which two clocks of one machine may go apart: NTP slews by half of this."""
 
 
 def complete(contents: Contents) -> Outcome:
@@ -17,7 +24,9 @@ def complete(contents: Contents) -> Outcome:
     state = contents.state
     if state.complete:
         return Outcome("pass", "the log ends with its end")
-    return Outcome("fail", str(state.reason))
+    logs = contents.history.jobs.get(0, ())
+    last = next((log.events[-1].source for log in reversed(logs) if log.events), RUN_LOG)
+    return Outcome("fail", str(state.reason), last)
 
 
 def chain(contents: Contents) -> Outcome:
@@ -25,16 +34,17 @@ def chain(contents: Contents) -> Outcome:
     logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
     if faults:
-        return Outcome("fail", "; ".join(faults[:3]))
+        place, _, words = faults[0].partition(": ")
+        return Outcome("fail", "; ".join([words, *faults[1:3]]), place)
     for of_job in contents.history.jobs.values():
         if of_job and of_job[-1].torn:  # one of an attempt that another followed was made good
-            return Outcome("fail", f"{of_job[-1].torn}: cut off while it was written")
+            return Outcome("fail", "cut off while it was written", of_job[-1].torn)
     lines = sum(len(log.events) for log in logs)
     return Outcome("pass", f"{count(lines, 'line')}, each chained to the one before")
 
 
 def clocks(contents: Contents) -> Outcome:
-    """No line of a log is earlier than the one before it."""
+    """No line is earlier than the one before it, and the clock on the wall goes with the other."""
     lines = 0
     for log in contents.history.logs:
         for before, after in pairwise(log.events):
@@ -43,8 +53,29 @@ def clocks(contents: Contents) -> Outcome:
                 return Outcome("fail", f"the clock went back by {back_s:g} s", after.source)
         lines += len(log.events)
     if not lines:
-        return Outcome("cannot tell", "the run has no log")
+        return Outcome("cannot tell", "the run has no log", RUN_LOG)
+    for of_job in contents.history.jobs.values():
+        found = _set(of_job)
+        if found:
+            return Outcome("fail", found[1], found[0].source)
     return Outcome("pass", f"{count(lines, 'line')}, none earlier than the one before")
+
+
+def _set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
+    """The first event at which the clock on the wall was set by more than NTP would."""
+    ended_s = None
+    for log in attempts:
+        for event in log.events:
+            first = log.events[0]
+            passed_s = event.time_s - first.time_s
+            apart_s = event.utc_s - first.utc_s - passed_s
+            if abs(apart_s) > MOST_SET_S + MOST_DRIFT * passed_s:
+                return event, f"UTC and the clock of the log are {abs(apart_s):.6g} s apart"
+        if log.events:
+            if ended_s is not None and log.events[0].utc_s < ended_s - MOST_SET_S:
+                return log.events[0], "the attempt began before the one before it ended"
+            ended_s = log.events[-1].utc_s
+    return None
 
 
 def system(contents: Contents) -> Outcome:
@@ -52,7 +83,8 @@ def system(contents: Contents) -> Outcome:
     record = contents.read(SystemRecord, contents.folder.system_file)
     described = contents.history.events("described")
     if not described:
-        return Outcome("cannot tell", "the log does not say when the system was described")
+        words = "the log does not say when the system was described"
+        return Outcome("cannot tell", words, RUN_LOG)
     if described[-1].payload(Described).sha256 != contents.hash(contents.folder.system_file):
         return Outcome("fail", "not the one that was written in this run", "system.json")
     facts = [fact for layer in record.layers for fact in layer.facts]

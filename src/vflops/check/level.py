@@ -121,6 +121,12 @@ class Levels:
         found = [each for each in self.layers if each.level == self.code != "hardware"]
         return tuple(difference for each in found for difference in each.differences)
 
+    @property
+    def other_problem(self) -> tuple[Difference, ...]:
+        """The settings that leave it no level: those of the problem itself."""
+        found = [each for each in self.layers if each.level is None]
+        return tuple(difference for each in found for difference in each.differences)
+
 
 def levels(contents: Contents) -> Levels:
     """The level of a run, from the settings of its jobs and of its bagging."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vflops.check.level import levels
-from vflops.check.published import Benchmark, Published
+from vflops.check.published import EPOCH_ROUNDING, Benchmark, Published
 from vflops.check.rule import Outcome
+from vflops.check.where import job_file, logged, noted
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
@@ -35,14 +36,14 @@ class PaperRules:
         for job in self._jobs(contents):
             found = fault(job, self.paper.workloads[job.record.workload])
             if found:
-                yield Outcome("fail", found, f"jobs/{job.record.job}/job.json")
+                yield Outcome("fail", found, job_file(job.record))
 
     def workload(self, contents: Contents) -> Outcome:
         """Something of the benchmark was run: an empty run meets every other rule."""
         jobs = self._jobs(contents)
         if not jobs:
             wanted = " or ".join(self.paper.workloads) or "a search"
-            return Outcome("fail", f"{wanted} is what it judges, and the run has none")
+            return Outcome("fail", f"{wanted} is what it judges, and the run has none", "run.json")
         return Outcome("pass", ", ".join(dict.fromkeys(job.record.workload for job in jobs)))
 
     def epochs(self, contents: Contents) -> Outcome:
@@ -70,11 +71,13 @@ class PaperRules:
         if not jobs:
             return _NONE
         if None in used:
-            return Outcome("cannot tell", "the record does not say in which precision it computed")
+            words = "the record does not say in which precision it computed"
+            return Outcome("cannot tell", words, noted(jobs[0], "job"))
         low = sorted(name for name in used if name and name not in self.paper.precisions)
         if low:
             allowed = ", ".join(self.paper.precisions)
-            return Outcome("fail", f"{', '.join(low)}: expected one of {allowed}")
+            words = f"{', '.join(low)}: expected one of {allowed}"
+            return Outcome("fail", words, noted(jobs[0], "job"))
         return Outcome("pass", f"computed in {', '.join(sorted(filter(None, used)))}")
 
     def repeats(self, contents: Contents) -> Outcome:
@@ -87,7 +90,7 @@ class PaperRules:
             ended = {job.record.repeat for job in own if contents.history.ended(job.record.job)}
             if len(ended) < least:
                 words = f"{name} was trained {count(len(ended), 'time')}, {least} are the least"
-                return Outcome("fail", f"{words}: --repeat {least}")
+                return Outcome("fail", f"{words}: --repeat {least}", "run.json")
         return Outcome("pass", f"{least} times or more")
 
     def ceilings(self, contents: Contents) -> Outcome:
@@ -100,20 +103,25 @@ class PaperRules:
             name = job.started.ceiling_precision if job.started else None
             if name in self.paper.precisions and name not in known:  # others have their own rule
                 words = f"no matrix product and convolution were measured in {name}"
-                return Outcome("cannot tell", f"job {job.record.job}: {words}")
+                where = logged(contents, "plan")
+                return Outcome("cannot tell", f"job {job.record.job}: {words}", where)
         if not known:
-            return Outcome("cannot tell", "no matrix product and convolution were measured")
+            words = "no matrix product and convolution were measured"
+            return Outcome("cannot tell", words, logged(contents, "plan"))
         return Outcome("pass", f"matrix product and convolution in {', '.join(known)}")
 
     def level(self, contents: Contents) -> Outcome:
         """The level follows from the settings; what is of the problem has rules of its own."""
-        if not self._jobs(contents):
+        jobs = self._jobs(contents)
+        if not jobs:
             return _NONE
-        found = levels(contents)
+        found = contents.once(levels)
         if found.reason:
-            return Outcome("cannot tell", found.reason)
-        told = ", ".join(map(str, found.deciding[:3])) + (" …" if len(found.deciding) > 3 else "")
-        return Outcome("pass", f"level {found.code}" + (f": {told}" if told else ""))
+            return Outcome("cannot tell", found.reason, job_file(jobs[0].record))
+        made = found.deciding if found.claim else found.other_problem
+        told = ", ".join(map(str, made[:3])) + (" …" if len(made) > 3 else "")
+        named = f"level {found.claim}" if found.claim else "no level, it is another problem"
+        return Outcome("pass", named + (f": {told}" if told else ""))
 
     def _met(self, contents: Contents, words: Callable[[Published], str]) -> Outcome:
         names = dict.fromkeys(job.record.workload for job in self._jobs(contents))
@@ -125,9 +133,16 @@ def _epochs(job: Trained, published: Published) -> str | None:
     planned = job.record.settings.get("train", {}).get("epochs")
     if planned != published.epochs:
         return f"{planned} epochs, {published.epochs} are fixed"
-    done = job.finished
-    if done is not None and done.reason != "epochs":
+    train, done = job.record.settings.get("train", {}), job.finished
+    if train.get("end_epoch") not in (None, published.epochs):
+        return f"it was to end after epoch {train['end_epoch']}, {published.epochs} are fixed"
+    if done is None:
+        return None
+    if done.reason != "epochs":
         return f"it ended by its {done.reason} and not by its epochs"
+    step = train.get("batch", 1) / max(job.record.data.train, 1)  # the last one may go beyond
+    if not -EPOCH_ROUNDING <= done.epoch - published.epochs <= step + EPOCH_ROUNDING:
+        return f"it ended after epoch {done.epoch:g}, {published.epochs} are fixed"
     return None
 
 
@@ -174,15 +189,18 @@ def whole_ensembles(contents: Contents) -> Outcome:
         name = f"{key[0]}, repeat {key[1]}"
         score = found.get(key)
         if score is None:
-            return Outcome("fail", f"{name}: the predictions were not put together")
+            words = f"{name}: the predictions were not put together"
+            return Outcome("fail", words, job_file(members[0].record))
         if score.partial:
             told = f"{len(score.jobs)} of {score.planned} models"
-            return Outcome("fail", f"{name}: {told} are in the ensemble")
+            words = f"{name}: {told} are in the ensemble"
+            return Outcome("fail", words, logged(contents, "ensemble"))
         if len({job.record.ranks for job in members}) > 1:
-            return Outcome("fail", f"{name}: its models have different numbers of ranks")
+            words = f"{name}: its models have different numbers of ranks"
+            return Outcome("fail", words, job_file(members[0].record))
         if score.waves:
             words = "models waited for others, so that M × P is more than the system"
-            return Outcome("fail", f"{name}: {words}")
+            return Outcome("fail", f"{name}: {words}", "run.json")
     first = next(iter(groups.values()))
     shape = f"M = {len(first)}, P = {first[0].record.ranks}"
     return Outcome("pass", f"{count(len(groups), 'ensemble')}, {shape}")
@@ -190,14 +208,16 @@ def whole_ensembles(contents: Contents) -> Outcome:
 
 def bootstrapped(contents: Contents) -> Outcome:
     """Every base model learns from a sample of its own, drawn with replacement."""
-    bags = [job.record.bag for job in contents.trained if job.record.bag]
+    bags = [(job.record.bag, job.record) for job in contents.trained if job.record.bag]
     if not bags:
         return Outcome("not applicable", "no ensemble in this run: M = 1")
-    for bag in bags:
+    for bag, record in bags:
         if bag.twins:
-            return Outcome("fail", "twins learn from one sample: a diagnostic, no score")
+            words = "twins learn from one sample: a diagnostic, no score"
+            return Outcome("fail", words, job_file(record))
         if bag.bootstrap not in ("poisson", "multinomial"):
-            return Outcome("fail", f"bootstrap {bag.bootstrap}: expected poisson or multinomial")
+            words = f"bootstrap {bag.bootstrap}: expected poisson or multinomial"
+            return Outcome("fail", words, job_file(record))
     return Outcome("pass", f"{count(len(bags), 'sample')}, drawn with replacement")
 
 

@@ -58,5 +58,18 @@ HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=EIGHT_BITS, repeats=4)
 AIPERF = Benchmark(workloads={}, precisions=SIXTEEN_BITS)
 """Its hour and its error are with the score of a search, which says whether it is a result."""
 
+EPOCH_ROUNDING = 1e-4
+"""Of the epochs that notes tell: they have four digits."""
+
+MOST_ERROR = {
+    "fp64": 1e-12,
+    "fp32": 5e-5,
+    "tf32": 1.5e-3,
+    "bf16": 1e-2,
+    "fp16": 2e-3,
+    "fp8": 5e-2,
+}
+"""The largest relative error of a ceiling that is right, whatever tolerance a run has noted."""
+
 SHARES = frozenset(each.quality for each in _WORKLOADS.values())
 """Qualities that lie between 0 and 1."""

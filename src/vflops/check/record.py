@@ -21,6 +21,8 @@ class Finding(Data):
     """What was read."""
     where: str | None = None
     """File and line of that, under the run folder: ``jobs/1/0/events.jsonl:7``."""
+    reads: tuple[str, ...] = ()
+    """The files that the rule looks at."""
 
     @property
     def told(self) -> str:
@@ -33,6 +35,15 @@ class Finding(Data):
         return self.verdict in ("fail", "cannot tell")
 
 
+class LayerFinding(Data):
+    """One layer of the system: what differs from the reference there, and the level it leaves."""
+
+    layer: str
+    level: Literal["hardware", "system", "free"] | None
+    """None: it is another problem, which has no level."""
+    differences: tuple[str, ...]
+
+
 class Findings(Document):
     """All verdicts of a rule set."""
 
@@ -42,6 +53,8 @@ class Findings(Document):
     rule_set: str
     rule_set_version: int
     findings: tuple[Finding, ...]
+    layers: tuple[LayerFinding, ...] = ()
+    """What the level that the run may claim follows from; empty where nothing was trained."""
 
     @property
     def passed(self) -> bool:

@@ -41,7 +41,9 @@ class Rule:
         try:
             found = Outcome(*self.judge(contents))
         except FolderError as error:
-            found = Outcome("fail", error.message)
+            place, colon, words = error.message.partition(": ")
+            named = bool(colon) and place.startswith(f"{contents.folder.path}/")
+            found = Outcome("fail", words, place) if named else Outcome("fail", error.message)
         except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
             found = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
         where, evidence = _placed(found, f"{contents.folder.path}/")
@@ -52,6 +54,7 @@ class Rule:
             verdict=found.verdict,
             evidence=evidence,
             where=where,
+            reads=self.reads,
         )
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from vflops.check.level import flat
+from vflops.check.published import EPOCH_ROUNDING
 from vflops.check.rule import Outcome
+from vflops.check.where import job_file
 from vflops.config.training import CEILING_OF
 from vflops.errors import UsageError
 from vflops.record.events import Event
@@ -20,8 +22,6 @@ from vflops.score.words import count
 from vflops.units import integer
 from vflops.workloads.registry import workload
 
-EPOCH_ROUNDING = 1e-4
-"""Of the epochs that notes tell: they have four digits."""
 NO_STEPS = "command"
 """The workload whose steps are its own affair; the precision is one that its user states."""
 
@@ -41,11 +41,6 @@ def as_told(contents: Contents) -> Outcome:
         if found:
             return Outcome("fail", found[1], found[0].source)
     return Outcome("pass", f"{count(len(jobs), 'job')}, as run.json has it")
-
-
-def job_file(record: JobRecord) -> str:
-    """Of a job, under the run folder."""
-    return f"jobs/{record.job}/job.json"
 
 
 def _told(contents: Contents, record: JobRecord) -> Iterator[str]:
@@ -87,7 +82,7 @@ def _did(job: Trained) -> Iterator[tuple[Event, str]]:
             if began.ceiling_precision != CEILING_OF.get(began.precision):
                 ceiling = f"a ceiling of {began.ceiling_precision}"
                 yield event, f"{ceiling} does not bound a training in {began.precision}"
-        elif event.kind in STANDINGS:
+        elif event.kind in STANDINGS and not record.worker:  # searches have rules of their own
             stands, size = event.payload(STANDINGS[event.kind]), max(record.data.train, 1)
             if batch is not None and stands.samples != stands.step * batch:
                 steps = f"{count(stands.step, 'step')} of {integer(batch)}"
@@ -109,7 +104,8 @@ def goal(contents: Contents) -> Outcome:
             wanted = own_goal(record)
         except UsageError as error:  # a workload of a package that is not installed here
             return Outcome("cannot tell", error.message, job_file(record))
-        fault = _differs(record.goal, wanted) or _unlike(job, first.setdefault(record.workload, job))
+        other = first.setdefault(record.workload, job)
+        fault = _differs(record.goal, wanted) or _unlike(job, other)
         if fault:
             return Outcome("fail", fault, job_file(record))
     told = [f"{name}: {each.record.goal.quality}" for name, each in first.items()]

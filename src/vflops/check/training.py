@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
-from vflops.check.record import Verdict
+from vflops.check.rule import Outcome
+from vflops.check.where import noted
 from vflops.record.events import Event
 from vflops.record.inside import inside
 from vflops.record.node import node_files
@@ -16,9 +18,7 @@ from vflops.score.words import count
 from vflops.score.workers import given_up, searches
 from vflops.units import integer, seconds
 
-Outcome = tuple[Verdict, str]
-
-_NONE: Outcome = ("not applicable", "nothing was trained in this run")
+_NONE = Outcome("not applicable", "nothing was trained in this run")
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
 """How far the phases may be from the clock: by this share of the time, and this much."""
 
@@ -38,29 +38,29 @@ def trained(contents: Contents) -> Outcome:
     for job in planned:
         path = contents.folder.job_file(job.job)
         if contents.hash(path) != job.sha256:
-            return "fail", f"{path}: not the job that was planned"
+            return Outcome("fail", "not the job that was planned", str(path))
         if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
-            return "fail", f"job {job.job} did not come to its end"
+            return Outcome("fail", f"job {job.job} did not come to its end", str(path))
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
         if contents.hash(log) != pinned[job.job].sha256:
-            return "fail", f"{log}: not the log that the job ended with"
+            return Outcome("fail", "not the log that the job ended with", str(log))
         telemetry = log.with_name("telemetry.jsonl")
         seen = contents.hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
-            return "fail", f"{telemetry}: not the telemetry that the job ended with"
+            return Outcome("fail", "not the telemetry that the job ended with", str(telemetry))
         changed = _changed(contents, log.parent, pinned[job.job].files)
         if changed:
-            return "fail", f"{changed}: not what a node of the job left"
+            return Outcome("fail", "not what a node of the job left", str(changed))
     for each in contents.trained:
         for exhibit in each.exhibits:
             if contents.hash(exhibit.path) != exhibit.payload.sha256:
-                return "fail", f"{exhibit.path}: not the exhibit that the job left"
+                return Outcome("fail", "not the exhibit that the job left", str(exhibit.path))
     if not lost:
-        return "pass", f"{len(planned)} planned, each came to its end"
+        return Outcome("pass", f"{len(planned)} planned, each came to its end")
     told = f"{len(planned)} planned, {len(planned) - len(lost)} came to the end"
-    return "pass", "; ".join([told, *(lost_line(each) for each in lost.values())])
+    return Outcome("pass", "; ".join([told, *(lost_line(each) for each in lost.values())]))
 
 
 def _changed(contents: Contents, place: Path, pinned: dict[str, str] | None) -> Path | None:
@@ -81,11 +81,11 @@ def powered(contents: Contents) -> Outcome:
         for path in inside(contents.folder.path / "telemetry", "imported-*.jsonl")
     }
     if not logged and not here:
-        return "not applicable", "no power log was imported"
+        return Outcome("not applicable", "no power log was imported")
     for name in sorted({*logged, *here}):
         if logged.get(name) != here.get(name):
-            return "fail", f"{contents.folder.path / name}: not the log that was imported"
-    return "pass", f"{count(len(logged), 'power log')}, each as it was imported"
+            return Outcome("fail", "not the log that was imported", name)
+    return Outcome("pass", f"{count(len(logged), 'power log')}, each as it was imported")
 
 
 def processed(contents: Contents) -> Outcome:
@@ -96,11 +96,12 @@ def processed(contents: Contents) -> Outcome:
     for job in contents.trained:
         fault = _samples(job)
         if fault:
-            return "fail", f"job {job.record.job}: {fault}"
+            words = f"job {job.record.job}: {fault}"
+            return Outcome("fail", words, noted(job, "finished"))
         total += job.samples_trained
     if not total:
         return _NONE
-    return "pass", f"{count(total, 'sample')} trained on, whole epochs of the data set"
+    return Outcome("pass", f"{count(total, 'sample')} trained on, whole epochs of the data set")
 
 
 def timed(contents: Contents) -> Outcome:
@@ -115,14 +116,30 @@ def timed(contents: Contents) -> Outcome:
             if len(notes) < 2:
                 continue
             spans += 1
+            fallen = _fallen(notes)
+            if fallen:
+                return Outcome("fail", fallen[1], fallen[0].source)
             clock_s = notes[-1].time_s - notes[0].time_s
             phases_s = _spent_s(notes[-1]) - _spent_s(notes[0])
             if abs(clock_s - phases_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
                 figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
-                return "fail", f"{notes[-1].source}: the time does not add up: {figures}"
+                words = f"the time does not add up: {figures}"
+                return Outcome("fail", words, notes[-1].source)
     if not spans:
         return _NONE
-    return "pass", f"the phases of {count(spans, 'attempt')} add up to the clock"
+    return Outcome("pass", f"the phases of {count(spans, 'attempt')} add up to the clock")
+
+
+def _fallen(notes: list[Event]) -> tuple[Event, str] | None:
+    """The first note in which a phase has had less time than in the one before."""
+    for before, after in pairwise(notes):
+        earlier = before.payload(STANDINGS[before.kind]).phases
+        later = after.payload(STANDINGS[after.kind]).phases
+        for name, spent_s in earlier.items():
+            if later.get(name, 0.0) < spent_s:
+                figures = f"{seconds(spent_s)}, then {seconds(later.get(name, 0.0))}"
+                return after, f"the time of {name} fell: {figures}"
+    return None
 
 
 def _samples(job: Trained) -> str | None:

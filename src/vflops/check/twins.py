@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from vflops.check.record import Verdict
+from vflops.check.rule import Outcome
+from vflops.check.where import noted
 from vflops.score.contents import Contents
 from vflops.score.places import places
 from vflops.score.trained import Trained
 from vflops.score.twins import twins_score
 from vflops.score.words import count, twin_pair
-
-Outcome = tuple[Verdict, str]
 
 _WORST: tuple[tuple[str, Verdict], ...] = (("differ", "fail"), ("cannot tell", "cannot tell"))
 _SHOWN = 3
@@ -21,15 +21,17 @@ def twins(contents: Contents) -> Outcome:
     for each in contents.trained:
         ensembles.setdefault((each.record.workload, each.record.repeat), []).append(each)
     found = [
-        (pair, members[0].record.goal.quality)
+        (pair, members[0])
         for members in ensembles.values()
         if (score := twins_score(members, places(contents, members)))
         for pair in score.pairs
     ]
     if not found:
-        return "not applicable", "no twins in this run"
+        return Outcome("not applicable", "no twins in this run")
     for kind, verdict in _WORST:
-        told = [twin_pair(pair, quality) for pair, quality in found if pair.verdict == kind]
+        own = [(pair, first) for pair, first in found if pair.verdict == kind]
+        told = [twin_pair(pair, first.record.goal.quality) for pair, first in own]
         if told:
-            return verdict, "; ".join(told[:_SHOWN]) + (" …" if len(told) > _SHOWN else "")
-    return "pass", f"{count(len(found), 'pair')}, each with the same weights and qualities"
+            words = "; ".join(told[:_SHOWN]) + (" …" if len(told) > _SHOWN else "")
+            return Outcome(verdict, words, noted(own[0][1], "finished"))
+    return Outcome("pass", f"{count(len(found), 'pair')}, each with the same weights and qualities")

@@ -31,7 +31,7 @@ def history(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
 ) -> None:
-    """Show how figures changed over time; exit code 1 where the newest change is for the worse."""
+    """Show how figures changed over time; exit code 1 where one is worse than it was."""
     from vflops.cli import console
     from vflops.errors import FolderError, UsageError
     from vflops.history.history import history as told
@@ -91,6 +91,8 @@ def _show(found: HistoryRecord, out: Console) -> None:
                 changed = "red" if course.regression else "green" if course.changes else ""
                 table.add_row(f"  {name}", *cells, style=changed)
         out.print(table)
+        if broken := words.breaking(group):
+            out.print(f"[yellow]not valid:[/] {broken}")
         out.print()
     for each in found.left_out:
         out.print(f"[yellow]left out:[/] {escape(f'{each.folder}: {each.reason}')}")
@@ -101,12 +103,19 @@ def _show(found: HistoryRecord, out: Console) -> None:
 
 
 def _refuse(found: HistoryRecord, folder: Path) -> None:
-    """Exit code 1 where something got worse."""
+    """Exit code 1 where something got worse, or no longer comes to its end."""
     from vflops.cli import console
     from vflops.errors import CheckFailed
     from vflops.history import words
 
     worse = found.regressions
+    if found.stopped:
+        first = found.stopped[0]
+        place = console.shown(folder / first.unfinished[-1].folder)
+        raise CheckFailed(
+            f"not complete: {words.stopped(first)}",
+            cure=f"why: vflops report {place}; a run that was ended on purpose: remove it",
+        )
     if worse:
         more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
         group, _, change = worse[0]

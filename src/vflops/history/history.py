@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+from vflops.check.check import check
 from vflops.compare import differences
 from vflops.compare.figures import FigureName
 from vflops.compare.read import Facts, read_run
@@ -16,6 +17,7 @@ from vflops.errors import FolderError, UsageError, VflopsError
 from vflops.history.record import Change, Course, Group, HistoryRecord, LeftOut, Level, PastRun
 from vflops.history.segments import LEAST_RUNS, chance_between, change_points
 from vflops.metrics.statistics import mean
+from vflops.record.lock import is_held
 
 CHANCE = 0.01
 """That any result of a group without a change is given one; so for its ceilings."""
@@ -38,6 +40,21 @@ class _Past:
     facts: Facts
     versions: Mapping[str, str | None]
     figures: dict[FigureName, float]
+    settings: Mapping[str, str]
+    """That make it another measurement."""
+    fault: str | None
+    """Why it did not come to its end."""
+    goes_on: bool
+    rules_broken: tuple[str, ...]
+
+    def told(self) -> PastRun:
+        """What is shown of it."""
+        return PastRun(
+            run=self.id,
+            folder=self.folder,
+            created_utc=self.created.isoformat(),
+            rules_broken=self.rules_broken,
+        )
 
 
 def history(
@@ -45,6 +62,7 @@ def history(
 ) -> HistoryRecord:
     """The finished runs below ``folder`` by what they measured; what cannot be read is named."""
     runs: dict[str, _Past] = {}
+    unfinished: list[_Past] = []
     left_out = []
     for path in _run_folders(folder):
         place = str(path.relative_to(folder))
@@ -52,6 +70,10 @@ def history(
             run = _read(path, place)
             if run.id in runs:
                 raise FolderError(f"a copy of {runs[run.id].folder}")
+            if run.fault is not None:
+                if not run.goes_on:
+                    unfinished.append(run)
+                raise FolderError(f"not complete: {run.fault}")
         except VflopsError as error:
             left_out.append(LeftOut(folder=place, reason=error.message))
         except Exception as error:  # whatever a damaged file leads to, the others are read
@@ -61,13 +83,18 @@ def history(
             if since is None or run.created >= since:
                 runs[run.id] = run
     groups: dict[str, list[_Past]] = {}
-    for run in sorted(runs.values(), key=lambda run: (run.created, run.id)):
+    ended = sorted(runs.values(), key=lambda run: (run.created, run.id))
+    unfinished.sort(key=lambda run: (run.created, run.id))
+    for run in ended:
         groups.setdefault(run.kind, []).append(run)
     return HistoryRecord(
         chance=CHANCE,
         least_change=least_change,
         least_runs=LEAST_RUNS,
-        groups=tuple(_group(runs, least_change) for runs in groups.values()),
+        groups=tuple(
+            _group(runs, [run for run in unfinished if _follows(run, ended) == kind], least_change)
+            for kind, runs in groups.items()
+        ),
         left_out=tuple(left_out),
     )
 
@@ -99,9 +126,7 @@ def _run_folders(folder: Path) -> list[Path]:
 
 def _read(path: Path, place: str) -> _Past:
     run = read_run(path)
-    if not run.score.complete:
-        raise FolderError(f"not complete: {run.score.incomplete_reason}")
-    record = run.record
+    record, whole = run.record, run.score.complete
     return _Past(
         id=record.id,
         folder=place,
@@ -113,6 +138,10 @@ def _read(path: Path, place: str) -> _Past:
         facts=run.facts,
         versions=record.versions,
         figures={name: mean([e.value for e in each]) for name, each in run.samples.items()},
+        settings=run.own_settings,
+        fault=None if whole else run.score.incomplete_reason or "it did not come to its end",
+        goes_on=is_held(run.contents.folder.lock),
+        rules_broken=tuple(each.rule for each in check(run.contents).failures) if whole else (),
     )
 
 
@@ -125,7 +154,7 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _group(runs: Sequence[_Past], least_change: float) -> Group:
+def _group(runs: Sequence[_Past], unfinished: Sequence[_Past], least_change: float) -> Group:
     newest = runs[-1]
     names = dict.fromkeys(name for run in runs for name in run.figures)
     tests = {kind: sum(n.kind == kind for n in names) for kind in ("result", "ceiling")}
@@ -134,14 +163,26 @@ def _group(runs: Sequence[_Past], least_change: float) -> Group:
         workload=newest.workload,
         profile=newest.profile,
         machine=newest.machine,
-        runs=tuple(
-            PastRun(run=run.id, folder=run.folder, created_utc=run.created.isoformat())
-            for run in runs
-        ),
+        runs=tuple(run.told() for run in runs),
+        unfinished=tuple(run.told() for run in unfinished),
         courses=tuple(
             _course(name, runs, CHANCE / tests[name.kind], least_change) for name in names
         ),
     )
+
+
+def _follows(run: _Past, ended: Sequence[_Past]) -> str | None:
+    """The kind of the last run of the same thing, if that is older than this, which did not end.
+
+    It may have died before it saw its machine or its data: those are compared where they are known.
+    """
+    own = (run.workload, run.settings)
+    same = [
+        each
+        for each in ended
+        if (each.workload, each.settings) == own and (each.machine == run.machine or not run.facts)
+    ]
+    return same[-1].kind if same and same[-1].created < run.created else None
 
 
 def _course(name: FigureName, runs: Sequence[_Past], chance: float, least_change: float) -> Course:
@@ -162,24 +203,55 @@ def _course(name: FigureName, runs: Sequence[_Past], chance: float, least_change
         values=tuple(values),
         levels=tuple(levels),
         changes=tuple(_changes(name, runs, levels, parts)),
+        regression=_regression(name, runs, levels, parts, chance, least_change),
     )
+
+
+def _regression(
+    name: FigureName,
+    runs: Sequence[_Past],
+    levels: Sequence[Level],
+    parts: Sequence[list[float]],
+    chance: float,
+    least_change: float,
+) -> Change | None:
+    """From the best level before, of those that differ from the newest by more than chance."""
+    earlier = range(len(levels) - 1)
+    best = sorted(earlier, key=lambda at: levels[at].mean, reverse=name.better == "higher")
+    for at in best:
+        found = _change(name, runs, (levels[at], levels[at + 1], levels[-1]), parts[at], parts[-1])
+        if found.worse and abs(found.difference) >= least_change and found.p <= chance:
+            return found
+    return None
 
 
 def _changes(
     name: FigureName, runs: Sequence[_Past], levels: Sequence[Level], parts: Sequence[list[float]]
 ) -> Iterator[Change]:
-    for number in range(1, len(levels)):
-        before, after = levels[number - 1], levels[number]
-        old, new = runs[before.last], runs[after.first]
-        yield Change(
-            run=new.id,
-            after=old.id,
-            created_utc=new.created.isoformat(),
-            difference=(after.mean - before.mean) / abs(before.mean) if before.mean else 0.0,
-            p=chance_between(parts[number - 1], parts[number]),
-            worse=(after.mean < before.mean) == (name.better == "higher"),
-            differing=(
-                *differences.system([old.facts, new.facts])[0],
-                *differences.versions([old.versions, new.versions]),
-            ),
-        )
+    for at in range(len(levels) - 1):
+        after = levels[at + 1]
+        yield _change(name, runs, (levels[at], after, after), parts[at], parts[at + 1])
+
+
+def _change(
+    name: FigureName,
+    runs: Sequence[_Past],
+    levels: tuple[Level, Level, Level],
+    old_part: Sequence[float],
+    new_part: Sequence[float],
+) -> Change:
+    """From one level to the last of the three; the second is what followed the first."""
+    before, next_, after = levels
+    old, new = runs[before.last], runs[next_.first]
+    return Change(
+        run=new.id,
+        after=old.id,
+        created_utc=new.created.isoformat(),
+        difference=(after.mean - before.mean) / abs(before.mean) if before.mean else 0.0,
+        p=chance_between(old_part, new_part),
+        worse=(after.mean < before.mean) == (name.better == "higher"),
+        differing=(
+            *differences.system([old.facts, new.facts])[0],
+            *differences.versions([old.versions, new.versions]),
+        ),
+    )

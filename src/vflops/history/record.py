@@ -48,16 +48,14 @@ class Course(Data):
     levels: tuple[Level, ...]
     changes: tuple[Change, ...]
     """Between one level and the next."""
+    regression: Change | None
+    """From the best earlier level that the newest is worse than, beyond chance; None: there is
+    none. A level that got a little better again is no cure."""
 
     @property
     def title(self) -> str:
         """How it is called where there are others."""
         return f"{self.workload}: {self.name}"
-
-    @property
-    def regression(self) -> Change | None:
-        """The newest change, where it is for the worse."""
-        return self.changes[-1] if self.changes and self.changes[-1].worse else None
 
 
 class PastRun(Data):
@@ -67,6 +65,8 @@ class PastRun(Data):
     folder: str
     """Below the folder that was looked through."""
     created_utc: str
+    rules_broken: tuple[str, ...] = ()
+    """Of the rules that its profile claims, those that it does not meet."""
 
 
 class Group(Data):
@@ -78,6 +78,8 @@ class Group(Data):
     profile: str
     machine: str
     runs: tuple[PastRun, ...]
+    unfinished: tuple[PastRun, ...]
+    """Newer runs of the same settings that did not come to their end, and do not go on."""
     courses: tuple[Course, ...]
 
 
@@ -103,8 +105,13 @@ class HistoryRecord(Document):
     left_out: tuple[LeftOut, ...]
 
     @property
+    def stopped(self) -> list[Group]:
+        """Groups whose newest runs do not come to their end, while earlier ones did."""
+        return [group for group in self.groups if group.unfinished]
+
+    @property
     def regressions(self) -> list[tuple[Group, Course, Change]]:
-        """Every figure whose newest level is worse than the one before it."""
+        """Every figure whose newest level is worse than an earlier one."""
         return [
             (group, course, course.regression)
             for group in self.groups

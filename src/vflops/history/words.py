@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.compare.figures import shown
 from vflops.compare.words import signed
-from vflops.history.record import Change, Course, Group, HistoryRecord
+from vflops.history.record import Change, Course, Group, HistoryRecord, PastRun
 from vflops.units import percent
 
 COLUMNS = ("figure", "course", "level", "newest", "last change")
@@ -26,8 +26,13 @@ def by_workload(group: Group) -> list[tuple[str, list[Course]]]:
 
 
 def last_change(course: Course) -> str:
-    """The newest change in words."""
-    return told(course.changes[-1]) if course.changes else "none"
+    """The newest change in words, and what it left to be made good."""
+    if not course.changes:
+        return "none"
+    newest, lost = course.changes[-1], course.regression
+    if lost is None or lost.difference == newest.difference:
+        return told(newest)
+    return f"{told(newest)}; still {signed(lost.difference)} since {lost.created_utc[:10]}"
 
 
 def told(change: Change) -> str:
@@ -66,6 +71,29 @@ def regression(group: Group, course: Course, change: Change) -> str:
     with_ = f"; what changed with it: {', '.join(others)}{rest}" if others else ""
     words = f"{course.title} {signed(change.difference)} since {change.run}"
     return f"{words} ({group.profile}, {len(group.runs)} runs){with_}"
+
+
+def stopped(group: Group) -> str:
+    """That the newest runs of a group do not come to their end, in one sentence."""
+    many = len(group.unfinished)
+    runs = "the newest run" if many == 1 else f"the newest {many} runs"
+    do = "does not come to its end" if many == 1 else "do not come to their end"
+    whole = group.runs[-1].run
+    return f"{group.workload}, {group.profile}: {runs} {do}, the last that did is {whole}"
+
+
+def marked(run: PastRun) -> str:
+    """A run by its folder, with a mark where it breaks its rules."""
+    broken = ", ".join(run.rules_broken)
+    return f"{run.folder} (not valid: {broken})" if broken else run.folder
+
+
+def breaking(group: Group) -> str | None:
+    """How many runs of a group break their rules."""
+    many = sum(bool(run.rules_broken) for run in group.runs)
+    if not many:
+        return None
+    return f"{many} of {len(group.runs)} runs break their rules: vflops check says how"
 
 
 def method(found: HistoryRecord) -> str:

@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
+from vflops.errors import RunFailed
 from vflops.ranking.entry import Entry
 from vflops.ranking.read import read
 from vflops.ranking.submissions import Submission
@@ -63,6 +64,7 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
     left = list(suspects)
     while left:
         with _pool(1) as pool:
+            _proven(pool)
             try:
                 while left:
                     yield pool.submit(read_chunk, left[:1], signers).result()
@@ -73,10 +75,23 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
                 yield {killer: (killer.fingerprint(), entry)}
 
 
+def _proven(pool: ProcessPoolExecutor) -> None:
+    """An error where processes die of themselves: no submission is to blame then."""
+    try:
+        pool.submit(os.getpid).result()
+    except BrokenProcessPool as error:
+        raise RunFailed(
+            "no process that reads submissions stays alive",
+            cure="free some memory; a script that calls this needs `if __name__ == '__main__':`",
+        ) from error
+
+
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # The server is started once and forks: a process of its own costs a hundredth of a second.
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["__main__", __name__, *_JUDGES])
+    # For a few, a server that forks and stays is quicker; for many it does not matter, and the time
+    # of processes that are our own is counted with ours.
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload(["__main__", __name__, *_JUDGES])
+    context = forks if workers == 1 else get_context("spawn")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     most = max(_LEAST_MEMORY, min(MOST_MEMORY, memory))
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(most,))

@@ -1,0 +1,39 @@
+"""Where evidence stands: the file, and the line where it is a log, under the run folder."""
+
+from __future__ import annotations
+
+from vflops.record.measurement import Measurement
+from vflops.record.training import JobRecord
+from vflops.score.contents import Contents
+from vflops.score.trained import Trained
+
+RUN_LOG = "jobs/0/0/events.jsonl"
+"""Of the run itself: what was planned, measured and counted."""
+
+
+def job_file(record: JobRecord) -> str:
+    """What a job was told."""
+    return f"jobs/{record.job}/job.json"
+
+
+def noted(job: Trained, *kinds: str) -> str:
+    """The newest event of one of these kinds; what the job was told where there is none."""
+    found = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
+    return next((event.source for event in found), job_file(job.record))
+
+
+def logged(contents: Contents, kind: str) -> str:
+    """The newest event of a kind in the run's own log, or that log."""
+    events = contents.history.events(kind)
+    return events[-1].source if events else RUN_LOG
+
+
+def measured_at(contents: Contents, item: Measurement) -> str:
+    """The newest measurement of that ceiling."""
+    found = (
+        event.source
+        for event in reversed(contents.history.events("measurement"))
+        if (event.data.get("benchmark"), event.data.get("case"), event.data.get("precision"))
+        == item.key
+    )
+    return next(found, RUN_LOG)

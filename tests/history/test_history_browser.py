@@ -1,0 +1,27 @@
+"""The pages of ``vflops compare`` and ``vflops history`` in a real browser: drawn, and quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from browser import Browser
+from dated_runs import Dated, dated_run
+from vflops.compare import page as compare_page
+from vflops.compare.compare import compare, sides
+from vflops.history import page as history_page
+from vflops.history.history import history
+
+
+def test_both_pages_draw_without_an_error_or_a_request(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    speeds = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07)
+    made = [dated_run(runs, Dated(day, slower)) for day, slower in enumerate(speeds)]
+    given = sides([str(each.path) for each in made])
+    compare_page.write_page(compare(given), given, tmp_path / "compare.html")
+    history_page.write_page(history(runs), "runs", tmp_path / "history.html")
+    with Browser() as browser:
+        for name in ("compare", "history"):
+            tab = browser.open(tmp_path / f"{name}.html")
+            assert tab.run("document.querySelectorAll('svg, canvas').length") > 0, name
+            assert "FLOPS" in tab.run("document.body.innerText")
+            assert (tab.errors, tab.requests) == ([], []), name
