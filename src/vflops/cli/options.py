@@ -82,7 +82,10 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
             f"{' '.join(named)} is for a search, and {what}",
             cure=f"vflops run automl {' '.join(named)}",
         )
-    return {"search.workers": workers, "search.duration_s": seconds(for_) if for_ else None}
+    return {
+        "search.workers": workers,
+        "search.duration_s": seconds(for_) if for_ is not None else None,
+    }
 
 
 def default_profile() -> str:

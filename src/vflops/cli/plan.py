@@ -37,6 +37,9 @@ def plan(
         int | None, typer.Option(help="Base models, M; by default as many as fit.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Workers of a search.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="How long a search takes: 90s, 30m, 1h, 1h30m.")
+    ] = None,
     ranks: Annotated[
         int | None, typer.Option(help="Ranks of a model, P; by default the slots of a node.")
     ] = None,
@@ -68,7 +71,7 @@ def plan(
     from vflops.bagging.plan import defaults
     from vflops.bagging.plan import plan as placed
     from vflops.cli import console
-    from vflops.cli.plan_search import plan_search, searched
+    from vflops.cli.plan_search import plan_search, searched, show_search
     from vflops.errors import UsageError
     from vflops.foresight import foresee
     from vflops.launch import choose
@@ -84,7 +87,7 @@ def plan(
         "bagging.twins": "true" if twins else None,
         "repeat": repeat,
     }
-    flags |= options.search_flags(workload, workers, None)
+    flags |= options.search_flags(workload, workers, for_)
     given = [
         *(set_ or []),
         *(f"{key}={value}" for key, value in flags.items() if value is not None),
@@ -95,12 +98,12 @@ def plan(
     device = devices.pop() if len(devices) == 1 else "auto"
     there = choose.nodes(asked.launch, device, nodes, slots)
     if searched(asked) is not None:
-        if models or scale:
+        if models or scale or like:
             raise UsageError(
-                f"{workload} is a search: it has workers, and no --models or --scale",
+                f"{workload} is a search: it has workers, and no --models, --scale or --like",
                 cure="take --workers W",
             )
-        plan_search(asked, there, json=json)
+        plan_search(asked, there, elsewhere=nodes is not None, length=for_, json=json)
         return
     own_models, own_ranks = _wanted(asked)
     m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
@@ -111,7 +114,10 @@ def plan(
         check_ensemble(settings, find(name))
     choose.refuse_misshapen(settings.launch, there, p)
     earlier = console.read_run(like) if like else None
-    found = foresee(settings, mapping, earlier, console.working)
+    trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
+    searches = {name: each for name, each in settings.workloads.items() if name not in trained}
+    foreseen = settings.model_copy(update={"workloads": trained})
+    found = foresee(foreseen, mapping, earlier, console.working)
     if json:
         workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
         places = [
@@ -121,6 +127,8 @@ def plan(
         typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
         return
     _show(mapping, in_order(m, settings), found)
+    for name, section in searches.items():
+        show_search(name, section["search"])
     said = {"--profile": settings.profile, "--models": m, "--ranks": p, "--on": on, "--data": data}
     said |= {"--repeat": repeat, "--seed": seed, "--config": config}
     again = ["vflops", "run", *([workload] if workload else [])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from vflops.bagging.plan import Node
     from vflops.config.settings import Settings
 
+_SHOWN = 3
+"""Workers at either end of a long mapping that are shown."""
+
 
 def searched(settings: Settings) -> dict[str, Any] | None:
     """The settings of the workload, if a search is all that the run does."""
@@ -18,8 +21,36 @@ def searched(settings: Settings) -> dict[str, Any] | None:
     return sections[0] if len(sections) == 1 and "search" in sections[0] else None
 
 
-def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> None:
-    """Say where the workers of a search would be; refused where they find no place."""
+def show_search(name: str, search: Mapping[str, Any]) -> None:
+    """What can be said of a search before it is done."""
+    from vflops.cli.columns import columns, heading
+    from vflops.score.words import count
+    from vflops.units import seconds
+
+    most = search["candidates"]
+    ends = f", or {count(most, 'candidate')} of each worker" if most else ""
+    facts = [
+        ["workers", f"{search['workers']:,}"],
+        ["time", f"{seconds(search['duration_s'])}{ends}"],
+        ["operations", "not known before: what is trained is what the search finds"],
+        ["repeated as fixed work", "vflops replay RUN, once it has ended"],
+    ]
+    typer.echo("\n" + heading(name))
+    typer.echo(columns(facts))
+
+
+def plan_search(
+    settings: Settings,
+    there: Sequence[Node],
+    *,
+    elsewhere: bool = False,
+    length: str | None = None,
+    json: bool = False,
+) -> None:
+    """Say where the workers of a search would be; refused where they find no place.
+
+    ``elsewhere``: the nodes are not those of this machine; ``length``: its time, as it was typed.
+    """
     import json as json_
 
     from vflops.bagging.estimate import places
@@ -28,7 +59,6 @@ def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> Non
     from vflops.cli.columns import columns, heading
     from vflops.errors import UsageError
     from vflops.score.words import count
-    from vflops.units import seconds
 
     section = searched(settings)
     assert section is not None
@@ -45,19 +75,14 @@ def plan_search(settings: Settings, there: Sequence[Node], *, json: bool) -> Non
         found = [{"worker": each.model, "places": each.places} for each in mapping.placements]
         typer.echo(json_.dumps({"placements": found, "operations": None}, indent=1))
         return
-    workers = count(search["workers"], "worker")
-    typer.echo(heading(f"{workers} of {count(ranks, 'rank')}"))
+    typer.echo(heading(f"{count(search['workers'], 'worker')} of {count(ranks, 'rank')}"))
     table = [[f"{each.model + 1:,}", places(each)] for each in mapping.placements]
+    if len(table) > 2 * _SHOWN + 2:
+        table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))
-    typer.echo()
-    most = search["candidates"]
-    ends = f", or {count(most, 'candidate')} of each worker" if most else ""
-    facts = [
-        ["time", f"{seconds(search['duration_s'])}{ends}"],
-        ["operations", "not known before: what is trained is what the search finds"],
-        ["repeated as fixed work", "vflops replay RUN, once it has ended"],
-    ]
-    typer.echo(columns(facts))
-    again = f"vflops run automl --profile {settings.profile} --workers {search['workers']}"
-    on = settings.launch.on
-    console.next_step(again + f" --ranks {ranks}" + f" --on {on}" * (on != "local"), "to do it")
+    show_search("automl", search)
+    words = ["vflops run automl", f"--profile {settings.profile}", f"--workers {search['workers']}"]
+    words += [f"--ranks {ranks}", f"--for {length}"] if length else [f"--ranks {ranks}"]
+    if settings.launch.on != "local":
+        words.append(f"--on {settings.launch.on}")
+    console.next_step(" ".join(words), "there" if elsewhere else "to do it")

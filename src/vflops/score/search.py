@@ -38,14 +38,16 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     search, timeline = story_of(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
     counted = [each for each in moments if each.counts]
-    rates = [each.ops_per_s for each in counted]
     trained = [story for story in search.candidates if story.trained is not None]
     winner = max(trained, key=lambda story: story.trained.accuracy, default=None)  # type: ignore[union-attr]
     start_s, end_s = search.span_s or (0.0, 0.0)
     whole_s = end_s - start_s
     nodes = _nodes(contents, timeline, (start_s, end_s))
     power = all_power(nodes, whole_s)
-    ops_per_s = max(rates, default=None)
+    replay = settings.search.ledger is not None
+    # Fixed work is as fast as it was on the whole; a search as at its best moment.
+    best = counted[-1:] if replay else counted
+    ops_per_s = max((each.ops_per_s for each in best), default=None)
     error = moments[-1].error if moments else None
     parts = [spent(each) for each in members]
     phases = {name: sum(each[name] for each in parts) for name in SPENT}
@@ -61,11 +63,11 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
         ordered=settings.ordered,
         searcher=settings.search.searcher,
         inherited=settings.search.inherit,
-        replay=settings.search.ledger is not None,
+        replay=replay,
         duration_s=round(whole_s, 6),
         ops=sum(story.ops for story in search.candidates),
         ops_per_s=ops_per_s,
-        regulated=_largest(counted),
+        regulated=_largest(best),
         last_ops_per_s=moments[-1].ops_per_s if moments else None,
         last_regulated=moments[-1].regulated if moments else None,
         converged=_converged(moments, counted),

@@ -30,14 +30,21 @@ def search_line(search: SearchScore) -> str:
     told = f"{did} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
     if search.ops_per_s is None:
         return f"{told}: no step was completed"
-    return f"{told}: {quantity(search.ops_per_s, 'OPS')}, {_found(search)}"
+    return f"{told}: {_speed(search)}, {_found(search)}"
+
+
+def _speed(search: SearchScore) -> str:
+    """The score and, where it was another at the end, that."""
+    most, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
+    return most if most == last else f"{most} at most and {last} at the end"
 
 
 def aiperf_line(search: SearchScore) -> str:
     """Whether it is a result by AIPerf's rules, or why not."""
     if search.aiperf.valid:
         return "a valid result by AIPerf's rules"
-    return f"no valid result by AIPerf's rules: {'; '.join(search.aiperf.reasons)}"
+    fixed = [each.what for each in search.aiperf.deviations if each.fixed]
+    return f"no valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
 
 
 def architectures(search: SearchScore) -> str:
