@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -421,13 +422,11 @@ def trained(planned: RunFolder, place: Path, local: Path, *jobs: int) -> Trained
 
 
 def _shard_folders(pid: int) -> Iterator[Path]:
-    try:
-        for child in psutil.Process(pid).children(recursive=True):
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it ended meanwhile, or long ago and nobody asked
             if "vflops.train.rank" in child.cmdline():
-                files = (Path(each.path) for each in child.memory_maps())
+                files = [Path(each.path) for each in child.memory_maps()]
                 yield from (path.parent for path in files if path.suffix == ".bin")
-    except psutil.Error:
-        return  # it ended meanwhile
 
 
 @pytest.fixture(scope="module")

@@ -307,9 +307,9 @@ def test_what_a_node_left_cannot_be_changed_unseen(site: Site, name: str) -> Non
     assert judged(Contents(site.run.folder))[0] == "pass"
     with (place / name).open("a") as file:
         file.write("\n")
-    verdict, evidence, *_ = judged(Contents(site.run.folder))
-    assert verdict == "fail"
-    assert name in evidence
+    found = judged(Contents(site.run.folder))
+    assert found[0] == "fail"
+    assert name in str(found[2:])
 
 
 def test_before_there_are_node_files_times_stand_as_they_are(site: Site) -> None:
