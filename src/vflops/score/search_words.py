@@ -43,7 +43,7 @@ def aiperf_line(search: SearchScore) -> str:
     """Whether it is a result by AIPerf's rules, or why not."""
     if search.aiperf.valid:
         return "a valid result by AIPerf's rules"
-    fixed = [each.what for each in search.aiperf.deviations if each.fixed]
+    fixed = [each.what for each in search.aiperf.deviations if each.fixed and each.conforms]
     return f"no valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
 
 
