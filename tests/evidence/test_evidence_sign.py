@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +15,10 @@ from vflops.evidence.signing import allowed_line, sign_run
 from vflops.evidence.verify import verify
 from vflops.record.folder import RunFolder
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("ssh-keygen") is None and not os.environ.get("CI"),  # there it is a failure
+    reason="no ssh-keygen here",
+)
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:
