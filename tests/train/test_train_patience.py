@@ -10,14 +10,14 @@ from torch import nn
 
 from vflops.metrics.quality import Better
 from vflops.train.checkpoint import Checkpoints
-from vflops.train.parallel import parallel_plan
+from vflops.train.parallel import SingleRank
 from vflops.train.state import TrainState
 from vflops.train.step import Step
 
 
 def state(place: Path) -> TrainState:
     model = nn.Linear(2, 1)
-    plan = parallel_plan(0, 1, torch.device("cpu"), "")
+    plan = SingleRank()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     step = Step(model, optimizer, torch.amp.GradScaler(enabled=False), plan)
     return TrainState(model, step, model, Checkpoints(place))
@@ -41,7 +41,7 @@ def test_an_equal_quality_is_no_better_one(
 
 
 def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None:
-    plan = parallel_plan(0, 1, torch.device("cpu"), "")
+    plan = SingleRank()
     training = state(tmp_path)
     for quality in (0.5, 0.4):
         training.step += 1

@@ -29,7 +29,7 @@ from vflops.record.training import JobRecord
 from vflops.train.clock import Clock
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
-from vflops.train.parallel import parallel_plan
+from vflops.train.parallel import SingleRank
 from vflops.train.parent import die_with
 from vflops.train.placement import rank_device
 from vflops.train.precision import Precision
@@ -153,10 +153,9 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
             clock=Clock(),
             stop=StopRequest(),
         )
-        plan = parallel_plan(0, 1, device, context.store)
         network = build(candidate.architecture, torch.Generator().manual_seed(0))
         workload = CandidateTraining(settings, record.data, network)
-        engine = Engine(context, settings.train, workload, plan, precision, device)
+        engine = Engine(context, settings.train, workload, SingleRank(), precision, device)
         parts = engine.loop().one_batch()
         for _ in range(_STEPS):
             engine.state.take_step(parts, 0.0)

@@ -64,7 +64,7 @@ def run(context: JobContext) -> None:
     device = rank_device(settings.train.device, context.local_rank)
     threads = use_threads(device, context.local_ranks or record.ranks)
     precision = Precision.named(settings.train.precision, device)
-    plan = parallel_plan(context.rank, record.ranks, device, context.store)
+    plan = parallel_plan(context.rank, record.ranks, device, context.store, settings.train)
     try:
         with precision.settings():
             Worker(context, settings, plan, precision, device, threads).run()

@@ -93,7 +93,8 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
     """``base`` changed by a TOML file and then by ``section.key=value`` assignments.
 
     A key that is no section of a run belongs to its workloads: ``train.epochs=3`` is set for each
-    workload that has it, ``image-classification.train.epochs=3`` for that one.
+    workload that has it, ``image-classification.train.epochs=3`` for that one; ``parallel.mode``
+    is short for ``train.parallel.mode``.
     """
     data = base.model_dump()
     if file is not None:
@@ -151,6 +152,7 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
             _merge(sections, {key: value}, where=where)
         else:
             owners = [section for section in sections.values() if key in section]
+            owners = owners or _sections_inside(key, value, sections)
             if not owners:
                 inside = _places_of(key, sections)
                 if inside:
@@ -159,6 +161,23 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
                 raise unknown_name("setting", key, [*data, *own], where=where)
             for section in owners:
                 _merge(section, {key: value}, where=where)
+
+
+def _sections_inside(
+    key: str, value: object, sections: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The parts of the workloads' settings that hold ``key`` as a section of their own.
+
+    So ``parallel.mode`` is short for ``train.parallel.mode``.
+    """
+    if not isinstance(value, Mapping):
+        return []
+    return [
+        part
+        for section in sections.values()
+        for part in section.values()
+        if isinstance(part, dict) and isinstance(part.get(key), Mapping)
+    ]
 
 
 def _places_of(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 
 Optimizer = Literal["sgd", "adam", "adagrad", "lars", "lamb"]
@@ -31,9 +32,12 @@ class TrainSettings(Section):
     batch: int = Field(default=64, ge=1)
     """Samples of one update, over all ranks."""
     accumulate: int = Field(default=1, ge=1)
-    """Parts that a batch is computed in, one after the other, to fit into memory."""
+    """Parts that a batch is computed in, one after the other, to fit into memory; the
+    micro-batches of a pipeline."""
     ranks: int = Field(default=1, ge=1, le=65536)
-    """Processes that share a batch: P, one accelerator each."""
+    """Processes that train a model together: P, one accelerator each."""
+    parallel: ParallelSettings = ParallelSettings()
+    communication: CommunicationSettings = CommunicationSettings()
     device: str = "auto"
     """``auto`` is the accelerator where there is one, else the CPU."""
 
@@ -79,10 +83,13 @@ class TrainSettings(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainSettings:
-        parts = self.ranks * self.accumulate * self.ghosts
+        self.parallel.check(self.ranks, self.accumulate)
+        self.communication.check(self.parallel, self.shares)
+        parts = self.shares * self.accumulate * self.ghosts
         if self.batch % parts:
+            sharing = "ranks" if self.shares == self.ranks else "copies of the model"
             raise ValueError(
-                f"batch {self.batch} cannot be shared evenly by {self.ranks} ranks × "
+                f"batch {self.batch} cannot be shared evenly by {self.shares} {sharing} × "
                 f"{self.accumulate} accumulation × {self.ghosts} ghosts: "
                 f"the nearest that can is {max(round(self.batch / parts), 1) * parts}"
             )
@@ -119,9 +126,14 @@ class TrainSettings(Section):
         return self.learning_rate * (self.batch / 256 if self.linear_scaling else 1.0)
 
     @property
+    def shares(self) -> int:
+        """Parts that a batch is divided in: copies of the model that work side by side."""
+        return self.parallel.shares(self.ranks)
+
+    @property
     def rank_batch(self) -> int:
         """Samples that one rank computes at once."""
-        return self.batch // (self.ranks * self.accumulate)
+        return self.batch // (self.shares * self.accumulate)
 
 
 class WorkloadSettings(Section):

@@ -44,7 +44,7 @@ def run(context: JobContext) -> None:
     threads = use_threads(device, context.local_ranks or record.ranks)
     precision = Precision.named(train.precision, device)
     workload: Workload = spec.load_code().create(settings, record.data)
-    plan = parallel_plan(context.rank, record.ranks, device, context.store)
+    plan = parallel_plan(context.rank, record.ranks, device, context.store, train)
     try:
         with precision.settings():
             engine = Engine(context, train, workload, plan, precision, device)
@@ -76,15 +76,16 @@ class Engine:
             torch.use_deterministic_algorithms(True)
         fast = self._fast_model()
         model = fast or self.plan.normalise(self.workload.model(), self.settings)
-        model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.parameters = sum(each.numel() for each in model.parameters())
+        model = self.plan.place(model, self.workload, self.device)
         model = self.precision.prepare(model)
         self.compiled = fast is None and _compiles(self.settings, self.device)
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
-        predict = objective.evaluate
+        predict = self.plan.predictor(objective)
         if self.compiled:
             module.compile()
-            predict = torch.compile(objective.evaluate)
+            predict = torch.compile(predict)
         self.prepare = self.workload.inputs
         if _compiles(self.settings, self.device):
             self.prepare = torch.compile(self.workload.inputs)
@@ -95,7 +96,7 @@ class Engine:
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
         )
-        plain = Step(module, optimizer, self.precision.scaler(), self.plan)
+        plain = Step(module, optimizer, self.precision.scaler(self.plan.worst), self.plan)
         self.recorded = self._records(plain)
         step = RecordedStep(plain, self.device) if self.recorded else plain
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
@@ -140,7 +141,7 @@ class Engine:
             recorded=self.recorded,
             deterministic=self.settings.deterministic or not accelerator,
             threads=threads if not accelerator else 0,
-            parameters=sum(each.numel() for each in self.state.model.parameters()),
+            parameters=self.parameters,
             torch=torch.__version__,
         )
 

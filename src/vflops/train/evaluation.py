@@ -68,7 +68,7 @@ class Evaluation:
         self._batch = min(batch, len(self._indices))
         self._places = torch.arange(self._batch, device=device)
 
-    def __call__(self, predict: Callable[..., Tensor], kept: Kept | None = None) -> Outcome:
+    def __call__(self, predict: Callable[..., Tensor | None], kept: Kept | None = None) -> Outcome:
         """The quality of what ``predict`` says; what it says is added to ``kept``."""
         meter = self._workload.meter(self._device)
         batches = loader(self._samples, self._requests(), self._prepared, self._device)
@@ -77,6 +77,8 @@ class Evaluation:
                 for start, inputs in zip(self._starts(), batches, strict=True):
                     valid = self._places < len(self._indices) - start
                     predictions = predict(*inputs)
+                    if predictions is None:
+                        continue
                     meter.update(predictions, inputs, valid)
                     if kept is not None:
                         kept.add(self._places + start, predictions, inputs, valid)
@@ -85,7 +87,7 @@ class Evaluation:
         summaries = self._plan.gather(meter.summary())
         return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
 
-    def first_batch(self, predict: Callable[..., Tensor]) -> None:
+    def first_batch(self, predict: Callable[..., Tensor | None]) -> None:
         """Predict one batch and forget it: what has to be compiled is, before time counts."""
         batches = loader(
             self._samples, itertools.islice(self._requests(), 1), self._prepared, self._device
@@ -101,8 +103,8 @@ class Evaluation:
         return self._prepare(batch)
 
     def _starts(self) -> range:
-        step = self._batch * self._plan.ranks
-        return range(self._plan.rank * self._batch, len(self._indices), step)
+        step = self._batch * self._plan.shares
+        return range(self._plan.share * self._batch, len(self._indices), step)
 
     def _requests(self) -> Iterator[Request]:
         for start in self._starts():

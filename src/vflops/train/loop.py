@@ -126,8 +126,7 @@ class Loop:
             torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
-            if self.plan.has_loss:
-                self._losses.put(state.step, loss)
+            self._losses.put(state.step, loss)
             self._hear(all=compiling)
 
     def _hear(self, *, all: bool = False) -> None:
@@ -214,7 +213,7 @@ class Loop:
                 "reason": reason,
                 "phases": self._clock.spent_s(),
                 "samples_compiling": self._compiling,
-                "weights_sha256": self.state.weights_hash() if self.plan.leads else None,
+                "weights_sha256": self.state.weights_hash(self.plan),
                 "peak_memory_bytes": self.state.peak_memory_bytes(),
             }
         )
@@ -235,10 +234,10 @@ class Loop:
 
     def _requests(self, first: int) -> Iterator[Request]:
         """This rank's share of every step from ``first``, in the parts it is computed in."""
-        train, draws = self.settings, self.workload.draws
+        train, plan, draws = self.settings, self.plan, self.workload.draws
         seed = mix(self.context.record.seed, 1)
         for step in range(first, self._end):
-            start, indices = self._sampler.share(step, train.batch, self.plan.rank, self.plan.ranks)
+            start, indices = self._sampler.share(step, train.batch, plan.share, plan.shares)
             if self._bag is not None:
                 indices = self._bag[indices]
             for offset in range(0, len(indices), train.rank_batch):

@@ -5,7 +5,7 @@ HPC AI500 V3.0's table 2 has FP16 as default and "mixed" beside it; V2.0 measure
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +20,9 @@ from vflops.micro.precision import PRECISIONS as PRODUCTS
 from vflops.micro.precision import Fp32Mode, emulated, fp32_arithmetic, missing
 
 LossScale = float | Literal["dynamic", "none"]
+
+Worst = Callable[[Tensor], Tensor]
+"""From what this rank found of overflows to what any rank found."""
 
 _FIRST_SCALE = 2.0**16
 
@@ -108,9 +111,9 @@ class Precision:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.operands)
 
-    def scaler(self) -> LossScaler:
+    def scaler(self, worst: Worst = lambda found: found) -> LossScaler:
         """A new scaler of the loss; where none is needed, one that does nothing."""
-        return LossScaler(self.device.type, self.loss_scale)
+        return LossScaler(self.device.type, self.loss_scale, worst)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -136,7 +139,10 @@ class Precision:
 class LossScaler(torch.amp.GradScaler):
     """A GradScaler that can keep its scale and takes fp16 gradients of fp16 weights as well."""
 
-    def __init__(self, device_type: str, scale: LossScale) -> None:
+    def __init__(
+        self, device_type: str, scale: LossScale, worst: Worst = lambda found: found
+    ) -> None:
+        self._worst = worst
         self.is_static = isinstance(scale, float | int)
         super().__init__(
             device_type,
@@ -158,7 +164,8 @@ class LossScaler(torch.amp.GradScaler):
         allow_fp16: bool,
     ) -> dict[torch.device, Tensor]:
         # torch refuses fp16 gradients here, since mixed precision has none; pure fp16 has.
-        return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
+        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
+        return {device: self._worst(each) for device, each in found.items()}
 
 
 _CURE = "use precision fp32, which every device has, or another device"

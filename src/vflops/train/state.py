@@ -29,7 +29,7 @@ class TrainState:
 
     model: nn.Module
     take: Step | RecordedStep
-    predict: Callable[..., Tensor]
+    predict: Callable[..., Tensor | None]
     checkpoints: Checkpoints
     step: int = 0
     best: float | None = None
@@ -52,7 +52,7 @@ class TrainState:
         self._taken += 1
         return loss
 
-    def evaluate(self, evaluation: Callable[[Callable[..., Tensor]], Result]) -> Result:
+    def evaluate(self, evaluation: Callable[[Callable[..., Tensor | None]], Result]) -> Result:
         """What ``evaluation`` finds; training goes on as if nothing had happened."""
         self.model.eval()
         try:
@@ -102,10 +102,13 @@ class TrainState:
             setattr(self, each, contents[each])
         return name
 
-    def weights_hash(self) -> str:
-        """The SHA-256 of all weights and buffers, by name."""
+    def weights_hash(self, plan: ParallelPlan) -> str | None:
+        """The SHA-256 of all weights and buffers, by name; None on ranks that do not lead."""
+        whole = plan.whole(self.model)
+        if whole is None:
+            return None
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
+        for name, tensor in sorted(whole.items()):
             digest.update(name.encode())
             plain = tensor.detach().cpu().contiguous().reshape(-1)
             digest.update(plain.view(torch.uint8).numpy().tobytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,18 +32,11 @@ class Step:
         """Update the weights with the mean gradient of ``parts``; the mean loss, on the device."""
         if set_rate:
             set_learning_rate(self.optimizer, learning_rate)
-        total: Tensor | None = None
-        for number, inputs in enumerate(parts, start=1):
-            last = number == len(parts)
-            with nullcontext() if last else self.plan.local_gradients(self.module):
-                loss = self.module(*inputs) / len(parts)
-                self.scaler.scale(loss).backward()
-            total = loss.detach() if total is None else total + loss.detach()
+        loss = self.plan.backward(self.module, parts, self.scaler.scale)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        assert total is not None
-        return self.plan.mean(total)
+        return loss
 
 
 _WARM_STEPS = 3

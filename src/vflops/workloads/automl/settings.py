@@ -77,6 +77,11 @@ class AutomlSettings(ImageSettings):
             raise ValueError(
                 f"search.kernels {list(kernels)}: kernels are 3, 5 or 7, at least one, each once"
             )
+        if self.train.parallel.mode != "data":
+            raise ValueError(
+                f"parallel.mode {self.train.parallel.mode}: a search trains candidates of any "
+                "shape, which its ranks share by their data only: take parallel.mode data"
+            )
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
         for batch in self.batches:
             if batch % parts:

@@ -1,0 +1,139 @@
+"""Settings of how ranks share a model and of what they say to each other: table 2 of V3.0."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from vflops.config.section import Section
+
+ParallelMode = Literal["data", "sharded", "model", "pipeline", "mixed"]
+ModelSplit = Literal["layers", "tensor"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+CommunicationMode = Literal["all-reduce", "hierarchical", "torus"]
+CommunicationPrecision = Literal["fp32", "fp16", "bf16", "int8", "powersgd"]
+
+CHUNKS = 2
+"""Stages that a rank of an interleaved pipeline holds."""
+
+
+class ParallelSettings(Section):
+    """How the ranks of a job share its model and its batches."""
+
+    mode: ParallelMode = "data"
+    """``data``: each rank has the whole model; ``sharded``: each keeps a part of every layer's
+    weights and gets the rest when it needs them; ``model``: each computes a part of the model;
+    ``pipeline``: the same with several parts of a batch on their way; ``mixed``: a mesh."""
+    split: ModelSplit = "layers"
+    """What a rank of mode ``model`` has: some of the layers, or some channels of those layers that
+    can be divided so."""
+    schedule: PipelineSchedule = "1f1b"
+    """Of a pipeline; its micro-batches are the parts that ``train.accumulate`` says."""
+    mesh: tuple[int, int] | None = None
+    """Of mode ``mixed``: copies of the model × ranks that share one; their product is P."""
+    within: Literal["pipeline", "model"] = "pipeline"
+    """Of mode ``mixed``: how the ranks of one copy share it."""
+
+    @property
+    def inner(self) -> ParallelMode:
+        """How one copy of the model is shared: ``data`` where it is not."""
+        return self.within if self.mode == "mixed" else self.mode
+
+    def shares(self, ranks: int) -> int:
+        """Parts that a batch is divided in: copies of the model that work side by side."""
+        if self.mode == "mixed":
+            return self.mesh[0] if self.mesh else 1
+        return ranks if self.mode in ("data", "sharded") else 1
+
+    def check(self, ranks: int, accumulate: int) -> None:
+        """Refuse what contradicts itself, with what would fit."""
+        if self.mode != "data" and ranks == 1:
+            raise ValueError(
+                f"parallel.mode {self.mode} shares a model between ranks, and there is 1: "
+                "take --ranks 2 or more"
+            )
+        self._check_mesh(ranks)
+        sharing = ranks // self.shares(ranks)
+        if self.inner == "pipeline":
+            self._check_micro_batches(sharing, accumulate)
+
+    def _check_mesh(self, ranks: int) -> None:
+        if self.mode != "mixed":
+            if self.mesh is not None:
+                raise ValueError(
+                    f"parallel.mesh {list(self.mesh)} belongs to parallel.mode mixed, "
+                    f"and the mode is {self.mode}"
+                )
+            return
+        fitting = [f"[{n}, {ranks // n}]" for n in range(2, ranks // 2 + 1) if ranks % n == 0]
+        fits = f"those that do are {', '.join(fitting)}" if fitting else "take 4 ranks or more"
+        if self.mesh is None:
+            raise ValueError(f"parallel.mode mixed needs parallel.mesh for {ranks} ranks: {fits}")
+        copies, sharing = self.mesh
+        if copies * sharing != ranks or min(self.mesh) < 2:
+            raise ValueError(
+                f"parallel.mesh {list(self.mesh)} does not make {ranks} ranks of at least 2 × 2: "
+                f"{fits}"
+            )
+
+    def _check_micro_batches(self, stages: int, parts: int) -> None:
+        need = "as many micro-batches as ranks or more"
+        bad = self.schedule != "gpipe" and parts < stages
+        if self.schedule == "interleaved" and parts % stages:
+            need, bad = "a multiple of its ranks as micro-batches", True
+        if bad:
+            raise ValueError(
+                f"a pipeline of {stages} ranks by {self.schedule} needs {need}, and "
+                f"train.accumulate is {parts}: take --set train.accumulate={2 * stages}"
+            )
+
+
+class CommunicationSettings(Section):
+    """How gradients are averaged over the copies of a model."""
+
+    mode: CommunicationMode = "all-reduce"
+    """``hierarchical``: within a node, between the nodes' leaders, and back; ``torus``: scattered
+    along rows, summed along columns, gathered along rows."""
+    precision: CommunicationPrecision = "fp32"
+    """Of what is sent; ``int8`` and ``powersgd`` send next time what they left out."""
+    near: int | None = Field(default=None, ge=2)
+    """Ranks that are near each other: those of a node, or of a row of the torus. None: those of a
+    node; where a node has all or one, the divisor next to the square root."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the library's own all-reduce does it, in the gradients' own precision."""
+        return self.mode == "all-reduce" and self.precision == "fp32"
+
+    def check(self, parallel: ParallelSettings, copies: int) -> None:
+        """Refuse what the copies of a model cannot do, with what would fit."""
+        if self.near is not None and self.mode == "all-reduce":
+            raise ValueError("communication.near belongs to the modes hierarchical and torus")
+        if self.is_plain:
+            return
+        what = f"communication {self.mode} in {self.precision}"
+        if parallel.mode not in ("data", "mixed"):
+            raise ValueError(
+                f"{what} averages gradients over copies of a model, and parallel.mode "
+                f"{parallel.mode} has none: take parallel.mode data or mixed"
+            )
+        if copies < 2:
+            raise ValueError(f"{what} needs 2 ranks or more with a copy each: take --ranks 2")
+        if self.precision == "powersgd" and self.mode != "all-reduce":
+            raise ValueError(f"powersgd sums by all-reduce only, not {self.mode}")
+        if self.mode != "all-reduce":
+            self._check_near(copies)
+
+    def _check_near(self, copies: int) -> None:
+        fitting = [n for n in range(2, copies // 2 + 1) if copies % n == 0]
+        if not fitting:
+            raise ValueError(
+                f"{copies} copies of the model have no rows of equal length for communication "
+                f"{self.mode}: take 4, 6, 8 … ranks"
+            )
+        if self.near is not None and self.near not in fitting:
+            raise ValueError(
+                f"communication.near {self.near} does not divide {copies} copies of the model in "
+                f"rows: take one of {', '.join(map(str, fitting))}"
+            )
