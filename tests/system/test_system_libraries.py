@@ -128,10 +128,10 @@ def test_ucx_and_libfabric_by_what_they_print(
 @pytest.mark.parametrize(
     ("capability", "precisions"),
     [
-        ((7, 0), "fp64 fp32 fp16"),
-        ((8, 0), "fp64 fp32 tf32 bf16 fp16"),
-        ((8, 9), "fp64 fp32 tf32 bf16 fp16 fp8"),
-        ((12, 0), "fp64 fp32 tf32 bf16 fp16 fp8"),
+        ((7, 0), "fp64 fp32 fp16 int8"),
+        ((8, 0), "fp64 fp32 tf32 bf16 fp16 int8"),
+        ((8, 9), "fp64 fp32 tf32 bf16 fp16 fp8 int8"),
+        ((12, 0), "fp64 fp32 tf32 bf16 fp16 fp8 int8"),
     ],
 )
 def test_precisions_of_cuda_devices(capability: tuple[int, int], precisions: str) -> None:

@@ -68,6 +68,7 @@ MOST_ERROR = {
     "bf16": 1e-2,
     "fp16": 2e-3,
     "fp8": 5e-2,
+    "int8": 1e-12,
 }
 """The largest relative error of a ceiling that is right, whatever tolerance a run has noted."""
 

@@ -9,6 +9,7 @@ PRECISIONS: dict[str, str] = {
     "bf16": "bfloat16 operands, fp32 sums",
     "fp16": "IEEE half operands, fp32 sums where the device has them",
     "fp8": "float8 e4m3 operands with a scale, higher-precision sums",
+    "int8": "integers of 8 bits, exact sums in 32",
 }
 
 BENCHMARKS: dict[str, str] = {

@@ -12,13 +12,17 @@ from vflops.config.section import Section
 
 Optimizer = Literal["sgd", "adam", "adagrad", "lars", "lamb"]
 Schedule = Literal["cosine", "polynomial", "step", "constant"]
-TrainingPrecision = Literal["fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16"]
+TrainingPrecision = Literal[
+    "fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16", "mixed-fp8", "mixed-int8"
+]
 CEILING_OF: dict[str, str] = {
     "fp32": "fp32",
     "tf32": "tf32",
     "fp16": "fp16",
     "mixed-fp16": "fp16",
     "mixed-bf16": "bf16",
+    "mixed-fp8": "fp8",
+    "mixed-int8": "int8",
 }
 """The precision of the ceiling that bounds training in each precision."""
 BatchNorm = Literal["local", "synchronised"]

@@ -137,7 +137,7 @@ class _Peak:
                 scaled_multiply(a, b, out, self._one, fast=variant.fast)
 
         def check() -> float:
-            out.fill_(math.nan)
+            out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).min)
             call()
             return product_error(a, b, out, operands.generator)
 

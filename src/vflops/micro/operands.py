@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from vflops.micro.device import Device
+from vflops.micro.precision import operand
 
 _CPU_DISTINCT = 4_194_301
 """Random numbers drawn on a CPU before they repeat: drawing more takes longer than measuring.
@@ -51,7 +52,7 @@ class Operands:
         distinct = min(count, self._distinct or count)
         drawn = torch.float64 if self._dtype is torch.float64 else torch.float32
         numbers = torch.empty(distinct, dtype=drawn, device=self._place)
-        numbers = numbers.normal_(generator=self.generator).to(self._dtype)
+        numbers = operand(numbers.normal_(generator=self.generator), self._dtype)
         if distinct == count:
             return numbers
         buffer = torch.empty(count, dtype=self._dtype, device=self._place)

@@ -15,6 +15,9 @@ from vflops.micro.reference import product_error
 
 Fp32Mode = Literal["ieee", "tf32"]
 
+_INT8_SPREAD = 40.0
+"""Standard deviation of random integers."""
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -59,6 +62,13 @@ PRECISIONS = {
         Precision(
             "fp8", torch.float8_e4m3fn, torch.bfloat16, 5e-2, cpu_flags=("avx10_2", "amx_fp8")
         ),
+        Precision(
+            "int8",
+            torch.int8,
+            torch.int32,
+            1e-12,  # sums of integers are exact
+            cpu_flags=("avx512_vnni", "amx_int8", "i8mm"),
+        ),
     )
 }
 
@@ -87,10 +97,19 @@ def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
             backend.fp32_precision = old
 
 
+def operand(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Normally distributed numbers as operands of a type; integers use their whole range."""
+    if dtype is torch.int8:
+        return (numbers * _INT8_SPREAD).clamp_(-127, 127).to(dtype)
+    return numbers.to(dtype)
+
+
 def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
     """``out = a @ b``; fp8 with scales of one, its sums as exact as the device can."""
     if precision.dtype is torch.float8_e4m3fn:
         scaled_multiply(a, b, out, torch.ones((), device=a.device), fast=False)
+    elif precision.dtype is torch.int8:
+        torch._int_mm(a, b, out=out)
     else:
         torch.mm(a, b, out=out)
 
@@ -110,11 +129,13 @@ def missing(device: Device, precision: Precision) -> str | None:
     Found by doing one: a device that refuses lacks it, and so does one whose tf32 product is as
     exact as fp32, since it rounds no operand.
     """
+    if precision.dtype is torch.int8 and emulated(device, precision):
+        return f"{device.name} has no int8 instructions: torch would multiply one by one"
     size = 256
     generator = torch.Generator(device.place).manual_seed(0)
     try:
         numbers = torch.randn(2, size, size, device=device.place, generator=generator)
-        a, b = numbers.to(precision.dtype)
+        a, b = operand(numbers, precision.dtype)
         out = torch.empty(size, size, dtype=precision.result, device=device.place)
         b = b.t()  # fp8 wants its second operand by columns
         with fp32_arithmetic(precision.fp32_mode):

@@ -11,6 +11,7 @@ COLOURS = {
     "bf16": "#2e8b3d",
     "fp16": "#c77d11",
     "fp8": "#c2333f",
+    "int8": "#8c6d31",
 }
 """Of the precisions."""
 SERIES = ("#2f6fb0", "#c77d11", "#2e8b3d", "#6b4c9a", "#1b9e9e", "#c2333f", "#8c6d31", "#7f7f7f")

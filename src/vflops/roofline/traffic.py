@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vflops.flops.graph import NO_ARITHMETIC, Graph, Node, Value
 
-BYTES_OF = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+BYTES_OF = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 """Bytes of one element in each precision."""
 
 _LINEAR = frozenset({"add", "sub", "rsub", "neg", "mean", "sum"})

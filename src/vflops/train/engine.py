@@ -79,7 +79,8 @@ class Engine:
         self.parameters = sum(each.numel() for each in model.parameters())
         model = self.plan.place(model, self.workload, self.device)
         model = self.precision.prepare(model)
-        self.compiled = fast is None and _compiles(self.settings, self.device)
+        compiles = _compiles(self.settings, self.device)
+        self.compiled = fast is None and compiles and self.plan.can_compile
         objective = Objective(model, self.workload, self.precision)
         module = self.plan.wrap(objective)
         predict = self.plan.predictor(objective)
@@ -87,11 +88,11 @@ class Engine:
             module.compile()
             predict = torch.compile(predict)
         self.prepare = self.workload.inputs
-        if _compiles(self.settings, self.device):
+        if compiles:
             self.prepare = torch.compile(self.workload.inputs)
         optimizer = build(
             self.settings.optimizer,
-            parameter_groups(model, self.settings.weight_decay),
+            parameter_groups(model, self.settings.weight_decay, self.plan.part),
             learning_rate=self.settings.peak_rate,
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
@@ -106,6 +107,7 @@ class Engine:
         train, operands = self.settings, self.precision.operands
         plain = self.plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
         mixed = operands is not None and self.precision.weights == torch.float32
+        mixed = mixed and self.precision.products is None
         if self.device.type == "cpu" or not (plain and mixed):
             return None
         assert operands is not None
@@ -165,6 +167,8 @@ class Engine:
 
     def _conclude(self, loop: Loop) -> None:
         """What is asked of the trained model after the clock has stopped."""
+        for kind, payload in self.plan.report():
+            self.context.tell(kind, payload)
         if self.context.record.data.test:
             outcome = self.state.evaluate(self.evaluation("test"))
             tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)

@@ -1,6 +1,7 @@
 """The papers' training precisions as policies: types of weights and arithmetic, loss scaling.
 
-HPC AI500 V3.0's table 2 has FP16 as default and "mixed" beside it; V2.0 measures FP32 and mixed.
+HPC AI500 V3.0's table 2 has FP16 as default, "mixed" and Int8 beside it; V2.0 measures FP32 and
+mixed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vflops.errors import UsageError, unknown_name
 from vflops.micro.device import Device
 from vflops.micro.precision import PRECISIONS as PRODUCTS
 from vflops.micro.precision import Fp32Mode, emulated, fp32_arithmetic, missing
+from vflops.train.products import Kind, convert
 
 LossScale = float | Literal["dynamic", "none"]
 
@@ -35,6 +37,8 @@ class _Policy:
     weights: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
     loss_scale: LossScale = "none"
+    products: Kind | None = None
+    """Of the layers that can have them, in 8 bits."""
 
 
 _POLICIES = {
@@ -43,6 +47,8 @@ _POLICIES = {
     "fp16": _Policy("fp16", torch.float16, torch.float16, "dynamic"),
     "mixed-fp16": _Policy("fp16", autocast=torch.float16, loss_scale="dynamic"),
     "mixed-bf16": _Policy("bf16", autocast=torch.bfloat16),
+    "mixed-fp8": _Policy("fp8", autocast=torch.bfloat16, products="fp8"),
+    "mixed-int8": _Policy("int8", autocast=torch.bfloat16, products="int8"),
 }
 
 
@@ -61,6 +67,8 @@ class Precision:
     loss_scale: LossScale
     emulated: str | None
     """What to tell a reader when the device computes wider and converts."""
+    products: Kind | None = None
+    """Matrix products of 8 bits, of the layers that can have them; None: there are none."""
 
     @classmethod
     def named(
@@ -84,6 +92,7 @@ class Precision:
             operands=policy.autocast,
             loss_scale=_checked_scale(name, policy, loss_scale),
             emulated=emulated(place, PRODUCTS[policy.ceiling]),
+            products=policy.products,
         )
 
     @property
@@ -103,6 +112,12 @@ class Precision:
                 if not isinstance(module, _BatchNorm):
                     for parameter in module.parameters(recurse=False):
                         parameter.data = parameter.data.to(self.weights)
+        if self.products and not convert(model, self.products):
+            raise UsageError(
+                f"precision {self.name}: this model has no linear layer or 1×1 convolution whose "
+                "channels are multiples of 16, so nothing of it would be computed so",
+                cure="take precision mixed-bf16, or a wider network",
+            )
         return model
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -178,7 +193,10 @@ def _missing(device: Device, policy: _Policy) -> str | None:
         return f"torch has no autocast for {device.name}"
     if policy.ceiling == "fp32":
         return None
-    return missing(device, PRODUCTS[policy.ceiling])
+    lacking = missing(device, PRODUCTS[policy.ceiling])
+    if lacking is None and policy.products:  # what is emulated would be slow and show nothing
+        return emulated(device, PRODUCTS[policy.ceiling])
+    return lacking
 
 
 def _checked_scale(name: str, policy: _Policy, asked: LossScale | None) -> LossScale:
