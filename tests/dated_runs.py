@@ -1,8 +1,9 @@
-"""Run folders with a day, a speed and a machine of our choice, for comparisons and histories."""
+"""Run folders with a name, a day, a speed and a machine of our choice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,44 +48,80 @@ class Dated:
     ends: bool = True
 
 
-class _Made(HandmadeRun):
-    def __init__(self, parent: Path, wanted: Dated) -> None:
+class NamedRun(HandmadeRun):
+    """A run folder with a name and a day of our choice."""
+
+    def __init__(self, parent: Path, id: str, created_utc: str, settings: Settings) -> None:
         self.clock = Clock()
-        day = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=wanted.day)
         record = RunRecord(
-            id=f"{day:%Y%m%dT%H%M%SZ}-image-classification-{wanted.name}",
+            id=id,
             workload="image-classification",
-            created_utc=day.isoformat(timespec="seconds"),
-            settings=wanted.settings,
+            created_utc=created_utc,
+            settings=settings,
             versions={"vflops": "0", "python": "3"},
         )
-        self.folder = RunFolder(parent / record.id, record)
+        self.folder = RunFolder(parent / id, record)
         atomic.make_folder(self.folder.path)
         record.write(self.folder.path / "run.json")
         self.graph = trained_graph()
 
 
-def dated_run(parent: Path, wanted: Dated) -> RunFolder:
-    """Write the run below ``parent``."""
-    numbers = range(1, len(wanted.slower) + 1)
+@contextmanager
+def named_run(parent: Path, id: str, created_utc: str, settings: Settings) -> Iterator[NamedRun]:
+    """A run whose events are noted by its own clock, and not synced."""
     with mock.patch("os.fsync"):
-        run = _Made(parent, wanted)
+        run = NamedRun(parent, id, created_utc, settings)
         with (
             mock.patch.object(events, "time", run.clock),
             mock.patch.object(events, "datetime", run.clock.utc),
         ):
-            _system(wanted).write(run.folder.system_file)
-            records = [job(n, **{"seed": wanted.seed + n - 1, **wanted.job}) for n in numbers]
-            run.plan(*records, ceilings=_ceilings(wanted))
-            for number, slower in zip(numbers, wanted.slower, strict=True):
-                reached = wanted.quality
-                quality = reached if isinstance(reached, float) else reached[number - 1]
-                notes = course(quality - 0.3, quality - 0.05, quality)
-                run.attempt(number, 1000.0 * number, *(_slowed(note, slower) for note in notes))
-            run.end()
-            if not wanted.ends:  # it was resumed, and killed
-                with run.folder.start_attempt(job=0) as log:
-                    log.write("start", workload="image-classification")
+            yield run
+
+
+def system_of(hardware: Mapping[str, str | int], torch: str = "2.13.0") -> SystemRecord:
+    """A system of which little is known but these facts."""
+    known: dict[str, Mapping[str, str | int]] = {
+        "hardware": hardware,
+        "framework": {"torch": torch},
+    }
+    absent = Fact(name="nothing", value=None, source="test", reason="not looked for")
+    layers = [
+        Layer(
+            name=name,
+            facts=tuple(
+                Fact(name=fact, value=value, source="test")
+                for fact, value in known.get(name, {}).items()
+            )
+            or (absent,),
+        )
+        for name in LAYERS
+    ]
+    return SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=tuple(layers))
+
+
+def dated_run(parent: Path, wanted: Dated) -> RunFolder:
+    """Write the run below ``parent``."""
+    numbers = range(1, len(wanted.slower) + 1)
+    day = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=wanted.day)
+    id = f"{day:%Y%m%dT%H%M%SZ}-image-classification-{wanted.name}"
+    hardware: dict[str, str | int] = {
+        "cpu model": wanted.cpu,
+        "usable cpus": 2,
+        "cpu clock now": wanted.clock,
+    }
+    with named_run(parent, id, day.isoformat(timespec="seconds"), wanted.settings) as run:
+        system_of(hardware, wanted.torch).write(run.folder.system_file)
+        records = [job(n, **{"seed": wanted.seed + n - 1, **wanted.job}) for n in numbers]
+        run.plan(*records, ceilings=_ceilings(wanted))
+        for number, slower in zip(numbers, wanted.slower, strict=True):
+            reached = wanted.quality
+            quality = reached if isinstance(reached, float) else reached[number - 1]
+            notes = course(quality - 0.3, quality - 0.05, quality)
+            run.attempt(number, 1000.0 * number, *(_slowed(note, slower) for note in notes))
+        run.end()
+        if not wanted.ends:  # it was resumed, and killed
+            with run.folder.start_attempt(job=0) as log:
+                log.write("start", workload="image-classification")
         score(Contents(run.folder)).write(run.folder.score_file)
     return run.folder
 
@@ -109,27 +146,3 @@ def _ceilings(wanted: Dated) -> tuple[Measurement, ...]:
         samples=(0.9 * wanted.memory, wanted.memory, 1.1 * wanted.memory),
     )
     return (found,)
-
-
-def _system(wanted: Dated) -> SystemRecord:
-    known: dict[str, dict[str, str | int]] = {
-        "hardware": {
-            "cpu model": wanted.cpu,
-            "usable cpus": 2,
-            "cpu clock now": wanted.clock,
-        },
-        "framework": {"torch": wanted.torch},
-    }
-    absent = Fact(name="nothing", value=None, source="test", reason="not looked for")
-    layers = [
-        Layer(
-            name=name,
-            facts=tuple(
-                Fact(name=fact, value=value, source="test")
-                for fact, value in known.get(name, {}).items()
-            )
-            or (absent,),
-        )
-        for name in LAYERS
-    ]
-    return SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=tuple(layers))

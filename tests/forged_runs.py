@@ -16,7 +16,7 @@ import pytest
 import search_runs
 from conftest import MEASUREMENTS, write_system
 from search_runs import HandmadeSearch
-from trained_runs import ZERO, HandmadeRun, Note, job, started
+from trained_runs import DEVICE, ZERO, HandmadeRun, Note, job, started
 from vflops.automl.architecture.morphs import Morph
 from vflops.automl.record import Turn
 from vflops.automl.replay import keep_ledger
@@ -33,6 +33,8 @@ TRAIN, VALIDATION, EPOCHS = 1_281_167, 50_000, 90
 REPEATS, MODELS = 4, 2
 START_S, WORK_S, EVALUATION_S = 4.0, 3600.0, 20.0
 POWER_W, INTERVAL_S = 300.0, 60.0
+
+ACCELERATORS = {"accelerators": 1, "accelerator_kind": DEVICE, "accelerator_0_model": "Test GPU"}
 
 Line = dict[str, Any]
 
@@ -87,6 +89,11 @@ class Forger:
         """Change how every sample is drawn, as the run says it too."""
         self.records(lambda told: told["bag"].update(facts))
         self.run(lambda told: told["bagging"].update(facts))
+
+    def twins(self) -> None:
+        """Make pairs of the models: one sample and one seed each."""
+        self.bags(twins=True)
+        self.records(lambda told: told.update(seed=told["seed"] - (told["bag"]["model"] + 1) // 2))
 
     def run(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the settings in ``run.json``."""
@@ -145,6 +152,7 @@ def trained_run(parent: Path, patch: pytest.MonkeyPatch, *, models: int = 1) -> 
     """Image classification as published, four times; of one model, or of an ensemble each."""
     run = HandmadeRun(parent, patch)
     write_system(run.folder)
+    describe(run.folder.system_file, **ACCELERATORS)
     numbers = [(repeat, model) for repeat in range(REPEATS) for model in range(models)]
     jobs = [_job(1 + place, *each, models) for place, each in enumerate(numbers)]
     run.plan(*jobs, ceilings=MEASUREMENTS)
@@ -159,6 +167,15 @@ def trained_run(parent: Path, patch: pytest.MonkeyPatch, *, models: int = 1) -> 
                 log.write("ensemble", **_ensemble(repeat, own))
             log.write("end")
     return run.folder.path
+
+
+def describe(system: Path, **facts: Any) -> None:
+    """Facts of the hardware, beside those that are there; ``_`` in a name stands for a space."""
+    data = json.loads(system.read_text())
+    for name, value in facts.items():
+        fact = {"name": name.replace("_", " "), "value": value, "source": "test"}
+        data["layers"][0]["facts"].append({**fact, "unit": None, "reason": None})
+    system.write_text(json.dumps(data))
 
 
 def search_run(

@@ -7,17 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from trained_runs import Clock, HandmadeRun, course, job, trained_graph, write_telemetry
+from dated_runs import named_run, system_of
+from trained_runs import course, job, write_telemetry
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
-from vflops.record import atomic, events
-from vflops.record.folder import RunFolder, RunRecord
+from vflops.record.folder import RunFolder
 from vflops.record.measurement import Measurement
 from vflops.score.contents import Contents
 from vflops.score.score import score
-from vflops.system.record import LAYERS, Fact, Layer, SystemRecord
 
 REAL: dict[str, Any] = {
     "data": {
@@ -50,41 +48,25 @@ class Submitted:
     """Of its ranks, likewise."""
 
 
-class _Made(HandmadeRun):
-    """A run folder with a name and a day of our choice."""
-
-    def __init__(self, parent: Path, wanted: Submitted) -> None:
-        self.clock = Clock()
-        record = RunRecord(
-            id=wanted.id,
-            workload="image-classification",
-            created_utc=wanted.created_utc,
-            settings=tiny(),
-            versions={"vflops": "0", "python": "3"},
-        )
-        self.folder = RunFolder(parent / wanted.id, record)
-        atomic.make_folder(self.folder.path)
-        record.write(self.folder.path / "run.json")
-        self.graph = trained_graph()
-
-
 def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa: B008
     """Write a submission below ``parent``, with its score and its manifest."""
     from vflops.evidence.manifest import write_manifest
 
-    with mock.patch("os.fsync"):
-        run = _Made(parent, wanted)
-        with (
-            mock.patch.object(events, "time", run.clock),
-            mock.patch.object(events, "datetime", run.clock.utc),
-        ):
-            _system(wanted).write(run.folder.system_file)
-            run.plan(job(1, ranks=wanted.ranks, **wanted.facts), ceilings=_ceilings())
-            notes = course(wanted.quality - 0.3, wanted.quality - 0.05, wanted.quality)
-            notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
-            place = run.attempt(1, 1000.0, *notes)
-            write_telemetry(place, 1000.0, 50, power=wanted.power)
-            run.end()
+    hardware: dict[str, str | int] = {
+        "cpu model": wanted.cpu,
+        "usable cpus": 2,
+        "accelerator 0 model": wanted.device,
+        "accelerator 1 model": wanted.device,
+    }
+    began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two machines do all at the same times
+    with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
+        system_of(hardware).write(run.folder.system_file)
+        run.plan(job(1, ranks=wanted.ranks, **wanted.facts), ceilings=_ceilings())
+        notes = course(wanted.quality - 0.3, wanted.quality - 0.05, wanted.quality)
+        notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
+        place = run.attempt(1, began_s, *notes)
+        write_telemetry(place, began_s, 50, power=wanted.power)
+        run.end()
         with suppress(FolderError):  # of a run that is not meant to have one
             score(Contents(run.folder)).write(run.folder.score_file)
         write_manifest(run.folder)
@@ -127,28 +109,3 @@ def _ceilings() -> tuple[Measurement, ...]:
         )
         for benchmark in ("gemm", "convolution")
     )
-
-
-def _system(wanted: Submitted) -> SystemRecord:
-    known: dict[str, dict[str, str | int]] = {
-        "hardware": {
-            "cpu model": wanted.cpu,
-            "usable cpus": 2,
-            "accelerator 0 model": wanted.device,
-            "accelerator 1 model": wanted.device,
-        },
-        "framework": {"torch": "2.13.0"},
-    }
-    absent = Fact(name="nothing", value=None, source="test", reason="not looked for")
-    layers = [
-        Layer(
-            name=name,
-            facts=tuple(
-                Fact(name=each, value=value, source="test")
-                for each, value in known.get(name, {}).items()
-            )
-            or (absent,),
-        )
-        for name in LAYERS
-    ]
-    return SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=tuple(layers))

@@ -58,7 +58,7 @@ class HandmadeSearch:
             update={"workers": workers, "duration_s": 100.0, "batches": (BATCH,), **search}
         )
         settings = base.model_copy(update={"train": train, "search": given, "target": 0.8})
-        told = {"workloads": {"automl": settings.model_dump(mode="json")}}
+        told = {"seed": 7, "workloads": {"automl": settings.model_dump(mode="json")}}
         self.folder = RunFolder.create(parent, "automl", tiny().model_copy(update=told))
         data = DataFacts(
             path="/data",

@@ -90,6 +90,7 @@ class HandmadeRun:
         told = {key: getattr(bags[0], key) for key in _BAGGING} if bags else {}
         changes = {
             "workloads": {record.workload: record.settings for record in records},
+            "repeat": max(settings.repeat, *(1 + record.repeat for record in records)),
             "bagging": settings.bagging.model_copy(update=told),
         }
         run = self.folder.record.model_copy(

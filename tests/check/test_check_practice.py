@@ -156,3 +156,32 @@ def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder
     edit_measurement(value="fast")(run_folder)
     evidence = {finding.rule: finding.told for finding in check(Contents(run_folder)).findings}
     assert "events.jsonl:5: not a measurement event: value" in evidence["planned"]
+
+
+def test_without_ceilings_and_a_plan_of_them_there_is_little_to_judge(
+    run_folder: RunFolder,
+) -> None:
+    def change(events: list[dict[str, object]]) -> None:
+        events[:] = [event for event in events if event["kind"] not in ("plan", "measurement")]
+
+    rewrite(run_folder, change)
+    verdicts = {each.rule: each.verdict for each in check(Contents(run_folder)).findings}
+    assert verdicts["planned"] == "cannot tell"
+    ceilings = ("correct", "sampled", "quiet", "plausible", "peaks", "bounded", "devices", "jobs")
+    assert {verdicts[rule] for rule in ceilings} == {"not applicable"}
+
+
+def test_a_log_that_does_not_say_what_else_ran_leaves_that_open(run_folder: RunFolder) -> None:
+    def change(events: list[dict[str, object]]) -> None:
+        events[:] = [event for event in events if event["kind"] not in ("load", "described")]
+
+    rewrite(run_folder, change)
+    found = {each.rule: each for each in check(Contents(run_folder)).findings}
+    assert (found["quiet"].verdict, found["quiet"].where) == (
+        "cannot tell",
+        "jobs/0/0/events.jsonl",
+    )
+    assert (found["system"].verdict, found["system"].where) == (
+        "cannot tell",
+        "jobs/0/0/events.jsonl",
+    )

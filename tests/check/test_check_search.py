@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import write_system
+from forged_runs import Forger
 from search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.automl.record import Claim, Turn
 from vflops.automl.replay import SearchLedger
@@ -19,6 +20,7 @@ from vflops.score.contents import Contents
 from vflops.score.score import score
 
 RULES = ("searched", "charged", "results", "ledger", "timed")
+AIPERF = ("duration", "precision", "error", "new-weights", "table-iv")
 FIRST, SECOND = "r00000-w00000", "r00001-w00000"
 
 
@@ -48,8 +50,19 @@ def test_a_good_search_meets_every_rule_and_is_no_result_of_aiperf(run: Handmade
 
 
 def test_a_run_without_a_search_is_not_judged_by_these_rules(run_folder: RunFolder) -> None:
-    verdicts = {f.rule: f.verdict for f in check(Contents(run_folder)).findings}
-    assert {verdicts[rule] for rule in RULES} == {"not applicable"}
+    verdicts = {f.rule: f.verdict for f in check(Contents(run_folder), "aiperf").findings}
+    assert {verdicts[rule] for rule in (*RULES, *AIPERF)} == {"not applicable"}
+
+
+def test_a_search_without_a_result_has_no_error(run: HandmadeSearch) -> None:
+    candidate = run.propose(Turn(round=0, worker=0), epochs=1)
+    cut = {"candidate": candidate.turn.name, "samples": 300}
+    notes = [(9.0, "job", started()), (10.0, "candidate", run.begun(candidate))]
+    run.worker(0, [*notes, (100.0, "candidate-cut", cut), (100.0, "end", {})])
+    findings = check(Contents(run.end()), "aiperf").failures
+    told = {finding.rule: finding.told for finding in findings}
+    assert told["error"] == "jobs/1/job.json: no model was evaluated"
+    assert told["duration"].startswith("jobs/1/0/events.jsonl:5: it took 1 min 40 s")
 
 
 def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> list[Note]:
@@ -65,7 +78,11 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
 @pytest.mark.parametrize(
     ("rule", "change", "evidence"),
     [
-        ("charged", lambda n: changed(n, "candidate", ops_total=10**9), "1,000,000,000 operations"),
+        (
+            "charged",
+            lambda n: changed(n, "candidate", ops_total=10**9),
+            f"jobs/1/0/events.jsonl:3: {FIRST}: charged with 1,000,000,000 operations",
+        ),
         ("charged", lambda n: changed(n, "candidate", SECOND, ops_forward=1), SECOND),
         ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters told"),
         ("searched", lambda n: changed(n, "candidate", digest="0" * 64), "not what was proposed"),
@@ -76,7 +93,11 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
             lambda n: changed(n, "candidate-trained", hyper={"batch": 50, "kernel": None}),
             "hyper-parameters",
         ),
-        ("results", lambda n: changed(n, "candidate-trained", accuracy=0.9), "accuracy 0.9 told"),
+        (
+            "results",
+            lambda n: changed(n, "candidate-trained", accuracy=0.9),
+            f"jobs/1/0/events.jsonl:6: {FIRST}: accuracy 0.9 told",
+        ),
         ("results", lambda n: changed(n, "candidate-trained", predicted=0.9), "accuracy 0.9 told"),
         ("results", lambda n: changed(n, "candidate-trained", SECOND, epochs=1), "are not 1 epoch"),
     ],
@@ -95,7 +116,10 @@ def test_a_candidate_that_does_not_add_up_breaks_its_rule(
     [
         ({"samples": 900}, "900 samples are not 1 epoch of 1,000"),
         ({"samples": 2500}, "2,500 samples are more than 1 epoch of 1,000"),
-        ({"evaluated": 100}, "an evaluation saw 100 of 200 samples"),
+        (
+            {"evaluated": 100},
+            f"jobs/1/0/events.jsonl:4: {FIRST}: an evaluation saw 100 of 200 samples",
+        ),
     ],
 )
 def test_samples_are_epochs_of_the_data(
@@ -110,6 +134,47 @@ def test_samples_are_epochs_of_the_data(
     found = judged(run.end())
     assert set(found) == {"results"}
     assert evidence in found["results"]
+
+
+@pytest.mark.parametrize("accuracy", [1.7, -0.2])
+def test_an_accuracy_that_is_none_is_found(run: HandmadeSearch, accuracy: float) -> None:
+    candidate = run.propose(Turn(round=0, worker=0), epochs=1)
+    notes = run.trained(candidate, 10.0, accuracy)
+    run.worker(0, [(9.0, "job", started()), *notes, (40.0, "end", {})])
+    assert judged(run.end()) == {
+        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is none"
+    }
+
+
+def test_two_candidates_do_not_come_to_the_same_weights(run: HandmadeSearch) -> None:
+    notes = one_worker(run)
+    for name in (FIRST, SECOND):
+        notes = changed(notes, "candidate-trained", name, weights_sha256="0" * 64)
+    run.worker(0, notes)
+    said = f"{SECOND}: its weights are those of {FIRST}: one training twice"
+    assert judged(run.end()) == {"searched": f"jobs/1/0/events.jsonl:11: {said}"}
+
+
+def test_a_worker_that_is_not_there_is_found(run: HandmadeSearch) -> None:
+    run.worker(0, one_worker(run))
+    forger = Forger(run.end().path)
+    forger.settings(lambda told: told["search"].update(workers=2))
+    forger.records(lambda told: told["worker"].update(workers=2))
+    assert judged(forger.sealed()) == {
+        "jobs": "run.json: 2 jobs of automl asked for, 1 planned: none of repeat 0, number 1"
+    }
+
+
+def test_a_worker_whose_clock_is_known_to_be_behind_did_not_begin_too_early(
+    run: HandmadeSearch,
+) -> None:
+    run.worker(0, one_worker(run), ahead_s=-3600.0)
+    assert judged(run.end()) == {}
+    node = run.folder.attempt_folder(1, 0) / "node-0.json"
+    node.write_text(node.read_text().replace("-3600.0", "0.0"))
+    found = judged(run.folder)
+    assert found.keys() == {"clocks"}
+    assert "jobs/1/0/events.jsonl:1: 60 min 00 s before the job was planned" in found["clocks"]
 
 
 def test_a_candidate_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,20 +242,13 @@ def test_a_proposal_that_was_changed_or_lost_is_found(run: HandmadeSearch) -> No
     text = path.read_text()
     path.write_text(text.replace('"took_s": 0.1', '"took_s": 0.2'))
     found = judged(folder)
-    assert found["searched"] == f"{SECOND}: its proposal was changed since it was trained"
+    said = f"{SECOND}: its proposal was changed since it was trained"
+    assert found["searched"] == f"buffer/{SECOND}.json: {said}"
     assert "not what the logs say" in found["ledger"]
+    path.write_bytes(path.with_name(f"{FIRST}.json").read_bytes())
+    assert f"its proposal is that of {FIRST}" in judged(folder)["searched"]
     path.unlink()
-    assert f"{SECOND}.json is missing" in judged(folder)["searched"]
-
-
-def test_a_ledger_that_was_changed_is_found(run: HandmadeSearch) -> None:
-    run.worker(0, one_worker(run))
-    folder = run.end()
-    ledger = folder.path / "ledger.json"
-    ledger.write_text(ledger.read_text().replace('"seed": 7', '"seed": 8'))
-    assert set(judged(folder)) == {"ledger"}
-    ledger.unlink()
-    assert "not the ledger that was written" in judged(folder)["ledger"]
+    assert judged(folder)["searched"].startswith(f"buffer/{SECOND}.json: it is missing")
 
 
 @pytest.mark.parametrize("harm", [b"\0" * 20, b'"candidate": {"r": 1}, "x'])
@@ -217,70 +275,6 @@ def test_a_damaged_result_costs_its_children_and_nothing_else(
         "r00002-w00000": "the time was up",
     }
     assert {"chain"} <= judged(folder).keys()
-
-
-@pytest.fixture
-def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[HandmadeSearch, SearchLedger]:
-    """A replay to be, and the ledger of a search of two candidates that it is given."""
-    made = [
-        HandmadeSearch(tmp_path / name, monkeypatch, ledger=ledger)
-        for name, ledger in (("searched", None), ("replayed", "/the/ledger.json"))
-    ]
-    for each in made:
-        each.true_ops = True
-        write_system(each.folder)
-    made[0].worker(0, one_worker(made[0]))
-    ledger = SearchLedger.find(made[0].end().path)
-    ledger.write(made[1].folder.path / "ledger-replayed.json")
-    return made[1], ledger
-
-
-def test_a_replay_that_did_all_of_its_ledger_says_how_much(
-    replay: tuple[HandmadeSearch, SearchLedger],
-) -> None:
-    run, ledger = replay
-    run.worker(0, one_worker(run)[:-3])  # without the one that was cut
-    folder = run.end()
-    assert judged(folder) == {}
-    (found,) = (f for f in check(Contents(folder)).findings if f.rule == "replayed")
-    assert found.verdict == "pass"
-    assert found.evidence.startswith(f"2 candidates of {ledger.run}, ")
-
-
-@pytest.mark.parametrize("kept", [-3, 6, 5])
-def test_a_replay_that_did_not_do_all_of_its_ledger_is_found(
-    replay: tuple[HandmadeSearch, SearchLedger], kept: int
-) -> None:
-    run, _ = replay
-    notes = one_worker(run)[:kept]
-    end = notes[-1][0]
-    if kept == 6:
-        end += 1.0
-        told = {"candidate": SECOND, "message": "2 attempts of the worker died over it"}
-        notes.append((end, "candidate-failed", told))
-    if kept == -3:  # with more than was asked for
-        third = run.propose(Turn(round=5, worker=0), epochs=1)
-        notes += run.trained(third, end, 0.5)
-    run.worker(0, [*notes, (notes[-1][0], "end", {})])
-    said = {
-        -3: "r00005-w00000 is not in the ledger",
-        6: f"{SECOND} of the ledger has no result (2 attempts of the worker died over it)",
-        5: f"{SECOND} of the ledger was not trained",
-    }
-    assert judged(run.end()) == {"replayed": said[kept]}
-
-
-def test_a_replayed_ledger_that_was_changed_or_lost_is_found(
-    replay: tuple[HandmadeSearch, SearchLedger],
-) -> None:
-    run, ledger = replay
-    run.worker(0, one_worker(run)[:-3])
-    folder = run.end()
-    path = folder.path / "ledger-replayed.json"
-    ledger.model_copy(update={"candidates": ledger.candidates[:1]}).write(path)
-    assert "not the ledger that was replayed" in judged(folder)["replayed"]
-    path.unlink()
-    assert "is missing" in judged(folder)["replayed"]
 
 
 def test_a_search_whose_time_does_not_add_up_is_found(run: HandmadeSearch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forged_runs import REPEATS, START_S, TRAIN, WORK_S, Forger, stood
+from forged_runs import MODELS, REPEATS, START_S, TRAIN, WORK_S, Forger, describe, stood
 from forgeries import (
     Break,
     GoodRun,
@@ -58,9 +58,10 @@ def shorter(**train: int) -> Break:
 
 def twins(run: Forger) -> None:
     """Pairs of models that came to the same."""
-    run.bags(twins=True)
-    for line in run.lines("finished"):
-        line["data"]["weights_sha256"] = "0" * 64
+    run.twins()
+    for number in range(1, MODELS * REPEATS, MODELS):
+        for twin in (number, number + 1):
+            changed("finished", twin, weights_sha256=f"{number:064x}")(run)
 
 
 early = changed("evaluation", 1, **stood(3))
@@ -69,11 +70,8 @@ fp8 = changed("job", 1, precision="fp8")
 ceiling = changed("job", 1, ceiling_precision="fp64")
 one_step = together(changed("finished", 1, step=1), changed("evaluation", 1, step=1))
 unread = changed("evaluation", 1, samples=0)
-other_device = changed("job", 2, device_name="Another GPU")
+other_device = changed("job", 2, device_name="Test GPU 2")
 tolerant = measured("gemm", error=1e8, tolerance=1e9)
-doubtful = together(
-    *(measured(name, value=1e30, caveat="in doubt") for name in ("gemm", "convolution"))
-)
 
 
 def batch(size: int) -> Break:
@@ -118,13 +116,9 @@ def power_limit(limit_w: float) -> Break:
     """A power limit in the description of the system."""
 
     def change(run: Forger) -> None:
-        path = run.folder.system_file
-        data = json.loads(path.read_text())
-        fact = {"name": "accelerator 0 power limit", "value": limit_w, "source": "test"}
-        data["layers"][0]["facts"].append({**fact, "unit": "W", "reason": None})
-        path.write_text(json.dumps(data))
+        describe(run.folder.system_file, accelerator_0_power_limit=limit_w)
         for line in run.lines("described"):
-            line["data"]["sha256"] = file_hash(path)
+            line["data"]["sha256"] = file_hash(run.folder.system_file)
 
     return change
 
@@ -157,7 +151,6 @@ def absent(run: Forger) -> None:
         ("practice", "goal", "one model", other_device, "another device than job 1"),
         ("practice", "timed", "one model", falls, "the time of training fell"),
         ("practice", "correct", "one model", tolerant, "at most 5e-05 is right"),
-        ("practice", "bounded", "one model", doubtful, "every ceiling of job 1 is in doubt"),
         ("practice", "clocks", "one model", long_ago, "UTC and the clock of the log are"),
         ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "saw 9 of 50,000"),
         ("practice", "data", "one model", told("data", fingerprint="1" * 64), "other data than"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from dated_runs import SAMPLES, WORK_S, Dated, dated_run
 from vflops.compare import page
 from vflops.compare.compare import compare, sides
+from vflops.compare.figures import shown
 from vflops.compare.record import ComparedFigure, Comparison
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
@@ -178,3 +180,57 @@ def test_the_command_shows_tables_writes_the_page_and_ends_well(
     damaged = vflops("compare", a.path, b.path)
     assert damaged.returncode == 0 and "no job was started" in damaged.stdout
     assert vflops("compare", a.path, tmp_path / "none").returncode == 2
+
+
+def test_an_interval_is_of_the_ratio_and_never_below_nothing(tmp_path: Path) -> None:
+    """By hand: logarithms of 1, 4, 16 spread by ln 4, so do those of the other side."""
+    a = dated_run(tmp_path, Dated(0, (1.0, 4.0, 16.0)))
+    b = dated_run(tmp_path, Dated(1, (2.0, 8.0, 32.0)))
+    speed = figure(compared(a, b), "FLOPS")
+    reach = 2.776445 * math.log(4) * math.sqrt(2 / 3)  # t of 4 degrees of freedom
+    assert speed.low == pytest.approx(0.5 * math.exp(-reach) - 1, rel=1e-3)
+    assert speed.high == pytest.approx(0.5 * math.exp(reach) - 1, rel=1e-3)
+    noisy = dated_run(tmp_path, Dated(2, (1.0, 1.1, 1.2), quality=(0.0, 0.0, 0.9)))
+    score = figure(compared(a, noisy), "VFLOPS")
+    assert score.low is not None and score.low >= -1
+
+
+def test_a_run_beside_itself_or_its_copy_is_refused(tmp_path: Path) -> None:
+    a, b = (dated_run(tmp_path, Dated(day)) for day in range(2))
+    shutil.copytree(a.path, tmp_path / "copy")
+    for given in ((a, a), (a, str(tmp_path / "copy")), (a, a, "vs", b)):
+        with pytest.raises(UsageError, match=f"run {a.record.id} is given 2 times"):
+            compared(*given)
+
+
+def test_settings_hold_the_values_of_all_runs_of_a_side(tmp_path: Path) -> None:
+    seeds = [tiny().model_copy(update={"seed": seed}) for seed in range(4)]
+    runs = [dated_run(tmp_path, Dated(seed, settings=s)) for seed, s in enumerate(seeds)]
+    found = compared(*runs[:2], "vs", *runs[2:])
+    assert [(d.name, d.values) for d in found.settings] == [("seed", ("0, 1", "2, 3"))]
+
+
+def test_another_workload_is_a_row_and_not_one_a_setting(tmp_path: Path) -> None:
+    a, b = (dated_run(tmp_path, Dated(day)) for day in range(2))
+    record = json.loads((b.path / "run.json").read_text())
+    record["settings"]["workloads"] = {"other": record["settings"]["workloads"][IC]}
+    (b.path / "run.json").write_text(json.dumps(record))
+    found = [(each.name, each.values) for each in compared(a, b).settings]
+    assert found == [
+        (f"workloads.{IC}", ("4 settings", None)),
+        ("workloads.other", (None, "4 settings")),
+    ]
+
+
+def test_reasons_are_said_once_below_the_table(tmp_path: Path, vflops: Vflops) -> None:
+    a = dated_run(tmp_path, Dated(0, memory=2e10, cpu="\x1b[31mRed"))
+    b = dated_run(tmp_path, Dated(1, memory=3e10))
+    done = vflops("compare", a.path, b.path, "--page", "page.html")
+    assert done.stdout.count("1 repeat, 3 are needed") == 1
+    assert "cannot tell: 1 repeat, 3 are needed (memory copy)" in done.stdout
+    assert "\x1b" not in done.stdout and r"\x1b[31mRed" in done.stdout
+    assert "<h1>B against A</h1>" in (tmp_path / "page.html").read_text()
+
+
+def test_models_are_counted_whole() -> None:
+    assert shown("models", 4.0) == "4 models"

@@ -171,6 +171,15 @@ def test_the_pictures_show_every_result_of_the_list(tab: Tab) -> None:
     assert len(tab.texts("#legend span")) == 3
 
 
+@pytest.mark.parametrize(("data", "days"), [("synthetic", 4), ("real", 3)])
+def test_no_day_stands_twice_below_the_picture(tab: Tab, data: str, days: int) -> None:
+    tab.enter("[data-facet=data]", data)  # the other has one result: the day before, its own, next
+    words = tab.run("[...document.querySelectorAll('#over-time text')].map(e => e.textContent)")
+    shown = [text for text in words if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text)]
+    assert shown == sorted(set(shown))
+    assert len(shown) == days
+
+
 def test_it_prints_all_rows_in_light_colours(browser: Browser, page: Path) -> None:
     tab = browser.open(f"{page.as_uri()}#data=synthetic", dark=True)
     screen = tab.run("getComputedStyle(document.body).backgroundColor")

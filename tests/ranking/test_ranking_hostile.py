@@ -211,7 +211,7 @@ def test_a_submission_that_kills_its_reader_is_listed_apart_and_others_rank(
     runs = copy.parent
     copy.rename(runs / "a-deadly")
     for number in range(3):
-        submit(runs, replace(Submitted(), id=f"2026090{1 + number}T000000Z-x-000009"))
+        submit(runs, replace(Submitted(), id=f"20260901T000000Z-x-00000{1 + number}"))
     monkeypatch.setattr(processes, "read_chunk", harmed)
     built = build([runs], tmp_path / "site")
     assert len(built.ranking.ranked) == 3

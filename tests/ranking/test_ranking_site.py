@@ -199,6 +199,60 @@ def test_copies_of_a_run_rank_once(runs: Path, rebuilt: Callable[[], Built]) -> 
     assert why(built) == [f"a copy of a/{FAST.id}"]
 
 
+def test_a_copy_with_another_manifest_of_the_same_record_is_a_copy(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    folder = submit(runs / "a", FAST)
+    other = Path(shutil.copytree(folder.path, runs / "b" / folder.path.name)) / "manifest.json"
+    other.write_text(json.dumps(json.loads(other.read_text())))
+    built = rebuilt()
+    assert [each.entry.source for each in built.ranking.ranked] == ["a"]
+    assert why(built) == [f"a copy of a/{FAST.id}"]
+
+
+@pytest.mark.parametrize("pinned_again", [False, True])
+def test_a_space_in_run_json_is_an_alteration_even_where_the_manifest_was_made_anew(
+    runs: Path, rebuilt: Callable[[], Built], pinned_again: bool
+) -> None:
+    folder = submit(runs, FAST)
+    run = folder.path / "run.json"
+    run.write_text(run.read_text().replace("{", "{ ", 1))
+    if pinned_again:
+        folder.manifest_file.unlink()
+        write_manifest(folder)
+    built = rebuilt()
+    assert not built.ranking.ranked
+    words = "jobs/0/0/events.jsonl:1: does not follow" if pinned_again else "run.json: changed"
+    assert why(built)[0].startswith(f"not verified: {words}")
+
+
+@pytest.mark.parametrize("quality", [FAST.quality, 0.95])
+def test_a_run_written_again_under_another_id_does_not_rank(
+    runs: Path, rebuilt: Callable[[], Built], quality: float
+) -> None:
+    submit(runs / "b", FAST)
+    later = replace(FAST, id="20260909T000000Z-x-000000", created_utc="2026-09-09T00:00:00+00:00")
+    submit(runs / "a", replace(later, quality=quality))
+    built = rebuilt()
+    assert [each.entry.run for each in built.ranking.ranked] == [FAST.id]
+    (reason,) = why(built)
+    assert reason.startswith(f"the run of b/{FAST.id} under another id")
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_an_archive_beside_its_run_is_not_listed_again(
+    runs: Path, rebuilt: Callable[[], Built], valid: bool
+) -> None:
+    folder = submit(runs, FAST if valid else replace(FAST, quality=7.0))
+    packed = archive(folder, runs)
+    found = rebuilt().ranking
+    assert (len(found.ranked), len(found.apart)) == ((1, 0) if valid else (0, 1))
+    packed.rename(runs / "b.tar.bz2")
+    found = rebuilt().ranking
+    assert len(found.ranked) + len(found.apart) == 2
+    assert [each.entry.place for each in found.apart][-1] == "b.tar.bz2"
+
+
 def test_two_runs_with_one_id_do_not_rank(runs: Path, rebuilt: Callable[[], Built]) -> None:
     submit(runs / "a", FAST)
     submit(runs / "b", replace(FAST, quality=0.93))

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from conftest import write_system
+from ranking_runs import Submitted, submit
 from search_runs import HandmadeSearch, one_worker
 from trained_runs import HandmadeRun, course, declared
 from trained_runs import job as a_job
+from vflops.errors import FolderError
 from vflops.ranking.entry import Result
+from vflops.ranking.graphs import SharedGraphs
 from vflops.ranking.summary import results
 from vflops.record import events
 from vflops.record.folder import RunFolder
@@ -145,3 +148,15 @@ def test_a_search_ranks_by_its_regulated_score(
     assert found.quality == pytest.approx(0.8)
     assert (found.accelerators, found.ranks, found.device) == (0, 1, "Test CPU")
     assert found.data == "synthetic"
+
+
+def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> None:
+    folders = [submit(tmp_path, Submitted(id=f"20260101T000000Z-x-00000{n}")) for n in range(3)]
+    other = folders[2].graph_files[0]
+    other.write_text(other.read_text().replace('"batch": ', '"batch": 7'))
+    (a,), (b,), (c,) = (SharedGraphs(each).graphs for each in folders)
+    assert a is b
+    assert c.batch != a.batch
+    other.write_text("{}")
+    with pytest.raises(FolderError, match=str(other)):
+        SharedGraphs(folders[2]).graphs  # noqa: B018

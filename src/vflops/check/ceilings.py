@@ -10,6 +10,7 @@ from vflops.flops.count import count as counted_by
 from vflops.flops.rules import rule_set
 from vflops.metrics import flops
 from vflops.record.events import Loaded, Planned
+from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import Roofs, roofs
 from vflops.score.contents import Contents
 from vflops.score.trained import STANDINGS, Trained
@@ -146,30 +147,44 @@ def bounded(contents: Contents) -> Outcome:
     """No training executed more operations a second than the ceiling of its devices."""
     if not contents.trained:
         return Outcome("not applicable", "nothing was trained in this run")
-    machine = roofs(item for item in contents.measurements if item.caveat is None)
-    doubtful, nearest = roofs(contents.measurements), 0.0
+    nearest, doubts = 0.0, set[str]()
     for job in contents.trained:
-        ceiling, executed = _ceiling(job, machine), _executed_flops(contents, job)
-        if executed is not None and ceiling is None and _ceiling(job, doubtful) is not None:
-            words = f"every ceiling of job {job.record.job} is in doubt"
-            return Outcome("cannot tell", words, logged(contents, "measurement"))
-        if ceiling is None or executed is None:
+        executed = _executed_flops(contents, job)
+        bound = _bound(contents, job, executed) if executed is not None else None
+        if bound is None or executed is None:
             continue
+        item, ceiling = bound
         if executed > ceiling * (1 + NOISE):
             figures = f"{quantity(executed, 'FLOPS')} executed, {quantity(ceiling, 'FLOPS')} is"
             words = f"job {job.record.job}: {figures} the measured ceiling"
+            if item.caveat:
+                doubt = f"{words}, which is in doubt: {item.caveat}"
+                return Outcome("cannot tell", doubt, measured_at(contents, item))
             return Outcome("fail", words, noted(job, *STANDINGS))
         nearest = max(nearest, executed / ceiling)
+        if item.caveat:
+            doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")
     if not nearest:
         return Outcome("not applicable", "no training has both counted operations and a ceiling")
-    return Outcome("pass", f"at most {percent(nearest)} of the measured ceiling was executed")
+    words = f"at most {percent(nearest)} of the measured ceiling was executed"
+    return Outcome("pass", words + "".join(sorted(doubts)))
 
 
-def _ceiling(job: Trained, machine: Roofs) -> float | None:
-    """Of all devices of a job, in its precision; None where that was not measured."""
+def _bound(contents: Contents, job: Trained, executed: float) -> tuple[Measurement, float] | None:
+    """The ceiling that a job is held against, and its value for all devices of the job.
+
+    One without a caveat where that suffices. A ceiling in doubt errs to the low side, as on a busy
+    machine: who is below it is below the true one, and of who is above it nothing can be told.
+    """
     precision = job.started.ceiling_precision if job.started else None
-    peaks = [peak for (_, name), peak in machine.compute.items() if name == precision]
-    return max(peaks) * job.devices if peaks else None
+    known = [
+        (item, item.value * job.devices)
+        for item in contents.measurements
+        if item.value is not None and item.benchmark in _COMPUTE and item.precision == precision
+    ]
+    sure = [each for each in known if each[0].caveat is None]
+    enough = [each for each in sure if executed <= each[1] * (1 + NOISE)]
+    return max(enough or known, key=lambda each: (each[1], not each[0].caveat), default=None)
 
 
 def _executed_flops(contents: Contents, job: Trained) -> float | None:

@@ -31,13 +31,32 @@ def seeds(contents: Contents) -> Outcome:
         return _NONE
     owners: dict[tuple[str, int], tuple[object, int]] = {}
     for record in records:
-        # What may share a seed: a pair of twins, the workers of a search.
-        group = (record.repeat, record.bag.number if record.bag else None)
+        group = _group(record)
         first, job = owners.setdefault((record.workload, record.seed), (group, record.job))
         if first != group:
             words = f"seed {record.seed} is that of job {job}: one training twice, not two"
             return Outcome("fail", words, job_file(record))
+    copy = _copied(contents.trained)
+    if copy:
+        return copy
     return Outcome("pass", f"{count(len(owners), 'seed')} of {count(len(records), 'job')}")
+
+
+def _copied(trained: Sequence[Trained]) -> Outcome | None:
+    """A training that came to the weights of another, which is no twin of it."""
+    owners: dict[tuple[str, str], JobRecord] = {}
+    for job in trained:
+        own, found = job.record, job.finished.weights_sha256 if job.finished else None
+        first = owners.setdefault((own.workload, found), own) if found else own
+        if _group(first) != _group(own):
+            words = f"its weights are those of job {first.job}: one training twice, not two"
+            return Outcome("fail", words, noted(job, "finished"))
+    return None
+
+
+def _group(record: JobRecord) -> tuple[int, int | None]:
+    """What may share a seed: a pair of twins, the workers of a search."""
+    return record.repeat, record.bag.number if record.bag else None
 
 
 def fingerprinted(contents: Contents) -> Outcome:

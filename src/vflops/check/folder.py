@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
+from pathlib import Path
 
 from vflops.check.rule import Outcome
 from vflops.check.where import RUN_LOG
 from vflops.record.events import Described, Event, Log
+from vflops.record.node import node_records
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.score.words import count
 from vflops.system.record import SystemRecord
+from vflops.units import seconds
 
 MOST_SET_S = 60.0
 """By which the clock on the wall may be set while a log is written: NTP after a boot."""
@@ -58,6 +62,9 @@ def clocks(contents: Contents) -> Outcome:
         found = _set(of_job)
         if found:
             return Outcome("fail", found[1], found[0].source)
+    early = _outside(contents)
+    if early:
+        return Outcome("fail", early[1], early[0].source)
     return Outcome("pass", f"{count(lines, 'line')}, none earlier than the one before")
 
 
@@ -76,6 +83,32 @@ def _set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
                 return log.events[0], "the attempt began before the one before it ended"
             ended_s = log.events[-1].utc_s
     return None
+
+
+def _outside(contents: Contents) -> tuple[Event, str] | None:
+    """The first event of a job from before it was planned, or from after the run saw its end."""
+    planned, pinned = (
+        {event.data.get("job"): event.utc_s for event in contents.history.events(kind, 0)}
+        for kind in ("job-planned", "job-trained")
+    )
+    for job in (*contents.trained, *contents.workers):
+        from_s = planned.get(job.record.job, -inf)
+        until_s = pinned.get(job.record.job, inf)
+        for log, place in zip(job.logs, job.folders, strict=True):
+            ahead_s = _ahead_s(place)
+            for event in (*log.events[:1], *log.events[-1:]):
+                at_s = event.utc_s - ahead_s
+                if at_s < from_s - MOST_SET_S:
+                    return event, f"{seconds(from_s - at_s)} before the job was planned"
+                if at_s > until_s + MOST_SET_S:
+                    return event, f"{seconds(at_s - until_s)} after the run saw the job's end"
+    return None
+
+
+def _ahead_s(place: Path) -> float:
+    """How far the clock of an attempt's log is before that of the run; 0 where nobody asked."""
+    first = (node.clock.offset_s for node in node_records(place) if node.node == 0)
+    return next(first, None) or 0.0
 
 
 def system(contents: Contents) -> Outcome:

@@ -172,7 +172,7 @@ def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Itera
     """By the flat names of settings."""
     for name in sorted({*reference, *used} - _APART):
         if reference.get(name) != used.get(name):
-            yield Difference(_layer(name), name, reference.get(name), used.get(name))
+            yield Difference(layer_of(name), name, reference.get(name), used.get(name))
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -184,7 +184,8 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _layer(setting: str) -> str:
+def layer_of(setting: str) -> str:
+    """The layer that a workload's setting belongs to."""
     parts = setting.split(".")
     names = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
     return next((_LAYER_OF[name] for name in names if name in _LAYER_OF), "hyper-parameters")

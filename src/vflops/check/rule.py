@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,9 +42,7 @@ class Rule:
         try:
             found = Outcome(*self.judge(contents))
         except FolderError as error:
-            place, colon, words = error.message.partition(": ")
-            named = bool(colon) and place.startswith(f"{contents.folder.path}/")
-            found = Outcome("fail", words, place) if named else Outcome("fail", error.message)
+            found = Outcome("fail", error.message)
         except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
             found = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
         where, evidence = _placed(found, f"{contents.folder.path}/")
@@ -61,7 +60,8 @@ class Rule:
 def _placed(found: Outcome, root: str) -> tuple[str | None, str]:
     """Place and words; files are named from the run folder, which may be moved."""
     evidence, where = found.evidence, found.where
-    if where is None and evidence.startswith(root):
-        place, colon, words = evidence.partition(": ")
-        where, evidence = (place, words) if colon else (None, evidence)
+    named = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
+    if named:
+        where, words = named[1], evidence[named.end() :].removeprefix(":").strip()
+        evidence = words if named.start() == 0 and words else evidence
     return where and where.removeprefix(root), evidence.replace(root, "")

@@ -6,34 +6,33 @@ not is scored and says why; it is no fault of the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
 from vflops.automl.architecture import work
 from vflops.automl.architecture.graph import Architecture
 from vflops.automl.record import RULES, Candidate, Claim
-from vflops.automl.replay import REPLAYED, LedgerWritten, Replayed, SearchLedger, ledger_of
 from vflops.automl.search import curve
-from vflops.automl.story import Search, Story
-from vflops.check.record import Verdict
+from vflops.automl.story import ENDS, Search, Story
+from vflops.check.rule import Outcome
+from vflops.check.where import of_candidate
 from vflops.errors import FolderError
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
-from vflops.score.trained import Trained
+from vflops.score.trained import STANDINGS, Trained
 from vflops.score.words import count
 from vflops.score.workers import searches, story_of
-from vflops.units import integer, quantity
+from vflops.units import integer
 from vflops.workloads.automl.settings import AutomlSettings
 
-Outcome = tuple[Verdict, str]
-
-_NONE: Outcome = ("not applicable", "nothing was searched in this run")
+NONE = Outcome("not applicable", "nothing was searched in this run")
 _ROUNDING = 1e-9
+RESULT = ("candidate-trained",)
 
 
 @dataclass(frozen=True)
-class _Searched:
+class Searched:
     """A search beside what its folder holds."""
 
     contents: Contents
@@ -41,14 +40,17 @@ class _Searched:
 
     @cached_property
     def story(self) -> Search:
+        """What its workers' logs say together."""
         return story_of(self.members)
 
     @cached_property
     def settings(self) -> AutomlSettings:
+        """Of the search."""
         return AutomlSettings.model_validate(self.record.settings)
 
     @property
     def record(self) -> JobRecord:
+        """What the first worker was told."""
         return self.members[0].record
 
     @cached_property
@@ -62,85 +64,115 @@ class _Searched:
         @cache
         def read(name: str) -> Candidate:
             if name not in found:
-                raise FolderError(f"buffer/{name}.json is missing: it was trained from it")
+                path = self.contents.folder.path / "buffer" / f"{name}.json"
+                raise FolderError(f"{path}: it is missing, and a candidate was trained from it")
             return self.contents.read(Candidate, found[name])
 
         return lambda story: read(story.begun.candidate)
 
 
-def _searches(contents: Contents) -> list[_Searched]:
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a candidate, and where that stands."""
+
+    words: str
+    kinds: tuple[str, ...] = ("candidate",)
+    """Of the event that says it: the newest of these about the candidate."""
+    facts: dict[str, object] = field(default_factory=dict)
+    """That the event holds too, where there may be several."""
+    file: str | None = None
+    """In place of an event."""
+
+    def outcome(self, members: Sequence[Trained], story: Story) -> Outcome:
+        """The failure, with its file and line."""
+        place = self.file or of_candidate(members, story, self.kinds, self.facts)
+        return Outcome("fail", f"{story.begun.candidate}: {self.words}", place)
+
+
+def all_searches(contents: Contents) -> list[Searched]:
     """All searches; asked for through ``once``, so that their stories are told once."""
-    return [_Searched(contents, members) for members in searches(contents)]
+    return [Searched(contents, members) for members in searches(contents)]
 
 
 def _fault(
-    found: Sequence[_Searched], judge: Callable[[_Searched, Story], str | None]
-) -> str | None:
+    found: Sequence[Searched], judge: Callable[[Searched, Story], Fault | None]
+) -> Outcome | None:
     """The first fault of a candidate, with its name."""
     for searched in found:
         for story in searched.story.candidates:
             fault = judge(searched, story)
             if fault:
-                return f"{story.begun.candidate}: {fault}"
+                return fault.outcome(searched.members, story)
     return None
 
 
 def searched(contents: Contents) -> Outcome:
     """Every candidate was trained once, by who claimed it, as it was proposed."""
     if not contents.workers:
-        return _NONE
+        return NONE
     seen: dict[tuple[int, str], int] = {}
-    found = contents.once(_searches)
-    fault = _fault(found, partial(_proposed, seen=seen))
+    found = contents.once(all_searches)
+    fault = _fault(found, partial(_proposed, seen=seen, weights={}))
     if fault:
-        return "fail", fault
+        return fault
     claims = len(list((contents.folder.path / "claims").glob("r*-w*.json")))
     never = claims - len(seen) - sum(len(each.story.unbuilt) for each in found)
     lost = f"; {count(never, 'was', 'were')} claimed and never begun" if never > 0 else ""
-    return "pass", f"{count(len(seen), 'candidate')}, each trained once, as it was proposed{lost}"
+    return Outcome(
+        "pass", f"{count(len(seen), 'candidate')}, each trained once, as it was proposed{lost}"
+    )
 
 
-def _proposed(searched: _Searched, story: Story, seen: dict[tuple[int, str], int]) -> str | None:
+def _proposed(
+    searched: Searched,
+    story: Story,
+    seen: dict[tuple[int, str], int],
+    weights: dict[str, str],
+) -> Fault | None:
     name, begun = story.begun.candidate, story.begun
     first = seen.setdefault((searched.record.repeat, name), story.worker)
     if first != story.worker:
-        return f"trained by workers {first} and {story.worker}"
-    run = searched.contents.folder.path
+        return Fault(f"trained by workers {first} and {story.worker}")
     candidate = searched.proposal(story)
+    proposal, claim = f"buffer/{name}.json", f"claims/{name}.json"
     if candidate.turn != story.turn:
-        return f"its proposal is that of {candidate.turn.name}"
-    if searched.contents.hash(run / "buffer" / f"{name}.json") != begun.proposal_sha256:
-        return "its proposal was changed since it was trained"
-    claim = run / "claims" / f"{name}.json"
-    if not claim.is_file():
-        return "nobody claimed it"
-    claimer = searched.contents.read(Claim, claim).worker
+        return Fault(f"its proposal is that of {candidate.turn.name}", file=proposal)
+    run = searched.contents.folder.path
+    if searched.contents.hash(run / proposal) != begun.proposal_sha256:
+        return Fault("its proposal was changed since it was trained", file=proposal)
+    if not (run / claim).is_file():
+        return Fault("nobody claimed it")
+    claimer = searched.contents.read(Claim, run / claim).worker
     if claimer != story.worker:
-        return f"claimed by worker {claimer}, trained by {story.worker}"
+        return Fault(f"claimed by worker {claimer}, trained by {story.worker}", file=claim)
     told = (begun.digest, begun.parent, begun.epochs, begun.batch)
     meant = (candidate.architecture.digest, candidate.parent, candidate.epochs)
     if told != (*meant, candidate.hyper.batch):
-        return "what was trained is not what was proposed"
+        return Fault("what was trained is not what was proposed")
     if story.trained is not None and story.trained.hyper != candidate.hyper:
-        return "its hyper-parameters are not those of its proposal"
+        return Fault("its hyper-parameters are not those of its proposal", RESULT)
+    found = story.trained.weights_sha256 if story.trained else None
+    other = weights.setdefault(found, name) if found else name
+    if other != name:
+        return Fault(f"its weights are those of {other}: one training twice", RESULT)
     return None
 
 
 def charged(contents: Contents) -> Outcome:
     """The operations charged are those of the recorded architectures, counted again."""
     if not contents.workers:
-        return _NONE
+        return NONE
     counted: dict[tuple[str, int], tuple[int, int]] = {}
-    fault = _fault(contents.once(_searches), partial(_operations, counted=counted))
+    fault = _fault(contents.once(all_searches), partial(_operations, counted=counted))
     if fault:
-        return "fail", fault
+        return fault
     known = count(len(counted), "architecture and batch", "architectures and batches")
-    return "pass", f"{known}, counted again by the rules {RULES}"
+    return Outcome("pass", f"{known}, counted again by the rules {RULES}")
 
 
 def _operations(
-    searched: _Searched, story: Story, counted: dict[tuple[str, int], tuple[int, int]]
-) -> str | None:
+    searched: Searched, story: Story, counted: dict[tuple[str, int], tuple[int, int]]
+) -> Fault | None:
     network, begun = searched.proposal(story).architecture, story.begun
     parts = searched.record.ranks * searched.settings.train.accumulate
     batch = max(begun.batch // parts, 1)
@@ -149,9 +181,10 @@ def _operations(
         counted[key] = _per_sample(network, batch)
     if (begun.ops_forward, begun.ops_total) != counted[key]:
         told, true = integer(begun.ops_total), integer(counted[key][1])
-        return f"charged with {told} operations a sample, its architecture has {true}"
+        return Fault(f"charged with {told} operations a sample, its architecture has {true}")
     if begun.parameters != network.parameters:
-        return f"{integer(begun.parameters)} parameters told, {integer(network.parameters)} counted"
+        own = integer(network.parameters)
+        return Fault(f"{integer(begun.parameters)} parameters told, {own} counted")
     return None
 
 
@@ -163,36 +196,42 @@ def _per_sample(network: Architecture, batch: int) -> tuple[int, int]:
 def sampled(contents: Contents) -> Outcome:
     """Samples of every candidate are epochs of the data set; its results follow from its log."""
     if not contents.workers:
-        return _NONE
-    found = contents.once(_searches)
+        return NONE
+    found = contents.once(all_searches)
     fault = _fault(found, _samples)
     if fault:
-        return "fail", fault
+        return fault
     total = sum(story.samples for each in found for story in each.story.candidates)
-    return "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
+    return Outcome(
+        "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
+    )
 
 
-def _samples(searched: _Searched, story: Story) -> str | None:
+def _samples(searched: Searched, story: Story) -> Fault | None:
     data, trained = searched.record.data, story.trained
-    for seen in story.evaluations.values():
+    for epoch, seen in story.evaluations.items():
         if seen != data.validation:
-            return f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
+            words = f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
+            return Fault(words, ("evaluation",), {"epoch": epoch})
+    noted = (*STANDINGS, *ENDS)
     if story.samples > story.begun.epochs * data.train + story.begun.batch:
-        most = count(story.begun.epochs, "epoch")
-        return f"{count(story.samples, 'sample')} are more than {most} of {integer(data.train)}"
+        most = f"{count(story.begun.epochs, 'epoch')} of {integer(data.train)}"
+        return Fault(f"{count(story.samples, 'sample')} are more than {most}", noted)
     if trained is None:
         return None
     wanted = trained.epochs * data.train
     if not wanted <= story.samples < wanted + story.begun.batch:
         told = f"{count(trained.epochs, 'epoch')} of {integer(data.train)}"
-        return f"{count(story.samples, 'sample')} are not {told}"
+        return Fault(f"{count(story.samples, 'sample')} are not {told}", noted)
     best = max((quality for _, quality in story.curve), default=None)
+    fault = None
     if best is None or abs(best - trained.accuracy) > _ROUNDING:
-        return f"accuracy {trained.accuracy:g} told, the best of its evaluations is {best}"
-    return _prediction(searched, story)
+        fault = f"accuracy {trained.accuracy:g} told, the best of its evaluations is {best}"
+    fault = fault or _prediction(searched, story)
+    return Fault(fault, RESULT) if fault else None
 
 
-def _prediction(searched: _Searched, story: Story) -> str | None:
+def _prediction(searched: Searched, story: Story) -> str | None:
     """What a warm-up counts for follows from its curve."""
     assert story.trained is not None
     told = story.trained.predicted
@@ -203,75 +242,3 @@ def _prediction(searched: _Searched, story: Story) -> str | None:
     if told is None or abs(told - found) > _ROUNDING:
         return f"predicted accuracy {told} told, its curve gives {found:g}"
     return None
-
-
-def ledgered(contents: Contents) -> Outcome:
-    """The ledger that replays read is what the logs say was trained."""
-    if not contents.workers:
-        return _NONE
-    events = contents.history.events("ledger")
-    written = {each.file: each for each in (e.payload(LedgerWritten) for e in events)}
-    if not written:
-        return "fail", "no ledger was written: the search did not come to its end"
-    for each in written.values():
-        path = contents.folder.path / each.file
-        if not path.is_file() or contents.hash(path) != each.sha256:
-            return "fail", f"{path}: not the ledger that was written"
-    for members in searches(contents):
-        ledger = ledger_of(contents.folder, [each.record for each in members])
-        if ledger.digest() not in {each.sha256 for each in written.values()}:
-            return "fail", "a ledger is not what the logs say was trained"
-    trained = sum(each.candidates for each in written.values())
-    return "pass", f"{count(trained, 'candidate')} to replay, as the logs have them"
-
-
-def replayed(contents: Contents) -> Outcome:
-    """A replay did all the work of its ledger, and no other."""
-    found = [
-        each
-        for each in (contents.once(_searches) if contents.workers else ())
-        if each.settings.search.ledger is not None
-    ]
-    if not found:
-        return "not applicable", "nothing was replayed in this run"
-    path = contents.folder.path / REPLAYED
-    if not path.is_file():
-        return "fail", f"{path} is missing: the ledger that was replayed"
-    written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
-    if {each.replayed_sha256 for each in written} - {contents.hash(path)}:
-        return "fail", f"{path}: not the ledger that was replayed"
-    ledger = contents.read(SearchLedger, path)
-    for each in found:
-        fault = _replayed(ledger, each)
-        if fault:
-            return "fail", fault
-    ops = quantity(sum(row.ops for row in ledger.candidates), "OP")
-    then, now = (each["train"]["precision"] for each in (ledger.settings, found[0].record.settings))
-    other = f"; in {now}, and the search in {then}" if then != now else ""
-    rows = count(len(ledger.candidates), "candidate")
-    return "pass", f"{rows} of {ledger.run}, {ops}, all of them again{other}"
-
-
-def _replayed(ledger: SearchLedger, searched: _Searched) -> str | None:
-    """What a replay did not do as its ledger has it."""
-    stories = {story.begun.candidate: story for story in searched.story.candidates}
-    for row in ledger.candidates:
-        name = row.candidate.turn.name
-        story = stories.pop(name, None)
-        if story is None:
-            return f"{name} of the ledger was not trained"
-        if story.trained is None:
-            return f"{name} of the ledger has no result ({story.message or story.state})"
-        for what, own, wanted in _compared(story, row):
-            if own != wanted:
-                return f"{name}: {own} {what}, the ledger has {wanted}"
-    return f"{next(iter(stories))} is not in the ledger" if stories else None
-
-
-def _compared(story: Story, row: Replayed) -> Iterator[tuple[str, object, object]]:
-    assert story.trained is not None
-    yield "as network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
-    yield "as batch", story.begun.batch, row.candidate.hyper.batch
-    yield "epochs", story.trained.epochs, row.trained.epochs
-    yield "samples", story.samples, row.samples
-    yield "operations", story.ops, row.ops

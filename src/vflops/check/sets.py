@@ -11,11 +11,14 @@ from vflops.check import (
     data,
     energy,
     folder,
+    ledger,
     papers,
     search,
     told,
     training,
 )
+from vflops.check.devices import described
+from vflops.check.jobs import all_jobs
 from vflops.check.names import NAMES
 from vflops.check.papers import PaperRules
 from vflops.check.published import AIPERF, HPCAI500_V2, HPCAI500_V3
@@ -60,6 +63,14 @@ _PRACTICE = (
     _rule("clocks", "no clock went back", folder.clocks, _LOGS),
     _rule("manifest", "no file contradicts the manifest", folder.manifest, "manifest.json"),
     _rule("system", "the system is described", folder.system, "system.json", _LOGS),
+    _rule(
+        "devices",
+        "all ran on devices that are described",
+        described,
+        "system.json",
+        "jobs/*/*/node-*.json",
+        _LOGS,
+    ),
     _rule("planned", "all that was planned was measured or explained", ceilings.planned, _LOGS),
     _rule("correct", "results are right before they are fast", ceilings.correct, _LOGS),
     _rule("sampled", "no ceiling rests on a single sample", ceilings.sampled, _LOGS),
@@ -78,7 +89,8 @@ _PRACTICE = (
         _LOGS,
         _SCORE,
     ),
-    _rule("seeds", "every training has a seed of its own", data.seeds, _JOBS),
+    _rule("jobs", "the jobs are all that were asked for", all_jobs, _RUN, _JOBS, _LOGS),
+    _rule("seeds", "every training has a seed of its own", data.seeds, _JOBS, _LOGS),
     _rule("data", "the data is pinned by a checksum", data.fingerprinted, _JOBS),
     _rule("synthetic", "synthetic data is marked so", data.marked, _JOBS),
     _rule(
@@ -109,8 +121,8 @@ _PRACTICE = (
         _LOGS,
     ),
     _rule("results", "candidates' samples and results follow from logs", search.sampled, _LOGS),
-    _rule("ledger", "the ledger for replays is what was trained", search.ledgered, _LEDGER, _LOGS),
-    _rule("replayed", "a replay did all of its ledger", search.replayed, _REPLAYED, _LOGS),
+    _rule("ledger", "the ledger for replays is what was trained", ledger.ledgered, _LEDGER, _LOGS),
+    _rule("replayed", "a replay did all of its ledger", ledger.replayed, _REPLAYED, _LOGS),
     _rule("score", "the score follows from the record", folder.scored, _SCORE, _LOGS),
 )
 

@@ -15,7 +15,7 @@ from vflops.config.training import CEILING_OF
 from vflops.errors import UsageError
 from vflops.record.events import Event
 from vflops.record.schema import first_fault
-from vflops.record.training import Goal, JobRecord, JobStarted
+from vflops.record.training import Goal, JobRearranged, JobRecord, JobStarted
 from vflops.score.contents import Contents
 from vflops.score.trained import STANDINGS, Trained
 from vflops.score.words import count
@@ -37,7 +37,7 @@ def as_told(contents: Contents) -> Outcome:
         fault = next(_told(contents, job.record), None)
         if fault:
             return Outcome("fail", fault, job_file(job.record))
-        found = next(_did(job), None)
+        found = next(_went_on(contents, job), None) or next(_did(job), None)
         if found:
             return Outcome("fail", found[1], found[0].source)
     return Outcome("pass", f"{count(len(jobs), 'job')}, as run.json has it")
@@ -62,6 +62,14 @@ def _told(contents: Contents, record: JobRecord) -> Iterator[str]:
         yield f"one of {count(bag.models if bag else 1, 'model')}, run.json says {models}"
     if bag and (bag.bootstrap, bag.twins) != (bagging.bootstrap, bagging.twins):
         yield f"bootstrap {bag.bootstrap}, twins {bag.twins}: run.json says otherwise"
+
+
+def _went_on(contents: Contents, job: Trained) -> Iterator[tuple[Event, str]]:
+    """How a job was arranged anew: then its speed is not that of one arrangement."""
+    for event in contents.history.events("job-rearranged"):
+        new = event.payload(JobRearranged)
+        if new.job == job.record.job:
+            yield event, f"job {new.job} went on in another way: {', '.join(new.changes)}"
 
 
 def _did(job: Trained) -> Iterator[tuple[Event, str]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from vflops.automl.story import Story
 from vflops.record.measurement import Measurement
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
@@ -37,3 +40,20 @@ def measured_at(contents: Contents, item: Measurement) -> str:
         == item.key
     )
     return next(found, RUN_LOG)
+
+
+def of_candidate(
+    members: Sequence[Trained], story: Story, kinds: Sequence[str], facts: Mapping[str, object]
+) -> str:
+    """The newest event of one of these kinds, with these facts, about a candidate of a search.
+
+    Where training stands is told of the candidate that was begun last, without its name.
+    """
+    name, now = story.begun.candidate, None
+    own = []
+    for event in (event for log in members[story.worker].logs for event in log.events):
+        now = event.data.get("candidate", now)
+        if now == name:
+            own.append(event)
+    fit = [e for e in own if e.kind in kinds and all(e.data.get(k) == facts[k] for k in facts)]
+    return (fit or own)[-1].source

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "resume"),
     "plan": ("plan",),
     "scale": ("scale",),
+    "predict": ("predict",),
     "replay": ("replay",),
     "control": ("attach", "cancel"),
     "preflight": ("preflight",),

@@ -124,43 +124,46 @@ def _training(run: str, it: TrainingScore) -> Pass:
 
 
 def _ensemble(run: str, it: EnsembleScore) -> Pass:
-    return Pass(
-        kind="ensemble",
-        run=run,
-        workload=it.workload,
-        job=None,
-        repeat=it.repeat,
-        facts={"complete": "no" if it.partial else "yes", "quality is": it.quality_name},
-        figures={
-            "wall time": it.window_s,
-            "quality": it.achieved,
-            "target": it.target,
-            "penalty": it.penalty,
-            "FLOPS": it.flops,
-            "VFLOPS": it.vflops,
-            "power": it.power.power_w,
-            "energy": it.power.energy_j,
-            "VFLOPS a watt": it.vflops_per_watt,
-        },
-    )
+    facts = {"complete": "no" if it.partial else "yes", "quality is": it.quality_name}
+    figures = {
+        "wall time": it.window_s,
+        "quality": it.achieved,
+        "target": it.target,
+        "penalty": it.penalty,
+        "FLOPS": it.flops,
+        "VFLOPS": it.vflops,
+        "VFLOPS a watt": it.vflops_per_watt,
+    }
+    return _together("ensemble", run, it, facts, figures)
 
 
 def _search(run: str, it: SearchScore) -> Pass:
     """A search by AIPerf's rules: its VFLOPS are the regulated score."""
+    facts = {"seed": str(it.seed), "ranks": str(it.ranks), "quality is": "error"}
+    figures = {
+        "wall time": it.duration_s,
+        "quality": it.error,
+        "target": it.error_limit,
+        "FLOPS": it.ops_per_s,
+        "VFLOPS": it.regulated,
+    }
+    return _together("search", run, it, facts, figures)
+
+
+def _together(
+    kind: str,
+    run: str,
+    it: EnsembleScore | SearchScore,
+    facts: Mapping[str, str],
+    figures: Mapping[str, float | None],
+) -> Pass:
+    """What several jobs made, with the power of all of them."""
     return Pass(
-        kind="search",
+        kind=kind,
         run=run,
         workload=it.workload,
         job=None,
         repeat=it.repeat,
-        facts={"seed": str(it.seed), "ranks": str(it.ranks), "quality is": "error"},
-        figures={
-            "wall time": it.duration_s,
-            "quality": it.error,
-            "target": it.error_limit,
-            "FLOPS": it.ops_per_s,
-            "VFLOPS": it.regulated,
-            "power": it.power.power_w,
-            "energy": it.power.energy_j,
-        },
+        facts=facts,
+        figures={**figures, "power": it.power.power_w, "energy": it.power.energy_j},
     )

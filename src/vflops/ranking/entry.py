@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from vflops.ranking.text import LONG, clean
 from vflops.record.schema import Data
 
-FORMAT = 2
+FORMAT = 3
 """Of the entries that a site keeps; others are read anew."""
 
 
@@ -77,7 +77,9 @@ class Entry(Data):
     source: Name
     run: Name = ""
     digest: str = ""
-    """Of its manifest, where it is verified: the same for two copies of one run."""
+    """Of what it recorded, where that is verified: the same for two copies of one run."""
+    course: str = ""
+    """Of the moments at which its jobs noted something: no two runs have the same."""
     day: Day | None = None
     profile: Name = ""
     rule_set: Name = ""

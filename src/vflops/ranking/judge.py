@@ -20,6 +20,8 @@ class Judgement:
 
     findings: Findings
     level: str
+    digest: str
+    """Of what was recorded, as its manifest pins it; empty unless all is as it was pinned."""
     signer: str | None
     reasons: tuple[str, ...]
     """Why it does not rank."""
@@ -42,10 +44,20 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
         reasons = [*reasons[:_MOST_REASONS], f"and {more} more"]
     return Judgement(
         findings=findings,
-        level=levels(contents).claim or NO_LEVEL,
+        level=contents.once(levels).claim or NO_LEVEL,
+        digest=_recorded(contents) if verified.intact else "",
         signer=verified.signer if verified.accepted else None,
         reasons=tuple(reasons),
     )
+
+
+def _recorded(contents: Contents) -> str:
+    """The same for copies of a run, whatever was derived in one of them since."""
+    from vflops.evidence.held import Held
+
+    manifest = contents.once(Held.of).manifest
+    pins = sorted(f"{pin.sha256} {pin.path}" for pin in manifest.files) if manifest else []
+    return hashlib.sha256("\n".join(pins).encode(errors="replace")).hexdigest()
 
 
 def judged_by(signers: Path | None) -> str:

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from vflops.ranking.entry import Entry, Result
 from vflops.ranking.judge import NO_LEVEL
+from vflops.ranking.submissions import ARCHIVE
 
 FACETS = ("rule set", "workload", "size", "goal", "level", "data", "problem")
 """What results must share to be in one list."""
@@ -50,6 +51,7 @@ def system_id(entry: Entry) -> str:
 
 def ranking(entries: Sequence[Entry]) -> Ranking:
     """Only what is verified, valid and unique ranks."""
+    entries = _listed(entries)
     doubles = _doubles([entry for entry in entries if not entry.reasons])
     apart: list[Apart] = []
     found: list[tuple[tuple[str, ...], Result, Entry]] = []
@@ -66,6 +68,12 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
                 found.append((_facets(entry, result), result, entry))
     found.sort(key=lambda each: (each[0], -each[1].score, each[2].day or "", each[2].place))
     return Ranking(tuple(_placed(found)), tuple(apart))
+
+
+def _listed(entries: Sequence[Entry]) -> list[Entry]:
+    """All but archives beside the very run that they hold."""
+    held = {(f"{entry.place}{ARCHIVE}", entry.digest) for entry in entries if entry.digest}
+    return [entry for entry in entries if (entry.place, entry.digest) not in held]
 
 
 def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
@@ -92,7 +100,8 @@ def _placed(found: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[
 
 
 def _doubles(entries: Sequence[Entry]) -> dict[int, str]:
-    """Why entries that share a run's id do not rank: copies of one, or two runs with one name."""
+    """Why entries do not rank of which there are several: copies, two runs with one id, one run
+    with two ids."""
     by_run: dict[str, list[Entry]] = {}
     for entry in entries:
         by_run.setdefault(entry.run, []).append(entry)
@@ -104,4 +113,16 @@ def _doubles(entries: Sequence[Entry]) -> dict[int, str]:
             reasons.update({id(entry): reason for entry in same})
         else:
             reasons.update({id(each): f"a copy of {same[0].place}" for each in same[1:]})
-    return reasons
+    return reasons | _rewritten([entry for entry in entries if id(entry) not in reasons])
+
+
+def _rewritten(entries: Sequence[Entry]) -> dict[int, str]:
+    """Why runs do not rank whose jobs are, moment for moment, those of another run."""
+    by_course: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda each: (each.signer is None, each.day or "")):
+        by_course.setdefault(entry.course, []).append(entry)
+    return {
+        id(each): f"the run of {first.place} under another id: its jobs noted all at the same times"
+        for first, *others in by_course.values()
+        for each in others
+    }

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -59,7 +59,8 @@ def system_page(ranked: Sequence[Ranked], apart: Sequence[Apart]) -> str:
     )
 
 
-def link(facets: Sequence[str]) -> str:
+@lru_cache(maxsize=1024)
+def link(facets: tuple[str, ...]) -> str:
     """The part of an address that shows one list."""
     pairs = zip(FACETS, facets, strict=True)
     return "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in pairs)
@@ -132,11 +133,7 @@ def _page(name: str, *, script: str, **context: Any) -> str:
     from markupsafe import Markup
 
     style = _asset("ranking.css")
-    sources = f"script-src '{_hash(script)}'; " if script else ""
-    policy = (
-        f"default-src 'none'; {sources}style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    policy = _policy(style, script)
     if "data" in context:
         context["data"] = Markup(context["data"])
     return _template(name).render(
@@ -144,16 +141,26 @@ def _page(name: str, *, script: str, **context: Any) -> str:
     )
 
 
+@lru_cache(maxsize=2)
+def _policy(style: str, script: str) -> str:
+    sources = f"script-src '{_hash(script)}'; " if script else ""
+    return (
+        f"default-src 'none'; {sources}style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
 @cache
 def _template(name: str) -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("vflops.ranking"),
+        loader=ChoiceLoader([PackageLoader("vflops.ranking"), PackageLoader("vflops.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else a page asks for each of its templates whether it changed
     )
     environment.filters.update(
         quantity=units.quantity, percent=units.percent, seconds=units.seconds

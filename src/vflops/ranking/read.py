@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import tempfile
 import threading
@@ -15,11 +16,11 @@ from pydantic import ValidationError
 from vflops.errors import FolderError, VflopsError
 from vflops.ranking import summary
 from vflops.ranking.entry import Entry
+from vflops.ranking.graphs import SharedGraphs
 from vflops.ranking.judge import judge
 from vflops.ranking.submissions import MOST_ARCHIVE, Submission, bounded
-from vflops.record.folder import RunFolder
+from vflops.record.folder import History, RunFolder
 from vflops.record.schema import first_fault
-from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.system.record import SystemRecord
 
@@ -67,7 +68,7 @@ def _folder(submission: Submission) -> Iterator[Path]:
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     folder = RunFolder.open(path)
-    contents = Contents(folder)
+    contents = SharedGraphs(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
     found = summary.results(contents, contents.once(score))
@@ -77,7 +78,8 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "place": submission.place,
             "source": verdict.signer or submission.source,
             "run": folder.record.id,
-            "digest": contents.hash(folder.manifest_file) if not verdict.reasons else "",
+            "digest": verdict.digest,
+            "course": course(contents.history),
             "day": folder.record.created_utc[:10],
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",
@@ -92,6 +94,19 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "results": found,
         }
     )
+
+
+def course(history: History) -> str:
+    """A hash of when the jobs of a run noted what; the same under whatever id it is written again.
+
+    The chain of a log does not tell: it begins at ``run.json``, so another id makes another chain.
+    """
+    notes = [
+        [(event.kind, event.time_s) for log in logs for event in log.events]
+        for job, logs in history.jobs.items()
+        if job
+    ]
+    return hashlib.sha256(repr(sorted(notes)).encode(errors="replace")).hexdigest()
 
 
 @contextmanager

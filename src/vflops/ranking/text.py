@@ -18,7 +18,9 @@ def clean(text: object, most: int = SHORT) -> str:
     without a meaning become one that is seen. Escaping for HTML is left to the page.
     """
     whole = str(text)[: 8 * most]
-    line = " ".join(whole.split())
+    line = whole
+    if not (whole.isascii() and whole.isprintable()) or "  " in whole or whole != whole.strip():
+        line = " ".join(whole.split())
     if line.isascii() and line.isprintable() and len(line) <= most and len(whole) < 8 * most:
         return line  # most are so plain that no sign has to be looked at
     signs: list[str] = []

@@ -33,8 +33,12 @@ function powerTicks(low, high) {
   return ticks;
 }
 
+const DAY = 864e5;
+
+// Whole days, each once: within a few days there are fewer of them than marks.
 function dayTicks(low, high) {
-  return [0, 1, 2, 3].map((part) => low + ((high - low) * part) / 3);
+  const days = [0, 1, 2, 3].map((part) => Math.round((low + ((high - low) * part) / 3) / DAY) * DAY);
+  return [...new Set(days)];
 }
 
 const day = (text) => Date.parse(`${text}T00:00:00Z`);
@@ -53,7 +57,7 @@ function range(numbers, spread) {
 const PICTURES = {
   "over-time": {
     x: (row) => day(value("day", row)),
-    spread: (low, high) => (low === high ? [low - 864e5, high + 864e5] : [low, high]),
+    spread: (low, high) => (low === high ? [low - DAY, high + DAY] : [low, high]),
     place: (x, low, high) => (x - low) / (high - low),
     ticks: dayTicks,
     label: dayText,

@@ -1,0 +1,204 @@
+"""``vflops predict``: how a training would scale, from a run or from typed figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflops.cli import options
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vflops.predict.page import Forecast
+
+_UPTO = 1024
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(predict)
+
+
+def predict(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run folder that figures are taken from.")
+    ] = None,
+    models: Annotated[str | None, typer.Option(help="Models M, e.g. 1,8; by default 1.")] = None,
+    ranks: Annotated[str | None, typer.Option(help="Ranks P of each, e.g. 8,16,64.")] = None,
+    upto: Annotated[
+        int | None,
+        typer.Option(help=f"P doubles up to so many accelerators; by default {_UPTO}."),
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Page to write, with the curves.")] = None,
+    measured: Annotated[
+        Path | None, typer.Option(help="scale.json of vflops scale, to be set beside.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="The published table beside predictions of it.")
+    ] = False,
+    config: options.Config = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="One figure or choice, e.g. link.bandwidth=1.25e9; repeatable."),
+    ] = None,
+) -> None:
+    """Predict step time, FLOPS, efficiency, energy and score of M × P accelerators."""
+    from vflops.cli import console
+    from vflops.cli.columns import columns, heading
+    from vflops.predict import words
+
+    if published:
+        others: dict[str, object] = {
+            "RUN": run,
+            "--models": models,
+            "--ranks": ranks,
+            "--upto": upto,
+            "--page": page,
+        }
+        others |= {"--measured": measured, "--config": config, "--set": set_}
+        _published([name for name, value in others.items() if value])
+        return
+    if ranks is not None and upto is not None:
+        raise UsageError(f"--ranks {ranks} and --upto {upto}", cure="give one of them")
+    forecast = _forecast(run, models, ranks, upto, measured, config, set_ or [])
+    typer.echo(columns(forecast.given, right=[1]))
+    typer.echo(f"\n{heading(words.story(forecast.inputs))}")
+    table = words.prediction_rows(forecast.points)
+    typer.echo(columns(table, right=range(len(table[0]))))
+    beside = words.measured_rows(forecast.measured, forecast.inputs)
+    if beside:
+        typer.echo(f"\n{heading('measured beside predicted efficiency')}")
+        typer.echo(columns(beside, right=range(3)))
+    typer.echo(f"\n{heading('where each mode stops paying: an efficiency of a half')}")
+    typer.echo(columns(words.paying_rows(forecast.modes, forecast.scales), right=[1]))
+    for sentence in words.ranges(forecast.modes, forecast.scales):
+        console.say(f"· {sentence}", indent=2, file=sys.stdout)
+    if page is None:
+        console.next_step(
+            f"vflops predict {_again(run, config, set_ or [])} --page predict.html", "the curves"
+        )
+        return
+    from vflops.predict.page import write_page
+
+    with console.working("drawing"):
+        write_page(forecast, page)
+    typer.echo(f"\npage  {console.shown(page)}")
+    console.next_step(f"open {page.resolve().as_uri()}", "the curves, offline")
+
+
+def _forecast(
+    run: Path | None,
+    models: str | None,
+    ranks: str | None,
+    upto: int | None,
+    measured: Path | None,
+    config: Path | None,
+    assignments: list[str],
+) -> Forecast:
+    """All that is shown; refused where a figure is missing that the asked points need."""
+    from vflops.predict.against import measured_scales
+    from vflops.predict.inputs import MOST, load
+    from vflops.predict.lines import exchange_lines, parallel_lines, scales_up_to
+    from vflops.predict.model import predict as at
+    from vflops.predict.page import Forecast
+    from vflops.predict.words import input_rows
+    from vflops.scale.result import Scale
+
+    base, sources, absent = _from_run(run)
+    inputs = load(base, config, assignments)
+    own = _typed_names(config, assignments)
+    sources = {name: source for name, source in sources.items() if name not in own}
+    if upto is not None and not 1 <= upto <= MOST:
+        raise UsageError(
+            f"--upto {upto}: expected 1 to {MOST:,} accelerators", cure=f"e.g. --upto {_UPTO}"
+        )
+    many = _counts("--models", models) or [1]
+    each = _counts("--ranks", ranks) or scales_up_to(inputs, max(1, (upto or _UPTO) // max(many)))
+    try:
+        points = [at(inputs, m, p) for m in many for p in each]
+    except UsageError as error:
+        raise _explained(error, absent) from None
+    scales = scales_up_to(inputs, max(upto or _UPTO, *(point.accelerators for point in points)))
+    return Forecast(
+        inputs=inputs,
+        given=input_rows(inputs, sources, absent),
+        points=points,
+        scales=scales,
+        modes=parallel_lines(inputs, scales),
+        exchanges=exchange_lines(inputs, scales),
+        measured=measured_scales(Scale.read(measured)) if measured else (),
+    )
+
+
+def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
+    """The same error, with the run's reason for a figure that is missing."""
+    missing = error.message.partition(" is not known")[0]
+    if missing not in absent:
+        return error
+    return UsageError(f"{error.message}; of the run: {absent[missing]}", cure=error.cure)
+
+
+def _from_run(run: Path | None) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
+    if run is None:
+        return {}, {}, {}
+    from vflops.cli import console
+    from vflops.predict.from_run import read_inputs
+
+    found = read_inputs(console.read_run(run))
+    return found.sections(), found.sources, found.absent
+
+
+def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
+    """The names of what the user says, ``step.time_s``."""
+    from vflops.predict.inputs import typed
+
+    return {
+        f"{section}.{key}"
+        for section, values in typed(config, assignments).items()
+        for key in values
+    }
+
+
+def _published(others: list[str]) -> None:
+    from vflops.cli import console
+    from vflops.cli.columns import columns
+    from vflops.predict.published import validate
+    from vflops.predict.words import calibration, published_rows
+
+    if others:
+        raise UsageError(
+            f"--published and {', '.join(others)}: the published table has its own figures",
+            cure="vflops predict --published",
+        )
+    found = validate()
+    typer.echo(columns(published_rows(found), right=range(2, 6)))
+    typer.echo(f"\n{calibration(found)}")
+    console.next_step("vflops predict RUN --set link.bandwidth=1.25e9", "your own machine")
+
+
+def _counts(option: str, text: str | None) -> list[int]:
+    if text is None:
+        return []
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise UsageError(f"{option} {text}: not whole numbers from 1 up", cure=f"e.g. {option} 8")
+    return found
+
+
+def _again(run: Path | None, config: Path | None, assignments: list[str]) -> str:
+    """The same command, as it was typed."""
+    import shlex
+
+    parts = [str(run)] if run else []
+    parts += ["--config", str(config)] if config else []
+    for assignment in assignments:
+        parts += ["--set", assignment]
+    return shlex.join(parts)
