@@ -40,6 +40,7 @@ class Submitted:
     device: str = "Accelerator A"
     ranks: int = 2
     quality: float = 0.88
+    epochs: int = 3
     cpu: str = "Test CPU"
     power: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
@@ -61,11 +62,13 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
     began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two machines do all at the same times
     with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
         system_of(hardware).write(run.folder.system_file)
-        run.plan(job(1, ranks=wanted.ranks, **wanted.facts), ceilings=_ceilings())
-        notes = course(wanted.quality - 0.3, wanted.quality - 0.05, wanted.quality)
+        told = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
+        run.plan(job(1, ranks=wanted.ranks, **told), ceilings=_ceilings())
+        begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
+        notes = course(*begun, wanted.quality - 0.05, wanted.quality)
         notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
         place = run.attempt(1, began_s, *notes)
-        write_telemetry(place, began_s, 50, power=wanted.power)
+        write_telemetry(place, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
         run.end()
         with suppress(FolderError):  # of a run that is not meant to have one
             score(Contents(run.folder)).write(run.folder.score_file)

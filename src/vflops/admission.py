@@ -6,6 +6,7 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
+from vflops.record.training import DataFacts
 from vflops.workloads.spec import ENGINE, WorkloadSpec
 
 
@@ -35,6 +36,14 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         check_placement(section.train, models, settings.launch, waves=waves)
     if settings.launch.on == "slurm":
         _check_slurm(settings.launch, section.train, models, waves)
+
+
+def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> None:
+    """Refuse a model that its ranks cannot share as the settings say; few modes need a look."""
+    if spec.runner == ENGINE and section.train.parallel.inner in ("model", "pipeline"):
+        from vflops.train.parallel.shareable import check_shareable
+
+        check_shareable(spec.load_code().create(section, data), spec.name, section.train)
 
 
 def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
@@ -82,6 +91,12 @@ def _check_search(settings: Settings, name: str, workers: int, train: TrainSetti
                 f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
                 cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
+    if train.parallel.mode != "data":
+        raise UsageError(
+            f"{name} is a search, whose candidates are trained by parallel.mode data only, "
+            f"and it is {train.parallel.mode}",
+            cure="leave out train.parallel",
+        )
     if len(settings.workloads) > 1:  # they are for the others of the suite
         return
     if settings.models_of(name) > 1:

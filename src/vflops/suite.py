@@ -22,7 +22,7 @@ from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.events import EventWriter
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.measurement import Measurement
-from vflops.record.training import JobRecord, PowerImported
+from vflops.record.training import JobRearranged, JobRecord, PowerImported
 from vflops.score.contents import Contents
 from vflops.score.score import score
 from vflops.training import Prepared
@@ -66,14 +66,18 @@ def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunF
     return folder
 
 
-def resume(folder: RunFolder, watch: Watch) -> None:
+def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> None:
     """Go on with a run that did not end: only what is missing is done.
 
-    One that ended without its report only needs to be concluded.
+    One that ended without its report only needs to be concluded. ``assignments`` are settings of
+    how ranks share the trainings that are left.
     """
     if not folder.history().state.complete:
+        from vflops.arrangement import rearranged
+
+        new = rearranged(folder, assignments)
         watch.folder(folder)
-        _attempt(folder, watch, None)
+        _attempt(folder, watch, None, new)
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
@@ -94,9 +98,17 @@ def _validate(settings: Settings) -> None:
     planned(settings.micro)
 
 
-def _attempt(folder: RunFolder, watch: Watch, prepared: list[Prepared] | None) -> None:
+def _attempt(
+    folder: RunFolder,
+    watch: Watch,
+    prepared: list[Prepared] | None,
+    rearranged: Sequence[JobRearranged] = (),
+) -> None:
     with folder.in_use(), _signals_interrupt(), folder.start_attempt(job=0) as events:
         try:
+            events.write("start", workload=folder.record.workload)
+            for each in rearranged:
+                events.write("job-rearranged", **each.model_dump(mode="json"))
             _steps(folder, events, watch, prepared)
             events.write("end")
         except (KeyboardInterrupt, Interrupted) as error:
@@ -132,9 +144,10 @@ def _steps(
     folder: RunFolder, events: EventWriter, watch: Watch, prepared: list[Prepared] | None
 ) -> None:
     settings = folder.record.settings
-    events.write("start", workload=folder.record.workload)
     watch.step("describing the system")
-    _describe(folder, events)
+    if prepared is None and not folder.history().events("described"):
+        prepared = training.prepare(settings, watch.progress)
+    _describe(folder, events, prepared or [])
     counted = {each.model for each in Contents(folder).counted}
     for model in settings.count.models:
         if model not in counted:
@@ -161,11 +174,19 @@ def _steps(
             training.run(folder, events, record, watch.event)
 
 
-def _describe(folder: RunFolder, events: EventWriter) -> None:
+def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepared]) -> None:
+    """The machine and, by what is known of the workloads before they run, their layers."""
+    from vflops.described import workload_layers
     from vflops.system.gather import gather
     from vflops.system.record import SystemRecord
 
-    now = gather(folder.path)
+    layers = workload_layers(prepared, folder.record.settings.profile)
+    now = gather(
+        folder.path,
+        implementation=layers.implementation,
+        hyper_parameters=layers.hyper_parameters,
+        problem=layers.problem,
+    )
     if folder.history().events("described"):
         before = SystemRecord.read(folder.system_file)
         if before.machine != now.machine and _needs_its_machine(folder):

@@ -19,6 +19,7 @@ from vflops.record import atomic
 from vflops.record.events import Counted, EventWriter
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.node import node_files
+from vflops.record.rearranged import running_record
 from vflops.record.training import (
     BagRecord,
     DataFacts,
@@ -77,7 +78,9 @@ def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         admission.check(settings, spec, section)
-        found.append(Prepared(spec, section, spec.load_code().prepare_data(section, progress)))
+        data = spec.load_code().prepare_data(section, progress)
+        admission.check_model(spec, section, data)
+        found.append(Prepared(spec, section, data))
     return found
 
 
@@ -309,7 +312,7 @@ def keep_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
 
 def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
     path = folder.job_file(planned.job)
-    record = JobRecord.read(path)
+    record = running_record(folder, planned.job)
     if file_hash(path) != planned.sha256:
         raise RunFailed(f"{path} was changed since it was planned", cure="start a new run")
     return record

@@ -208,4 +208,5 @@ def test_where_no_longer_run_can_be_named_none_is(
     score(contents).write(folder.score_file)
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
-    assert "next: vflops score" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "next: vflops report" in said and "vflops run" not in said

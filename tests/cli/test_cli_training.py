@@ -57,8 +57,10 @@ def test_score_shows_trainings_first_and_fits_the_terminal(
     text = in_terminal(trained_folder, width)
     too_wide = [line for line in text.splitlines() if len(line) > width]
     assert not too_wide
-    assert text.startswith("image-classification, seed 1\n")
-    assert text.index("seed 2") < text.index("coefficients of variation") < text.index("ceilings")
+    assert text.startswith("image-classification, mean of 2 seeds\n")
+    assert re.search(r"VFLOPS +3\.51 MVFLOPS +1\.6\d %", text)  # the figure that ranks
+    assert text.index("seed 1") < text.index("seed 2") < text.index("ceilings")
+    assert "not measured: gemm peak fp8: this device has none" in text
     for figure in (
         "VFLOPS           3.47 MVFLOPS",
         "quality factor   1.802 = (0.9 / 0.8)^5, a reward for",
@@ -128,15 +130,21 @@ def test_a_run_ends_with_the_result_of_each_training(
     contents = Contents(trained_folder)
     score(contents).write(trained_folder.score_file)
     findings = check(contents).model_copy(update={"findings": ()})
+    write_report(contents)
     Progress(quiet=True).summary(trained_folder, findings)
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     words = " ".join(" ".join(lines[1:5]).split())
     assert words.startswith(
         "image-classification, seed 1 0.9 top-1 accuracy (target 0.8) "
-        "1.92 MFLOPS × 1.8 (a reward for quality above the target) = 3.47 MVFLOPS "
+        "1.92 MFLOPS × quality factor 1.8 = 3.47 MVFLOPS "
         "reached after 59 s"
     )
-    assert any(line.startswith("2 of 2 seeds reached the target; coeff") for line in lines)
+    mean = "3.51 MVFLOPS, mean of 2 seeds, CV 1.6 %; 2 of 2 seeds reached the target; coeff"
+    assert any(line.startswith(mean) for line in lines)
+    assert (
+        said.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report, offline)\n"
+    )
     assert any(line.startswith("run     ") for line in lines)
 
 
@@ -162,6 +170,19 @@ def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
         ("curve", "▄█"),
     ):
         assert re.search(rf"{name}\s+{re.escape(value)}", last), (name, last)
+
+
+@pytest.mark.parametrize(("noted", "told"), [(18, False), (20, True)])
+def test_the_last_block_has_the_loss_of_the_last_step_or_none(noted: int, told: bool) -> None:
+    """Which step was noted last is the clock's choice: equal runs would show different losses."""
+    shown, out = view(terminal=True)
+    notes = course(0.4, 0.9)
+    for kind, data in notes[:-1]:
+        if kind != "progress" or data["step"] <= noted:
+            shown.event(kind, data)
+    shown.close()
+    last = out.getvalue().split("training image")[-1]
+    assert ("loss" in last) is told
 
 
 def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

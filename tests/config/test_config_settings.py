@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vflops.config.profiles import PROFILES, for_all, profile, tiny
+from vflops.config.profiles import PROFILES, for_all, for_one, profile, tiny
 from vflops.config.settings import load
 from vflops.errors import UsageError
 
@@ -106,3 +106,13 @@ def test_a_key_without_its_section_is_told_where_it_is() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
     assert error.value.cure == "it is train.epochs"
+
+
+def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
+    base = profile("tiny", ["image-classification"])
+    usual = for_one(base).micro
+    assert len(usual.precisions) < len(base.micro.precisions)
+    changed = for_one(load(base, None, ["micro.benchmarks=[]"])).micro
+    assert (changed.benchmarks, changed.precisions) == ((), usual.precisions)
+    asked = for_one(load(base, None, ['micro.precisions=["fp64"]'])).micro
+    assert asked.precisions == ("fp64",)

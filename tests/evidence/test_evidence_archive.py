@@ -10,7 +10,7 @@ import pytest
 from evidence_runs import concluded
 
 from vflops.errors import FolderError, UsageError
-from vflops.evidence.archive import archive
+from vflops.evidence.archive import archive, pack
 from vflops.evidence.extract import extract
 from vflops.evidence.limits import LIMITS, ArchiveRefused
 from vflops.evidence.names import listing
@@ -43,7 +43,8 @@ def test_the_bytes_are_those_of_every_machine(tmp_path: Path) -> None:
     (folder / "jobs" / "0" / "0").mkdir(parents=True)
     (folder / "run.json").write_text(RUN)
     (folder / "jobs" / "0" / "0" / "events.jsonl").write_text("line\n" * 1000)
-    path = archive(RunFolder.open(folder))
+    path = tmp_path / "run.tar.bz2"
+    pack(RunFolder.open(folder), path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == (
         "b6d5a4e688df553bb0f5c11d370ea4011848e7490b6b4843344ccab0235102d0"
     )
@@ -85,15 +86,29 @@ def test_other_programs_read_it_and_theirs_is_read(run_folder: RunFolder, tmp_pa
     assert verify(theirs).intact
 
 
-def test_a_run_that_has_not_ended_has_no_manifest_in_it(
+def test_a_run_that_has_not_ended_is_neither_packed_nor_called_altered(
     run_folder: RunFolder, tmp_path: Path
 ) -> None:
     with run_folder.start_attempt(job=0) as events:
         events.write("start", workload="suite")
-    found = verify(archive(run_folder, tmp_path))
-    assert found.alterations == ("manifest.json: missing, so nothing says what the folder held",)
-    with run_folder.in_use(), pytest.raises(UsageError, match="is in progress"):
+    found = verify(run_folder.path)
+    assert (found.alterations, found.intact, found.goes_on) == ((), False, False)
+    assert str(found.unconcluded).startswith("it stopped after 'start'")
+    with pytest.raises(UsageError, match="is not packed: it is not complete") as error:
         archive(run_folder, tmp_path)
+    assert "vflops resume" in str(error.value.cure)
+    with run_folder.in_use(), pytest.raises(UsageError, match="is in progress") as error:
+        archive(run_folder, tmp_path)
+    assert error.value.cure == "wait until it ends"
+    assert not list(tmp_path.glob("*.bz2"))
+
+
+def test_an_altered_run_is_not_packed(run_folder: RunFolder, tmp_path: Path) -> None:
+    concluded(run_folder)
+    (run_folder.path / "extra").write_text("x")
+    with pytest.raises(UsageError, match=r"is not packed: .*: extra: added") as error:
+        archive(run_folder, tmp_path)
+    assert "vflops verify" in str(error.value.cure)
 
 
 def test_what_no_reader_would_take_is_not_packed(

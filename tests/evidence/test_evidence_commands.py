@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -33,7 +34,20 @@ def test_from_a_run_to_a_reader(vflops: Vflops, run_folder: RunFolder, tmp_path:
     line = next(each for each in signed.stdout.splitlines() if each.startswith("me@example.org"))
     (tmp_path / "signers").write_text(line)
     packed = vflops("archive", run_folder.path, "--out", "result.tar.bz2")
-    assert packed.stdout.strip() == "result.tar.bz2" and "vflops verify" in packed.stderr
+    sha256 = hashlib.sha256((tmp_path / "result.tar.bz2").read_bytes()).hexdigest()
+    assert packed.stdout == f"result.tar.bz2\nSHA-256 {sha256}\n"
+    assert "vflops verify" in packed.stderr
+    again = vflops("archive", run_folder.path, "--out", "new/folder/")
+    assert again.stdout.startswith(f"new/folder/{run_folder.record.id}.tar.bz2\n")
+    refused = vflops("check", "result.tar.bz2")
+    assert refused.returncode == 2 and "vflops extract result.tar.bz2" in refused.stderr
+    assert "next: vflops archive" in vflops("verify", run_folder.path).stderr
+    other = tmp_path / "other"
+    words = ["-t", "ed25519", "-N", "", "-C", "my laptop", "-f", str(other)]
+    subprocess.run(["ssh-keygen", "-q", *words], check=True)
+    replaced = vflops("sign", run_folder.path, "--key", other).stdout
+    assert "it replaces the signature by another key: ED25519 key SHA256:" in replaced
+    assert "with your address for you@example.org:\nyou@example.org " in replaced
     seen = vflops("verify", "result.tar.bz2", "--signers", "signers")
     assert seen.returncode == 0 and "signed by me@example.org" in seen.stdout
     made = vflops("extract", "result.tar.bz2", "--out", "theirs")
@@ -41,6 +55,7 @@ def test_from_a_run_to_a_reader(vflops: Vflops, run_folder: RunFolder, tmp_path:
     log.write_text(log.read_text().replace('"benchmark": "memory"', '"benchmark": "memori"'))
     found = vflops("verify", made.stdout.strip(), "--json")
     assert found.returncode == 1 and "is not as it was concluded" in found.stderr
+    assert "fetch it once more" in found.stderr
     facts = json.loads(found.stdout)
     assert facts["intact"] is False
     assert "jobs/0/0/events.jsonl: line 7 was changed" in facts["alterations"]

@@ -44,6 +44,7 @@ ATTACKS: dict[str, tuple[Entry, str]] = {
     "renaming header": (Entry("x", b"20 path=../../evil\n", type=tarfile.XHDTYPE), "of kind"),
     "long name": (Entry("x", b"/etc/evil\0", type=tarfile.GNUTYPE_LONGNAME), "of kind"),
     "the same again": (Entry("RUN/run.json"), "is there twice"),
+    "a folder by case": (Entry("RUN/JOBS/x"), "/jobs' for some file systems"),
     "by case": (Entry("RUN/GRAPHS.json"), "is there twice"),
     "by width": (Entry("RUN/\uff47raphs.json"), "is there twice"),
     "a file as a folder": (Entry("RUN/graphs.json/x"), "is there twice"),

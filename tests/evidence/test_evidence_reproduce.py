@@ -12,13 +12,18 @@ from evidence_runs import concluded
 
 from conftest import write_system
 from trained_runs import HandmadeRun, course, job
+from vflops.check.rule import Outcome
 from vflops.config.settings import load
 from vflops.errors import UsageError
+from vflops.evidence import reproduce
 from vflops.evidence.archive import archive
+from vflops.evidence.figures import figures
 from vflops.evidence.reproduce import Recorded, compare, opened, settings_of
 from vflops.evidence.reproduction import Figure, Reproduction, rows
 from vflops.record.folder import RunFolder
 from vflops.record.training import DataFacts
+from vflops.score.contents import Contents
+from vflops.score.score import score
 from vflops.system.record import SystemRecord
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -123,6 +128,42 @@ def test_the_ceilings_of_both_are_compared(run_folder: RunFolder) -> None:
     names = [each.name for each in found.figures]
     assert names[0] == "gemm peak fp32" and len(names) == 4  # what was not measured is not in it
     assert found.same_data is None and found.same_bits is None
+
+
+@pytest.mark.parametrize(
+    ("here", "spread", "verdict"),
+    [
+        (95.0, 0.5, "within"),  # of the record's own spread
+        (88.0, 0.01, "outside"),
+        (88.0, 0.5, "cannot tell"),  # the difference may be that of the new one
+        (10.0, 0.5, "outside"),  # a noisy reproduction is no excuse
+    ],
+)
+def test_a_ceiling_is_judged_by_the_spread_of_the_record(
+    run_folder: RunFolder, here: float, spread: float, verdict: str
+) -> None:
+    recorded = score(Contents(run_folder))
+    ceiling = next(each for each in recorded.ceilings if each.value is not None)
+    both = [
+        recorded.model_copy(
+            update={"ceilings": (ceiling.model_copy(update={"value": value, "spread": own}),)}
+        )
+        for value, own in ((100.0, 0.1), (here, spread))
+    ]
+    (found,) = figures(*both)
+    assert found.verdict == verdict
+    assert found.spread == (None if verdict == "cannot tell" else pytest.approx(0.1))
+
+
+def test_a_machine_that_was_not_quiet_is_said(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any("quiet" in line for line in compared(run_folder, run_folder).sentences)
+    loud = Outcome("fail", "others used 42 % of the CPUs")
+    monkeypatch.setattr(reproduce, "quiet", lambda contents: loud)
+    then, here = compared(run_folder, run_folder).sentences[-2:]
+    assert then == "The machine was not quiet then: others used 42 % of the CPUs."
+    assert here.startswith("The machine was not quiet here: ")
 
 
 def test_an_archive_is_opened_and_an_altered_run_is_said_to_be(make: Make) -> None:

@@ -11,7 +11,7 @@ from evidence_runs import concluded
 from vflops.errors import UsageError
 from vflops.evidence.archive import archive
 from vflops.evidence.manifest import write_manifest
-from vflops.evidence.signing import allowed_line, sign_run
+from vflops.evidence.signing import allowed_line, sign_run, signing_key
 from vflops.evidence.verify import verify
 from vflops.record.folder import RunFolder
 
@@ -52,6 +52,8 @@ def test_a_signed_run_is_known_by_its_signer(
     alone = verify(run_folder.path)
     assert (alone.signed, alone.signer, alone.accepted) == (True, None, True)
     assert verify(archive(run_folder), signers) == found
+    assert "nobody was asked whose key it is: --signers FILE" in alone.signature
+    assert "SHA256:" in str(signing_key(run_folder))
 
 
 def test_a_changed_manifest_has_a_bad_signature(
@@ -74,10 +76,12 @@ def test_a_changed_manifest_has_a_bad_signature(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('bob@example.org namespaces="vflops" {other}', "a key that is not listed"),
-        ('alice@example.org namespaces="git" {own}', "a key for another purpose"),
-        ('alice@example.org valid-before="20200101" {own}', "a key that is out of date"),
-        ("nonsense", "no list at all"),
+        ('bob@example.org namespaces="vflops" {other}', "signers does not allow"),
+        ('alice@example.org namespaces="git" {own}', "signers:1 does not allow: the key is not"),
+        (
+            '# old\nalice@example.org valid-before="20200101",namespaces="vflops" {own}',
+            "signers:2 does not allow: the key has expired: ",
+        ),
     ],
 )
 def test_a_signer_who_is_not_allowed(
@@ -92,7 +96,19 @@ def test_a_signer_who_is_not_allowed(
     path.write_text(line.format(**words))
     found = verify(run_folder.path, path)
     assert (found.signed, found.signer, found.intact, found.accepted) == (True, None, True, False)
-    assert "does not allow" in found.signature, why
+    assert why in found.signature
+
+
+@pytest.mark.parametrize("line", ["nonsense", "alice@example.org ssh-ed25519", "\x00\x1b[31m"])
+def test_a_line_of_the_list_that_holds_no_key_is_named(
+    run_folder: RunFolder, alice: Path, signers: Path, line: str
+) -> None:
+    concluded(run_folder)
+    sign_run(run_folder, alice)
+    with signers.open("a") as file:
+        file.write(f"# a note\n\n{line}\n")
+    with pytest.raises(UsageError, match=r"allowed:4 holds no key"):
+        verify(run_folder.path, signers)
 
 
 def test_names_of_one_line_and_patterns(run_folder: RunFolder, tmp_path: Path, alice: Path) -> None:
@@ -125,6 +141,9 @@ def test_an_altered_or_unfinished_run_is_not_signed(run_folder: RunFolder, alice
         events.write("start", workload="suite")
     with pytest.raises(UsageError, match="is not complete: it stopped after 'start'"):
         sign_run(run_folder, alice)
+    with run_folder.in_use(), pytest.raises(UsageError, match="it is in progress") as error:
+        sign_run(run_folder, alice)
+    assert error.value.cure == "wait until it ends"
     assert not (run_folder.path / "manifest.json.sig").exists()
 
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_runs import concluded
 
+from conftest import write_system
+from trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops import suite
 from vflops.check.check import check
 from vflops.errors import FolderError
@@ -267,6 +271,46 @@ def test_without_a_manifest_or_without_a_run(run_folder: RunFolder, tmp_path: Pa
     assert line.startswith("manifest.json: missing")
     with pytest.raises(FolderError, match="not a run folder"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("logs", "words"),
+    [
+        (lambda logs: [{**logs[0], "last_sha256": "0" * 64}], "are of others"),
+        (lambda logs: [{**logs[0], "marks": "AAAA" * 11}], "are of others"),
+        (lambda logs: [], "are not pinned"),
+        (lambda logs: [*logs, {**logs[0], "path": "run.json"}], "which is no log of it"),
+    ],
+)
+def test_what_the_manifest_says_of_lines_is_looked_at_too(
+    run_folder: RunFolder, logs: Callable[[list[Any]], list[Any]], words: str
+) -> None:
+    concluded(run_folder)
+    path = run_folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "logs": logs(manifest["logs"])}))
+    (line,) = verify(run_folder.path).alterations
+    assert line.startswith("manifest.json: ") and words in line
+
+
+def test_without_a_manifest_the_log_knows_the_hashes_of_files(handmade_run: HandmadeRun) -> None:
+    folder = handmade_run.folder
+    write_system(folder)
+    handmade_run.plan(job(1))
+    write_telemetry(handmade_run.attempt(1, 1000.0, *course(0.85)), 1000.0, 60)
+    handmade_run.end()
+    assert len(verify(folder.path).alterations) == 1  # the manifest
+    names = ["jobs/1/job.json", "jobs/1/0/telemetry.jsonl", "system.json"]
+    names += [f"graphs/{path.name}" for path in folder.graph_files]
+    assert len(names) == 4
+    for name in names:
+        with (folder.path / name).open("a") as file:
+            file.write("\n")
+    told = verify(folder.path).alterations
+    assert {f"{name}: not what the log has the hash of" for name in names} < set(told)
+    (folder.path / "system.json").unlink()
+    told = verify(folder.path).alterations
+    assert "system.json: missing, and the log has its hash" in told
 
 
 def test_a_damaged_run_json_is_named_once(run_folder: RunFolder) -> None:

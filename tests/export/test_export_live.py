@@ -44,6 +44,7 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
         for kind, data in (started(), progress(10, 0.5), evaluated(10, 0.7, evaluations=1)):
             watch.event(kind, data)
         found = values(path)
+        assert found["vflops_job_loss", "1"] == 0.5  # an evaluation has none
         assert found["vflops_job_epoch", "1"] == 1.0
         assert found["vflops_job_quality", "1"] == 0.7
         # 1 000 samples in 10 steps of 1 s that wait 0.1 s each.
@@ -54,6 +55,7 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
         assert values(path)["vflops_job_loss", "1"] == 0.4
         watch.event("end", {})
         assert values(path)["vflops_jobs", "ended"] == 1
+        assert values(path)["vflops_job_loss", "1"] == 0.4
         assert found["vflops_run_active", ""] == 1
     assert values(path)["vflops_run_active", ""] == 0
     assert handmade_run.folder.record.id in path.read_text()

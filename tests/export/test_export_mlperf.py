@@ -160,6 +160,16 @@ def test_what_closed_refuses_is_what_its_checker_refuses(
     assert faults(written(contents, tmp_path / "open").results[0]) == {}
 
 
+def test_each_result_is_named_with_what_it_reached(
+    handmade_run: HandmadeRun, tmp_path: Path
+) -> None:
+    contents = repeated(handmade_run, (0.4, 0.65625), (0.4, 0.6875))
+    note = next(n for n in written(contents, tmp_path / "x").notes if "closed" in n)
+    assert "it reached 0.65625, closed wants 0.759 or more (result_0)" in note
+    assert "it reached 0.6875, closed wants 0.759 or more (result_1)" in note
+    assert note.count("the data is synthetic, closed wants ImageNet") == 1
+
+
 def test_an_optimizer_that_closed_does_not_know_is_a_fault(handmade_run: HandmadeRun) -> None:
     settings = {"train": {"epochs": 3, "batch": 100, "optimizer": "adam"}}
     contents = repeated(handmade_run, QUALITIES, settings=settings)

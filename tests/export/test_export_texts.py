@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_old
 
-from conftest import Vflops
+from conftest import Vflops, write_system
+from search_runs import HandmadeSearch, one_worker
 from trained_runs import GPU_POWER_W, HandmadeRun
 from vflops.export.document import runs_json
 from vflops.export.metrics_text import Family, openmetrics, prometheus
@@ -64,6 +65,22 @@ def test_csv_leaves_empty_what_was_not_measured(handmade_run: HandmadeRun) -> No
     (row,) = rows(runs_csv([repeated(handmade_run, QUALITIES, power=False)]))
     assert row["power [W]"] == row["energy [J]"] == ""
     assert row["quality"] == "0.88"
+
+
+def test_a_search_says_what_it_was_of_and_has_a_score_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandmadeSearch(tmp_path, monkeypatch)
+    write_system(run.folder)
+    run.worker(0, one_worker(run))
+    contents = Contents(run.end())
+    (row,) = rows(runs_csv([contents]))
+    assert (row["kind"], row["complete"], row["data"]) == ("search", "yes", "synthetic")
+    assert (row["device"], row["precision"]) == ("Test CPU", "fp32")
+    assert row["VFLOPS [FLOPS]"] == ""
+    (search,) = score(contents).searches
+    assert float(row["regulated score [OPS]"]) == search.regulated
+    assert 'kind="search",job="",repeat="0",data="synthetic"' in runs_openmetrics([contents])
 
 
 def test_csv_text_is_never_a_formula(handmade_run: HandmadeRun) -> None:

@@ -82,7 +82,7 @@ def test_a_level_that_is_partly_made_good_is_still_a_regression(tmp_path: Path) 
     assert lost is not None
     assert lost.difference == pytest.approx(1 / 1.15 - 1, abs=0.01)
     assert (lost.created_utc[:10], lost.differing[0].name) == ("2026-01-07", "torch")
-    assert "(better), 2026-01-13; still -13.0 %" in words.last_change(speed)
+    assert "(better), 2026-01-13; still -13.0 %" in words.last_change(speed, 3)
 
 
 def test_runs_that_no_longer_come_to_their_end_are_named(tmp_path: Path, vflops: Vflops) -> None:
@@ -114,6 +114,8 @@ def test_runs_that_break_their_rules_are_marked(tmp_path: Path) -> None:
     runs = [run for group in history(tmp_path).groups for run in group.runs]
     assert "goal" in runs[1].rules_broken and "goal" not in runs[0].rules_broken
     assert words.marked(runs[1]).startswith(f"{runs[1].folder} (not valid: ")
+    broken = words.breaking(history(tmp_path).groups[-1], lambda name: f"runs/{name}")
+    assert str(broken).endswith(f"vflops check runs/{runs[1].folder}")
 
 
 def test_a_change_below_the_threshold_is_none(worse: Path) -> None:
@@ -135,7 +137,10 @@ def test_groups_are_of_one_machine_and_one_setting_whatever_the_seed(tmp_path: P
         Dated(3, settings=tiny().model_copy(update={"launch": unbound})),
     ):
         dated_run(tmp_path, wanted)
-    assert sorted(len(group.runs) for group in history(tmp_path).groups) == [1, 1, 2]
+    groups = sorted(history(tmp_path).groups, key=lambda group: len(group.runs))
+    assert [len(group.runs) for group in groups] == [1, 1, 2]
+    told = sorted(str(words.apart(group)) for group in groups)  # all have the same title
+    assert told == ["with launch.bind false", *["with launch.bind true"] * 2]
 
 
 def test_what_is_damaged_unfinished_or_a_copy_is_named_and_left_out(tmp_path: Path) -> None:
@@ -216,3 +221,45 @@ def test_the_chance_of_an_error_is_shared_by_the_figures_of_a_group(
     results = sum(each.kind == "result" for each in group.courses)
     assert results >= 4
     assert asked == pytest.approx([CHANCE / results] * results + [CHANCE])
+
+
+def test_few_runs_have_no_chart_and_nothing_is_said_of_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "chart_library", str)
+    for day in range(2):
+        dated_run(tmp_path, Dated(day, (1.0 + day / 100,)))
+    found = history(tmp_path)
+    assert page.drawn(found.groups[0]) == []
+    assert words.last_change(course(found, "FLOPS"), 3) == "cannot be told yet"
+    page.write_page(found, "runs", tmp_path / "history.html")
+    assert "No newest level is worse" not in (tmp_path / "history.html").read_text()
+
+
+def test_axes_name_days_and_digits_that_tell_values_apart(worse: Path, tmp_path: Path) -> None:
+    (group,) = history(worse).groups
+    chart = page.chart(group, course(history(worse), "FLOPS"))["layer"][0]
+    x, y = chart["encoding"]["x"], chart["encoding"]["y"]
+    assert (x["axis"]["format"], x["scale"]["type"]) == ("%Y-%m-%d", "utc")
+    assert y["axis"]["format"] == ".4~s"
+    assert chart["data"]["values"][0]["when"] == "2026-01-01 00:00 UTC"
+    few = group.model_copy(update={"runs": group.runs[:3]})
+    assert page.time_format(few) == "%m-%d %H:%M"
+    share = group.courses[0].model_copy(update={"unit": "share", "values": (0.008, 0.0081)})
+    assert page.figure_format(share) == ".4%"
+    quality = share.model_copy(update={"unit": None, "values": (0.531, 0.54)})
+    assert page.figure_format(quality) == ".4~g"
+
+
+def test_without_a_finished_run_there_is_no_page(tmp_path: Path, vflops: Vflops) -> None:
+    run = dated_run(tmp_path / "runs", Dated(0, ends=False, cpu="x\x1b]0;y\x07"))
+    done = vflops("history", tmp_path / "runs")
+    assert done.returncode == 0 and not (tmp_path / "runs" / "history.html").exists()
+    assert f"vflops report {run.path.relative_to(tmp_path)}" in done.stderr.replace("../", "")
+
+
+def test_what_a_record_says_gives_a_terminal_no_orders(tmp_path: Path, vflops: Vflops) -> None:
+    dated_run(tmp_path / "runs", Dated(0, cpu="Red\x1b]0;pwned\x07\x1b[31m \u202etxt"))
+    done = vflops("history", tmp_path / "runs")
+    assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
+    assert r"Red\x1b]0;pwned\x07\x1b[31m \u202etxt" in done.stdout

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -45,6 +46,39 @@ def test_bus_bandwidth_counts_what_crosses_the_bus(monkeypatch: pytest.MonkeyPat
     found = _measure(monkeypatch, code)
     assert found.value == 2 * (2 - 1) / 2 * 1000 / 2.0
     assert found.samples == (500.0, 1000.0, 250.0)
+
+
+def test_a_mode_is_measured_against_the_exact_mean(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        "import os, sys\n"
+        "from vflops.micro import allreduce_rank, rank\n"
+        "rank._POWERS = {'gloo': (12, 14)}\n"
+        "os._exit(allreduce_rank.main([str(os.getppid()), *sys.argv[1:]]))\n"
+    )
+
+    def command(*arguments: object) -> list[str]:
+        return [sys.executable, str(script), *map(str, arguments)]
+
+    monkeypatch.setattr(allreduce, "command", command)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    task = make_task("all-reduce-modes", "torus-4-ranks", "int8", seconds=30.0)
+    found = allreduce.measure_mode(task)
+    assert found.value is not None, found.reason
+    assert [trial.setting["size_bytes"] for trial in found.tried] == [1 << 12, 1 << 14]
+    assert found.setting["ranks"] == 4
+    assert found.error is not None
+    assert 1e-4 < found.error <= allreduce.tolerances(4)["int8"]
+    assert (found.caveat or "").startswith("4 ranks share 2 cores")
+
+
+def test_a_mode_without_rows_is_not_measured() -> None:
+    task = make_task("all-reduce-modes", "torus-3-ranks", "fp32")
+    assert allreduce.measure_mode(task).reason == (
+        "3 ranks have no rows of equal length: torus needs 4, 6, 8 …"
+    )
 
 
 def test_a_rank_that_dies_is_the_reason_with_its_last_line(

@@ -35,6 +35,17 @@ def test_ranks_are_named_in_the_case() -> None:
     assert [item.case for item in plan(settings, accelerators=1)] == ["nccl", "gloo-4-ranks"]
 
 
+def test_modes_are_measured_where_they_are_named() -> None:
+    assert "all-reduce-modes" not in ALL.benchmarks
+    settings = MicroSettings(benchmarks=("all-reduce-modes",))
+    keys = [item.key for item in plan(settings, accelerators=0)]
+    assert len(keys) == len(set(keys)) == 3 * 4
+    assert ("all-reduce-modes", "torus-4-ranks", "int8") in keys  # two ranks have no rows
+    six = MicroSettings(benchmarks=("all-reduce-modes",), ranks=6, precisions=("fp32", "fp64"))
+    assert [item.key for item in plan(six, accelerators=0)][-1][1:] == ("torus-6-ranks", "fp32")
+    assert plan(six, accelerators=8)[0].case == "all-reduce-8-ranks"
+
+
 def test_units_follow_the_benchmark() -> None:
     units = {item.key[:2]: item.unit for item in plan(ALL, accelerators=0)}
     assert units["gemm", "peak"] == units["convolution", "forward"] == "FLOPS"

@@ -66,6 +66,6 @@ def test_settings_are_short() -> None:
         "256x512x128 TN 2 threads"
     )
     assert setting_words({"block_bytes": 4 << 20, "threads": 1, "access": "direct"}) == (
-        "block 4 MiB 1 threads direct"
+        "block 4 MiB 1 thread direct"
     )
     assert setting_words({"bytes": 1 << 10, "ranks": 2}) == "1 KiB 2 ranks"

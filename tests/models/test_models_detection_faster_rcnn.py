@@ -99,8 +99,8 @@ def test_padding_of_the_truth_does_not_matter() -> None:
 
 def test_the_lot_alone_decides_what_the_losses_look_at() -> None:
     model, (images, boxes, labels, lot) = detector().eval(), frames()
-    model.proposer.train()  # batch norm stays fixed, so frames do not see each other
-    model.training = True
+    model.head.proposer.train()  # batch norm stays fixed, so frames do not see each other
+    model.head.training = True
     torch.manual_seed(5)
     first = model(images, boxes, labels, lot)
     torch.manual_seed(6)
@@ -157,21 +157,21 @@ def test_its_operations_are_those_of_its_layers() -> None:
     counted = count(graph, rule_set("hpcai500"))
     forward = {row.name: row.ops.forward // batch for row in counted.by_layer}
     places = [(height // stride) * (width // stride) for stride in (4, 8, 16, 32, 64)]
-    assert forward["proposer.head.conv"] == 2 * 9 * 256 * 256 * sum(places)
-    assert forward["proposer.head.scores"] == 2 * 256 * 3 * sum(places)
-    assert forward["proposer.head.deltas"] == 2 * 256 * 12 * sum(places)
+    assert forward["head.proposer.head.conv"] == 2 * 9 * 256 * 256 * sum(places)
+    assert forward["head.proposer.head.scores"] == 2 * 256 * 3 * sum(places)
+    assert forward["head.proposer.head.deltas"] == 2 * 256 * 12 * sum(places)
     for level, stage in enumerate((256, 512, 1024, 2048)):
-        assert forward[f"pyramid.lateral.{level}"] == 2 * stage * 256 * places[level]
-        assert forward[f"pyramid.output.{level}"] == 2 * 9 * 256 * 256 * places[level]
-    assert forward["regions.head.first"] == 512 * 256 * 49 * 1024
-    assert forward["regions.head.second"] == 512 * 1024 * 1024
-    assert forward["regions.head.scores"] == 512 * 1024 * (classes + 1)
-    assert forward["regions.head.deltas"] == 512 * 1024 * (classes + 1) * 4
+        assert forward[f"head.pyramid.lateral.{level}"] == 2 * stage * 256 * places[level]
+        assert forward[f"head.pyramid.output.{level}"] == 2 * 9 * 256 * 256 * places[level]
+    assert forward["head.regions.head.first"] == 512 * 256 * 49 * 1024
+    assert forward["head.regions.head.second"] == 512 * 1024 * 1024
+    assert forward["head.regions.head.scores"] == 512 * 1024 * (classes + 1)
+    assert forward["head.regions.head.deltas"] == 512 * 1024 * (classes + 1) * 4
     body = sum(ops for name, ops in forward.items() if name.startswith("body"))
     layers = sum(
-        ops for name, ops in forward.items() if name.startswith(("pyramid.", "proposer.head"))
+        ops for name, ops in forward.items() if name.startswith(("head.pyramid.", "head.proposer"))
     )
-    heads = sum(ops for name, ops in forward.items() if name.startswith("regions.head"))
+    heads = sum(ops for name, ops in forward.items() if name.startswith("head.regions.head"))
     whole = sum(forward.values())
     # What is not in a layer: additions in the pyramid, and nothing for matching and choosing.
     assert 0 < whole - body - layers - heads < 1e-4 * whole

@@ -49,6 +49,7 @@ GOOD = {
     "efficiency": 0.4,
     "repeats": 1,
     "problem": "data 0",
+    "length": "3 epochs",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import write_system
+from conftest import MEASUREMENTS, write_system
 from ranking_runs import Submitted, submit
 from search_runs import HandmadeSearch, one_worker
 from trained_runs import HandmadeRun, course, declared
@@ -80,19 +80,63 @@ GOAL = {"quality": "top-1 accuracy", "better": "higher", "target": 0.8, "exponen
         ({}, {"device_name": "another"}, "devices"),
         ({}, {"device": "cpu"}, "devices"),
         ({"data": OTHER_DATA}, {}, "problems"),
+        ({"settings": {"target": 0.8, "train": {"epochs": 40}}}, {}, "lengths"),
     ],
     ids=str,
 )
 def test_repeats_of_different_things_do_not_rank(
     handmade_run: HandmadeRun, other: dict[str, Any], began: dict[str, Any], words: str | None
 ) -> None:
-    handmade_run.plan(a_job(1), a_job(2, **{"repeat": 1, "seed": 2, **other}))
+    second = a_job(2, **{"repeat": 1, "seed": 2, **other})
+    handmade_run.plan(a_job(1), second, ceilings=MEASUREMENTS)
     for number in (1, 2):
         notes = course(0.5, 0.8, 0.88)
         notes[0][1].update(began if number == 2 else {})
         handmade_run.attempt(number, 1000.0 * number, *notes)
     reason = summed(handmade_run.folder)[1].reason
     assert reason == (words and f"its repeats have different {words}")
+
+
+@pytest.mark.parametrize(
+    ("began", "ceilings", "reason"),
+    [
+        ({}, MEASUREMENTS, None),
+        ({}, (), "no ceilings were measured: nothing bounds its FLOPS"),
+        (
+            {"precision": "bf16", "ceiling_precision": "bf16"},
+            MEASUREMENTS,
+            "no ceilings were measured in bf16: nothing bounds its FLOPS",
+        ),
+    ],
+    ids=["measured", "switched off", "of another precision"],
+)
+def test_without_a_ceiling_of_its_precision_nothing_bounds_a_result(
+    handmade_run: HandmadeRun, began: dict[str, Any], ceilings: Any, reason: str | None
+) -> None:
+    handmade_run.plan(a_job(1), ceilings=ceilings)
+    notes = course(0.5, 0.8, 0.88)
+    notes[0][1].update(began)
+    handmade_run.attempt(1, 1000.0, *notes)
+    assert summed(handmade_run.folder)[1].reason == reason
+
+
+@pytest.mark.parametrize(
+    ("train", "length"),
+    [
+        ({}, "3 epochs"),
+        ({"epochs": 40}, "40 epochs"),
+        ({"epochs": 40, "end_epoch": 1}, "1 epoch"),
+        ({"stop_at_target": True}, "3 epochs, or to the target"),
+        ({"epochs": None}, "its own"),
+    ],
+    ids=str,
+)
+def test_the_length_is_what_was_planned(
+    handmade_run: HandmadeRun, train: dict[str, Any], length: str
+) -> None:
+    handmade_run.plan(a_job(1, settings={"target": 0.8, "train": train}))
+    handmade_run.attempt(1, 1000.0, *course(0.5, 0.8, 0.88))
+    assert summed(handmade_run.folder)[1].length == length
 
 
 def test_a_share_above_one_does_not_rank(handmade_run: HandmadeRun) -> None:
@@ -113,7 +157,8 @@ def test_an_ensemble_is_one_result_on_all_its_accelerators(
 
     monkeypatch.setattr(events, "datetime", Wall)
     bag = {"models": planned, "bootstrap": "poisson", "seed": 1}
-    handmade_run.plan(*(a_job(1 + k, repeat=0, bag={**bag, "model": k}) for k in range(2)))
+    jobs = (a_job(1 + k, repeat=0, bag={**bag, "model": k}) for k in range(2))
+    handmade_run.plan(*jobs, ceilings=MEASUREMENTS)
     for job in (1, 2):
         handmade_run.attempt(job, 1000.0, *course(0.3, 0.6, 0.8))
     together = Ensembled(
@@ -148,6 +193,8 @@ def test_a_search_ranks_by_its_regulated_score(
     assert found.quality == pytest.approx(0.8)
     assert (found.accelerators, found.ranks, found.device) == (0, 1, "Test CPU")
     assert found.data == "synthetic"
+    assert found.length == "1 min 40 s"
+    assert found.reason == "no ceilings were measured: nothing bounds its FLOPS"
 
 
 def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> None:

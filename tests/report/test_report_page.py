@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from vflops.record.folder import RunFolder
+from vflops.record.measurement import Measurement
+from vflops.report import report
 from vflops.report.page import chart_library
 from vflops.report.report import write_report
+from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 
 
@@ -58,3 +61,25 @@ def test_the_chart_library_is_made_once_and_does_without_a_cache(
         monkeypatch.setenv("VFLOPS_CACHE", place)
         assert chart_library.__wrapped__() == "charts<\\/script>"
         assert len(made) == times
+
+
+def test_the_card_and_the_roofline_have_one_ceiling_of_a_kind() -> None:
+    def measured(benchmark: str, case: str, value: float, caveat: str | None) -> Measurement:
+        return Measurement(
+            benchmark=benchmark,
+            case=case,
+            precision="fp32",
+            device="cpu",
+            unit="FLOPS",
+            value=value,
+            caveat=caveat,
+        )
+
+    found = [
+        measured("convolution", "forward", 56.3e9, None),
+        measured("convolution", "input-gradient", 63.2e9, "unsteady: the samples differ"),
+    ]
+    (tile,) = report._tiles(found)
+    assert roofs(found).compute["convolution", "fp32"] == 63.2e9
+    assert (tile["name"], tile["value"]) == ("fp32 convolution", "63.2 GFLOPS")
+    assert tile["note"] == "unsteady: the samples differ"

@@ -12,6 +12,7 @@ from trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.cli import options
 from vflops.config.profiles import for_all
 from vflops.record.folder import RunFolder, RunRecord
+from vflops.record.training import BagRecord
 from vflops.report.command import command
 from vflops.report.report import write_report
 from vflops.report.results import job_rows, results
@@ -46,15 +47,36 @@ class TestResults:
         (result,) = results(found)
         speed = found.trainings[0].speed
         assert result.figure == f"{speed.vflops / 1e6:.3g} MVFLOPS"
-        worth = f"so 1.8 × {speed.flops / 1e6:.2f} MFLOPS"
+        worth = f"so quality factor 1.8 × {speed.flops / 1e6:.2f} MFLOPS"
         assert result.sentence == f"Reached 0.9 of target 0.8 top-1 accuracy, {worth}"
         assert result.note.startswith("1.802 = (0.9 / 0.8)^5, a reward")
+
+    def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
+        found = score(Contents(trained_folder))
+        (result,) = results(found)
+        seeds = [each.speed.vflops / 1e6 for each in found.trainings if each.speed]
+        assert result.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
+        assert result.sentence.startswith("Mean of 2 seeds, CV 1.6 %; 2 of 2 reached the target")
+        assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"
+
+    def test_models_of_an_ensemble_that_still_train_are_there(
+        self, handmade_run: HandmadeRun
+    ) -> None:
+        bags = [BagRecord(model=number, models=3, bootstrap="none", seed=1) for number in range(3)]
+        handmade_run.plan(*(job(1 + n, repeat=0, bag=bag) for n, bag in enumerate(bags)))
+        handmade_run.attempt(1, 0.0, *course(0.9))
+        handmade_run.attempt(2, 0.0, *course(0.9)[:-2])
+        _, found = scored(handmade_run)
+        (result,) = results(found)
+        assert result.name == "image-classification, 3 models"
+        assert result.sentence.endswith("of its models 1 ended, 1 not ended, 1 not begun")
 
     def test_one_that_has_not_ended_says_how_far_it_is(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job(), job(2))
         handmade_run.attempt(1, 0.0, *course(0.9)[:-2])
         contents, found = scored(handmade_run)
-        (result, _) = results(found)
+        (result, other) = results(found)
+        assert other.sentence == "Has not begun"
         assert (result.figure, result.name) == ("—", "image-classification, seed 1")
         assert result.sentence == "Has not ended: epoch 1.00 after 20 s"
         states = [(row[0], row[2], row[5]) for row in job_rows(contents, found)]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from conftest import write_system
-from search_runs import HandmadeSearch, one_worker
+from search_runs import HandmadeSearch, evaluated, one_worker
 from trained_runs import write_telemetry
 from vflops.automl.architecture.morphs import Morph, apply
 from vflops.automl.architecture.resnet import resnet50, small
@@ -17,6 +17,7 @@ from vflops.record.folder import RunFolder
 from vflops.report import search_charts
 from vflops.report.architecture import drawn
 from vflops.report.report import write_report
+from vflops.report.results import results
 from vflops.report.search import SearchBlock, search_blocks
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -80,6 +81,41 @@ def test_the_tree_joins_children_to_parents_and_marks_the_way_to_the_best(
     assert [(edge["from_turn"], edge["turn"]) for edge in edges] == [(1, 2)]
     assert [(edge["from_accuracy"], edge["accuracy"]) for edge in edges] == [(0.6, 0.8)]
     assert all(each["in line"] for each in (*edges, *dots.values()))
+
+
+def test_the_best_is_one_candidate_in_words_tree_and_drawing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = HandmadeSearch(tmp_path / "runs", monkeypatch)
+    notes = one_worker(made)
+    notes.insert(-2, (95.0, "evaluation", evaluated(1, 0.9)))  # of the one that the end cut
+    made.worker(0, notes)
+    block = block_of(made.folder)
+    assert block.winner == "r00002-w00000 (cut)"
+    assert dict(block.rows)["best model"].endswith(block.winner)
+    dots = [row for row in rows_of(block.tree) if "candidate" in row and row["in line"]]
+    assert max(dots, key=lambda row: row["accuracy"])["candidate"] == "r00002-w00000"
+
+
+def test_the_rounds_of_the_tree_are_whole(run: HandmadeSearch) -> None:
+    tree = block_of(run.folder).tree
+    assert tree is not None
+    axes = [layer["encoding"]["x"]["axis"]["values"] for layer in tree["layer"]]
+    assert axes and all(ticks == [1, 2] for ticks in axes)
+    assert len(search_charts._rounds(500)) <= 12
+
+
+def test_a_search_that_has_not_begun_is_said_last_and_has_no_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained_folder: RunFolder
+) -> None:
+    training = score(Contents(trained_folder)).trainings[0]
+    made = HandmadeSearch(tmp_path / "searches", monkeypatch)
+    contents = Contents(RunFolder.open(made.folder.path))
+    found = score(contents)
+    assert search_blocks(contents, found) == []
+    first, last = results(found.model_copy(update={"trainings": (training,)}))
+    assert first.name == "image-classification"
+    assert last.sentence == "No candidate was begun"
 
 
 def test_a_large_family_shows_the_best_and_their_ancestors(

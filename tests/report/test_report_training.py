@@ -173,6 +173,9 @@ class TestPage:
     ) -> None:
         page = page_of(trained_folder)
         for text in (
+            "3.51 MVFLOPS",
+            "mean of 2 seeds, CV 1.6 %",
+            "means of 2 of 2 seeds",
             "3.47 MVFLOPS",
             "n = 5, rules hpcai500/1",
             "time to quality",
@@ -214,9 +217,14 @@ class TestPage:
 
     def test_a_training_that_just_began_has_a_page(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job())
-        assert "has not ended: epoch 0.00" in page_of(handmade_run.folder)
+        page = page_of(handmade_run.folder)
+        assert "Has not begun" in page
+        for untrue in ("has not ended", "No loss was noted", "Time budget"):
+            assert untrue not in page
         handmade_run.attempt(1, 0.0, *course(0.9)[:1])
-        assert "The model was not evaluated" in page_of(handmade_run.folder)
+        page = page_of(handmade_run.folder)
+        assert "The model was not evaluated so far" in page
+        assert "No loss was noted so far" in page and "training ended" not in page
 
     def test_the_same_folder_gives_the_same_page(self, trained_folder: RunFolder) -> None:
         assert page_of(trained_folder) == page_of(trained_folder)

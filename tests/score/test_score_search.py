@@ -84,6 +84,29 @@ def test_the_regulated_score_weighs_by_the_best_error_so_far(make: Any) -> None:
     assert found.winner == "r00001-w00000"
 
 
+def test_the_best_model_is_the_one_whose_error_is_scored(make: Any) -> None:
+    run = make()
+    notes = one_worker(run)
+    # The third was better than all before when the end cut it.
+    notes.insert(-2, (95.0, "evaluation", evaluated(1, 0.9)))
+    run.worker(0, notes)
+    found = scored(run)
+    assert found.error == pytest.approx(0.1)
+    assert found.winner == "r00002-w00000"
+    assert dict(search_words.search_rows(found))["best model"].startswith("error 0.1 (")
+    assert dict(search_words.search_rows(found))["best model"].endswith("r00002-w00000 (cut)")
+
+
+def test_of_equals_the_best_model_is_one_that_was_trained_out(make: Any) -> None:
+    run = make()
+    first, second = (run.propose(Turn(round=number, worker=0)) for number in range(2))
+    begun = (10.0, "candidate", run.begun(first))
+    cut = (40.0, "candidate-cut", {"candidate": first.turn.name, "samples": 1000})
+    notes = [begun, (30.0, "evaluation", evaluated(1, 0.7)), cut]
+    run.worker(0, [*notes, *run.trained(second, 50.0, 0.7)])
+    assert scored(run).winner == second.turn.name
+
+
 def test_a_search_without_an_error_has_no_regulated_score(make: Any) -> None:
     run = make()
     first = run.propose(Turn(round=0, worker=0))

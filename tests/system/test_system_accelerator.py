@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from system_fakes import FakeNvml, FakeNvmlError, fake_torch, named, value
 
+from vflops.system import nvidia as system_nvidia
 from vflops.system.accelerator import accelerator_facts
 from vflops.system.gather import gather
 from vflops.system.nvidia import NVIDIA_FIGURES, Nvidia, nvidia
@@ -65,7 +66,14 @@ def test_nvml_is_closed_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.open == 0
 
 
+def test_a_driver_leaves_signs_of_a_device(tmp_path: Path) -> None:
+    assert not system_nvidia.is_here(tmp_path)
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    assert system_nvidia.is_here(tmp_path)
+
+
 def test_without_pynvml_the_reason_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with nvidia() as vendor:
         facts = vendor.device_facts("accelerator 0", lambda: 0)
@@ -77,6 +85,7 @@ def test_without_pynvml_the_reason_names_the_cure(monkeypatch: pytest.MonkeyPatc
 
 def test_without_a_driver_nvml_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
+    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
 
     def fail() -> None:
         raise FakeNvmlError("Driver Not Loaded")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from telemetry_fakes import FakeNvml, tree
 
+from vflops.telemetry import nvidia as telemetry_nvidia
 from vflops.telemetry.network import network_sensor
 from vflops.telemetry.nvidia import nvidia_sensor
 from vflops.telemetry.rapl import rapl_sensor
@@ -93,7 +94,17 @@ def test_only_gpus_of_the_run_are_read(
     assert {one.id.partition(".")[0] for one in nvidia_sensor().series()} == ids
 
 
+def test_where_there_is_no_device_nothing_is_to_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: False)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    told = {"NVIDIA accelerators": "no NVIDIA accelerator on this machine"}
+    assert reasons(nvidia_sensor()) == told
+
+
 def test_without_pynvml_or_driver_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install 'vflops[nvidia]'" in reasons(nvidia_sensor())["NVIDIA accelerators"]
 

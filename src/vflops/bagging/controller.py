@@ -45,6 +45,8 @@ class JobStanding:
     attempts: int = 0
     epoch: float = 0.0
     quality: float | None = None
+    loss: float | None = None
+    """At the last note of progress."""
     samples: int = 0
     work_s: float = 0.0
     """Of the newest attempt: training, waiting for data, checkpointing."""
@@ -86,6 +88,8 @@ class JobStanding:
             self.first_sample = int(data["samples"])
         if kind == "evaluation":
             self.quality = float(data["quality"])
+        if data.get("loss") is not None:
+            self.loss = float(data["loss"])
         if kind == "end":
             self.state = "ended"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from vflops.check.published import MOST_ERROR
-from vflops.check.record import Verdict
 from vflops.check.rule import Outcome
 from vflops.check.where import logged, measured_at, noted
 from vflops.flops.count import count as counted_by
 from vflops.flops.rules import rule_set
 from vflops.metrics import flops
-from vflops.record.events import Loaded, Planned
+from vflops.record.events import Planned
 from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import Roofs, roofs
 from vflops.score.contents import Contents
@@ -18,8 +17,6 @@ from vflops.score.words import count
 from vflops.units import percent, quantity
 
 LEAST_SAMPLES = 3
-MOST_LOAD = 0.1
-"""Of the CPUs, by others, while ceilings are measured."""
 LEAST_RATIO = 0.25
 """Of the matrix product to the convolution: both run on the same units."""
 NOISE = 0.05
@@ -75,22 +72,6 @@ def sampled(contents: Contents) -> Outcome:
         return Outcome("fail", words, measured_at(contents, few[0]))
     ceilings = count(len(measured), "ceiling")
     return Outcome("pass", f"{ceilings}, each the median of {LEAST_SAMPLES} samples or more")
-
-
-def quiet(contents: Contents) -> Outcome:
-    """Little else ran while ceilings were measured."""
-    if not contents.measurements:
-        return Outcome("not applicable", "no ceiling in this run")
-    attempts = [[e for e in log.events if e.kind == "load"] for log in contents.history.logs]
-    last = [loads[-1] for loads in attempts if loads]
-    if not last:
-        words = "the log does not say what else ran"
-        return Outcome("cannot tell", words, logged(contents, "load"))
-    busiest = max(last, key=lambda event: event.payload(Loaded).others_share)
-    share = busiest.payload(Loaded).others_share
-    verdict: Verdict = "pass" if share <= MOST_LOAD else "fail"
-    words = f"others used {percent(share)} of the CPUs, at most {percent(MOST_LOAD)} is quiet"
-    return Outcome(verdict, words, busiest.source if verdict == "fail" else None)
 
 
 def plausible(contents: Contents) -> Outcome:

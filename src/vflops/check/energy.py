@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflops.check.rule import Outcome
+from vflops.check.supply import judged_logs
 from vflops.record.inside import inside
 from vflops.record.node import telemetry_file
 from vflops.score.contents import Contents
@@ -99,7 +100,13 @@ def plausible(contents: Contents) -> Outcome:
             if fault:
                 return Outcome("fail", f"{name}: {fault}", str(each.path))
             meters, compared = meters + 1, compared + (len(powers) > 1)
+    imported = 0
+    for path, words in judged_logs(contents):
+        if words is not None:
+            return Outcome("fail", words, str(path))
+        imported += 1
     unread = f"; not measured: {', '.join(sorted(absent))}" if absent else ""
+    meters += imported
     if not meters:
         return Outcome("not applicable", f"no power was measured{unread}")
     pairs = f", {compared} by power and counter alike" if compared else ""

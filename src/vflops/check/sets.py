@@ -19,6 +19,7 @@ from vflops.check import (
 )
 from vflops.check.devices import described
 from vflops.check.jobs import all_jobs
+from vflops.check.load import quiet
 from vflops.check.names import NAMES
 from vflops.check.papers import PaperRules
 from vflops.check.published import AIPERF, HPCAI500_V2, HPCAI500_V3
@@ -30,6 +31,7 @@ from vflops.errors import unknown_name
 
 _RUN, _LOGS = "run.json", "jobs/*/*/events.jsonl"
 _JOBS, _POWER = "jobs/*/job.json", "jobs/*/*/telemetry*.jsonl"
+_IMPORTED = "telemetry/imported-*.jsonl"
 _GRAPHS, _SCORE = "graphs/*.json", "score.json"
 _BUFFER, _CLAIMS, _LEDGER = "buffer/*.json", "claims/*.json", "ledger.json"
 _REPLAYED = "ledger-replayed.json"
@@ -74,7 +76,7 @@ _PRACTICE = (
     _rule("planned", "all that was planned was measured or explained", ceilings.planned, _LOGS),
     _rule("correct", "results are right before they are fast", ceilings.correct, _LOGS),
     _rule("sampled", "no ceiling rests on a single sample", ceilings.sampled, _LOGS),
-    _rule("quiet", "the machine did little else", ceilings.quiet, _LOGS),
+    _rule("quiet", "the machine did little else", quiet, _LOGS, _POWER),
     _rule("plausible", "the ceilings fit each other", ceilings.plausible, _LOGS),
     _rule("peaks", "no device is given the peak of another", ceilings.peaks, _LOGS),
     _rule("bounded", "nothing ran above its ceiling", ceilings.bounded, _GRAPHS, _LOGS),
@@ -102,8 +104,8 @@ _PRACTICE = (
     _rule("evaluated", "qualities are of the validation set", data.evaluated, _JOBS, _LOGS),
     _rule("timed", "the time of every training adds up", training.timed, _LOGS),
     _rule("telemetry", "telemetry has no gaps", energy.unbroken, _POWER),
-    _rule("energy", "the energy could be", energy.plausible, _POWER, "system.json"),
-    _rule("powered", "power logs are those that were imported", training.powered, "telemetry/*"),
+    _rule("energy", "the energy could be", energy.plausible, _POWER, _IMPORTED, "system.json"),
+    _rule("powered", "power logs are those that were imported", training.powered, _IMPORTED),
     _rule("twins", "twins compute the same", twins, _JOBS, _LOGS),
     _rule(
         "searched",

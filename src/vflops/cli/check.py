@@ -29,27 +29,29 @@ def register(app: typer.Typer) -> None:
 
 
 def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
-    """Judge runs by the rules; exit code 0 only if each of them meets all of them."""
+    """Judge runs by the rules. Exit code 0 only if each of them meets all of them."""
     from vflops.check.check import check as judge
     from vflops.check.sets import own_rule_set
     from vflops.cli import console
     from vflops.cli.score import keep
 
     found: list[tuple[str, Findings]] = []
+    folders = []
     for run in runs or (None,):
         contents = console.read_run(run)
         findings = judge(contents, rules)
         if findings.rule_set == own_rule_set(contents.folder.record.settings).name:
             keep(findings, contents.folder.findings_file, contents)
         found.append((console.shown(contents.folder.path), findings))
+        folders.append(contents.folder)
     if json:
         _print_json([findings for _, findings in found])
     else:
         for name, findings in found:
             _print_table(name if len(found) > 1 else "", findings)
-    _refuse(found)
+    _refuse(found, rules)
     if not json:
-        console.next_step(f"vflops report {found[0][0]}", "the page to look at")
+        console.open_report(folders[0])
 
 
 def _print_json(found: Sequence[Findings]) -> None:
@@ -70,7 +72,7 @@ def _print_table(name: str, findings: Findings) -> None:
         print(columns([("do not apply:", ", ".join(others))]))
 
 
-def _refuse(found: Sequence[tuple[str, Findings]]) -> None:
+def _refuse(found: Sequence[tuple[str, Findings]], rules: str | None) -> None:
     """Say which rules are not met, and where the evidence is."""
     from vflops.errors import CheckFailed
 
@@ -83,4 +85,5 @@ def _refuse(found: Sequence[tuple[str, Findings]]) -> None:
     words = f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}"
     if len(found) > 1:
         words = f"{len(broken)} of {len(found)} runs do not meet their rules; {name}: {words}"
-    raise CheckFailed(words, cure=f"all of its evidence: vflops check {name} --json")
+    by = f" --rules {rules}" if rules else ""
+    raise CheckFailed(words, cure=f"all of its evidence: vflops check {name}{by} --json")

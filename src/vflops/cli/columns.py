@@ -8,6 +8,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from vflops.printable import printable
+
 _GAP = "  "
 _LEAST = 24
 """Columns that the last one needs."""
@@ -16,6 +18,7 @@ _LEAST = 24
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
     """``rows`` in aligned columns, those in ``right`` to the right; the last one is wrapped."""
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    rows = [[printable(each, keep="\n\t") for each in row] for row in rows]
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
     beside = _fitting(sizes, width)
     indent = sum(sizes) + len(_GAP) * len(sizes)

@@ -28,7 +28,7 @@ def compare(
     page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("compare.html"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
 ) -> None:
-    """Compare runs: figures with confidence, systems layer by layer, settings and versions."""
+    """Compare runs with confidence. Figures, systems layer by layer, settings and versions."""
     from vflops.cli import console
     from vflops.compare.compare import compare as compared
     from vflops.compare.compare import sides
@@ -48,30 +48,32 @@ def compare(
 
 
 def _show(found: Comparison, out: Console) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
+    from vflops.cli.console import cell
     from vflops.compare import words
 
     for side in found.sides:
         failed = "  [red]not every rule is met[/]" if side.failed else ""
-        out.print(f"[bold]{side.name}[/]  {escape(words.runs(side))}{failed}")
+        out.print(f"[bold]{side.name}[/]  {cell(words.runs(side))}{failed}")
     for warning in found.warnings:
-        out.print(f"[yellow]warning:[/] {escape(warning)}")
+        out.print(f"[yellow]warning:[/] {cell(warning)}")
     for side in found.sides[1:]:
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(words.figure_columns(side.name)):
-            table.add_column(
-                name, justify="right" if 0 < number < 5 else "left", no_wrap=not number
-            )
+            least = max(map(len, name.split()))  # a title is never cut
+            table.add_column(name, justify="right" if 0 < number < 5 else "left", min_width=least)
         for workload, figures in words.by_workload(found.figures, side.name):
-            table.add_row(escape(workload), style="bold")
-            for figure in figures:
-                name, *cells = map(escape, words.figure_row(figure))
+            alone = words.alone(figures)
+            table.add_row(cell(workload), *[""] * 4, alone, style="dim" if alone else "bold")
+            for figure in () if alone else figures:
+                name, *cells = map(cell, words.figure_row(figure))
                 table.add_row(f"  {name}", *cells, style=_STYLES.get(figure.verdict, ""))
         out.print(f"\n[bold]{side.name} against A[/]")
         out.print(table)
-        out.print(escape(words.sentence(found, side)), style="bold")
+        for reason in words.reasons(found.figures, side.name):
+            out.print(cell(reason), style="dim")
+        out.print(cell(words.sentence(found, side)), style="bold")
     for title, rows in (
         ("systems", found.system),
         ("settings", found.settings),
@@ -81,13 +83,13 @@ def _show(found: Comparison, out: Console) -> None:
     if found.equal_layers:
         out.print(f"\nequal layers of the system: {', '.join(found.equal_layers)}", style="dim")
     for note in found.notes:
-        out.print(escape(note), style="dim")
+        out.print(cell(note), style="dim")
 
 
 def _differences(title: str, rows: tuple[Differing, ...], found: Comparison, out: Console) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
+    from vflops.cli.console import cell
     from vflops.compare import words
 
     if not rows:
@@ -97,6 +99,6 @@ def _differences(title: str, rows: tuple[Differing, ...], found: Comparison, out
     for name in ("", "", *(side.name for side in found.sides)):
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, words.differing_row(row)))
+        table.add_row(*map(cell, words.differing_row(row)))
     out.print(f"\n[bold]what differs between the {title}[/]")
     out.print(table)

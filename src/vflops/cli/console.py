@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from vflops.errors import UsageError, VflopsError
+from vflops.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +26,13 @@ def console() -> Console:
 
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=100)
+
+
+def cell(text: str) -> str:
+    """``text`` as it stands, for rich: no markup, and nothing that a terminal obeys."""
+    from rich.markup import escape
+
+    return escape(printable(text))
 
 
 def show_error(error: VflopsError) -> None:
@@ -51,9 +59,18 @@ def next_step(command: str, why: str) -> None:
     print(f"\n{line}", file=sys.stderr)
 
 
+def open_report(folder: RunFolder) -> None:
+    """Name the page of a run as what to look at next, or how it is made."""
+    if folder.report_file.is_file():
+        next_step(f"open {folder.report_file.resolve().as_uri()}", "the report, offline")
+    else:
+        next_step(f"vflops report {shown(folder.path)}", "the page to look at")
+
+
 def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
     """Print to stderr (or ``file``), wrapped at words in a terminal, as one line elsewhere."""
     out = file or sys.stderr
+    text = printable(text, keep="\n")
     if out.isatty():
         width = shutil.get_terminal_size().columns
         lead = text[: len(text) - len(text.lstrip("\n"))]

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
-    """Pick up the jobs of a run whose controller died; nothing is started twice."""
+    """Pick up the jobs of a run whose controller died. Nothing is started twice."""
     from vflops.cli.console import open_run, say, shown
     from vflops.cli.run import resume
     from vflops.launch.ending import alive
@@ -60,7 +60,7 @@ def cancel(
         float, typer.Option(help="Seconds for checkpoints; what still runs is killed then.", min=0)
     ] = 90.0,
 ) -> None:
-    """End the jobs of a run, and of no other; they keep checkpoints to go on from."""
+    """End the jobs of a run, and of no other. They keep checkpoints to go on from."""
     from vflops.cli.console import next_step, open_run, shown
     from vflops.launch.ending import end_run
 

@@ -48,7 +48,7 @@ def count(
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", help="File to export to.")] = None,
 ) -> None:
-    """Count the operations of one training step: forward, backward, update."""
+    """Count the operations of one training step. Forward, backward, update."""
     from vflops.cli.console import console, next_step, shown, working
     from vflops.flops import show
     from vflops.flops.count import count as count_graph

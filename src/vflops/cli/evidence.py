@@ -32,7 +32,7 @@ def verify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what of a run was altered; exit code 0 only if nothing was (and a signer vouches)."""
+    """Say what of a run was altered. Exit code 0 only if nothing was (and a signer vouches)."""
     from vflops.cli import console
     from vflops.errors import CheckFailed
     from vflops.evidence.verify import verify as look
@@ -44,23 +44,39 @@ def verify(
         typer.echo(json_text(found.model_dump(mode="json")), nl=False)
     else:
         for line in _told(found):
-            typer.echo(line)
-    if not found.intact:
+            console.say(line, indent=11, file=sys.stdout)
+    name = console.shown(path)
+    if found.alterations:
         what = f"{len(found.alterations)} alteration{'s' * (len(found.alterations) > 1)}"
-        raise CheckFailed(f"{console.shown(path)} is not as it was concluded: {what}")
+        raise CheckFailed(
+            f"{name} is not as it was concluded: {what}",
+            cure="fetch it once more from its author, and compare the SHA-256 of the archive",
+        )
+    if found.unconcluded is not None:
+        raise CheckFailed(
+            f"{name} is not concluded yet: {found.unconcluded}",
+            cure="wait until it ends" if found.goes_on else f"go on with it: vflops resume {name}",
+        )
     if not found.accepted:
         raise CheckFailed(
-            f"{console.shown(path)} is not signed by one of {signers}",
+            f"{name} is not signed by one of {signers}",
             cure="it is intact: ask its author to sign it, or for the line of their key",
         )
-    if not json and not found.signed:
-        console.next_step(f"vflops sign {console.shown(path)}", "so that others know whose it is")
+    if json:
+        return
+    if path.is_file():
+        console.next_step(f"vflops reproduce {name}", "the same settings here: does it come out?")
+    elif found.signed:
+        console.next_step(f"vflops archive {name}", "one file to hand on")
+    else:
+        console.next_step(f"vflops sign {name}", "so that others know whose it is")
 
 
 def _told(found: Verification) -> list[str]:
     whole = "intact: every file is as it was when the run was concluded"
     return [
         f"run        {found.run or 'unknown'}",
+        *([f"open       not concluded yet: {found.unconcluded}"] if found.unconcluded else []),
         *(f"altered    {line}" for line in found.alterations),
         *([f"files      {whole}"] if found.intact else []),
         *(f"note       {line}" for line in found.notes),
@@ -74,33 +90,41 @@ def sign(
         Path | None, typer.Option(help="Your SSH key; the usual one in ~/.ssh by default.")
     ] = None,
 ) -> None:
-    """Sign the manifest of a run with your SSH key, in the namespace vflops."""
+    """Sign a run with your SSH key. What is signed is its manifest, in the namespace vflops."""
     from vflops.cli import console
-    from vflops.evidence.signing import allowed_line, sign_run
+    from vflops.evidence.signing import UNNAMED, allowed_line, sign_run, signing_key
 
     folder = console.open_run(run)
+    before = signing_key(folder)
     used = sign_run(folder, key)
     typer.echo(f"signed with {used}: {console.shown(folder.path / 'manifest.json.sig')}")
+    if before not in (None, signing_key(folder)):
+        console.say(f"it replaces the signature by another key: {before}", file=sys.stdout)
     line = allowed_line(used)
     if line is not None:
-        typer.echo(f"readers put this line into their file of allowed signers:\n{line}")
+        own = f", with your address for {UNNAMED}" if line.startswith(UNNAMED) else ""
+        typer.echo(f"readers put this line into their file of allowed signers{own}:\n{line}")
     console.next_step(f"vflops archive {console.shown(folder.path)}", "one file to hand on")
 
 
 def archive(
     run: options.Run = None,
     out: Annotated[
-        Path | None, typer.Option(help="File or folder to write; beside the run by default.")
+        str | None, typer.Option(help="File, or folder/, to write; beside the run by default.")
     ] = None,
 ) -> None:
-    """Write a run into one file without checkpoints: the same bytes from the same folder."""
+    """Write a run into one file. No checkpoints; the same bytes from the same folder."""
     from vflops.cli import console
     from vflops.evidence.archive import archive as pack
+    from vflops.record import atomic
+    from vflops.record.digest import file_digest
 
-    contents = console.read_run(run)
+    folder = console.open_run(run)
+    if out is not None and out.endswith("/"):
+        atomic.make_folder(Path(out))
     with console.working("packing"):
-        path = pack(contents.folder, out)
-    typer.echo(console.shown(path))
+        path = pack(folder, None if out is None else Path(out))
+    typer.echo(f"{console.shown(path)}\nSHA-256 {file_digest(path).sha256}")
     console.next_step(f"vflops verify {console.shown(path)}", "as whoever gets it will")
 
 
@@ -108,7 +132,7 @@ def extract(
     file: Annotated[Path, typer.Argument(help="A file that `vflops archive` made.")],
     out: options.Out = Path("runs"),
 ) -> None:
-    """Unpack the run folder of an archive; what is no plain run folder is refused."""
+    """Unpack the run folder of an archive. What is no plain run folder is refused."""
     from vflops.cli import console
     from vflops.evidence.extract import extract as unpack
 

@@ -41,7 +41,7 @@ def export(
         str, typer.Option(help="For mllog: onprem, cloud, preview or research.")
     ] = "research",
 ) -> None:
-    """Write runs as CSV, JSON, OpenMetrics, an MLPerf submission, or into MLflow."""
+    """Write runs as CSV, JSON, OpenMetrics, for MLPerf, to MLflow."""
     from vflops.cli.console import read_run
 
     if format not in FORMATS:
@@ -60,7 +60,7 @@ def export(
     elif format == "mllog":
         _submission(contents, out or Path("mlperf"), submitter, system, division, status)
     else:
-        _text(_writer(format, series=series)(contents), out)
+        _text(_writer(format, series=series)(contents), out, format)
 
 
 def _must_differ(contents: Sequence[Contents]) -> None:
@@ -84,15 +84,25 @@ def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]
     return series_csv if series else runs_csv
 
 
-def _text(text: str, out: Path | None) -> None:
-    from vflops.cli.console import shown
+_USED = {
+    "csv": ("column -s, -t < {} | less -S", "as a table; spreadsheets read it too"),
+    "json": ("python -m json.tool {}", "all of it, indented"),
+    "openmetrics": ("promtool check metrics < {}", "Prometheus' own checker, where it is"),
+}
+"""What a file of each format is read with."""
+
+
+def _text(text: str, out: Path | None, format: str) -> None:
+    from vflops.cli.console import next_step, shown
     from vflops.record import atomic
 
     if out is None:
         typer.echo(text, nl=False)
-    else:
-        atomic.write_text(out, text)
-        typer.echo(f"written: {shown(out)}", err=True)
+        return
+    atomic.write_text(out, text)
+    typer.echo(f"written: {shown(out)}", err=True)
+    command, why = _USED[format]
+    next_step(command.format(shown(out)), why)
 
 
 def _submission(
@@ -120,7 +130,14 @@ def _submission(
 
 
 def _to_mlflow(contents: Sequence[Contents], to: str) -> None:
+    from vflops.cli.console import next_step, working
     from vflops.export.to_mlflow import log_run
 
     for each in contents:
-        print(f"{each.folder.record.id} is run {log_run(each, to)} of MLflow at {to}")
+        with working(f"writing {each.folder.record.id} to MLflow: some seconds"):
+            run = log_run(each, to)
+        print(f"{each.folder.record.id} is run {run} of MLflow at {to}")
+    if to.startswith(("http://", "https://")):
+        next_step(f"open {to}", "the runs there")
+    else:
+        next_step(f"mlflow ui --backend-store-uri {to}", "the runs there, in a browser")

@@ -31,7 +31,7 @@ def history(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
 ) -> None:
-    """Show how figures changed over time; exit code 1 where one is worse than it was."""
+    """Show how figures changed over time. Exit code 1 where one is worse than it was."""
     from vflops.cli import console
     from vflops.errors import FolderError, UsageError
     from vflops.history.history import history as told
@@ -46,12 +46,17 @@ def history(
     if json:
         typer.echo(found.to_json(), nl=False)
     else:
-        _show(found, console.console())
+        _show(found, folder, console.console())
         place = page or folder / "history.html"
-        written = _write(found, folder, place)
+        written = bool(found.groups) and _write(found, folder, place)
     _refuse(found, folder)
-    if not json and written:
+    if json:
+        return
+    if written:
         console.next_step(f"open {place.resolve().as_uri()}", "the charts, offline")
+    elif not found.groups and found.left_out:
+        why = console.shown(folder / found.left_out[-1].folder)
+        console.next_step(f"vflops report {why}", "no run has come to its end, so there is no page")
 
 
 def _write(found: HistoryRecord, folder: Path, place: Path) -> bool:
@@ -70,32 +75,34 @@ def _write(found: HistoryRecord, folder: Path, place: Path) -> bool:
     return True
 
 
-def _show(found: HistoryRecord, out: Console) -> None:
-    from rich.markup import escape
+def _show(found: HistoryRecord, folder: Path, out: Console) -> None:
     from rich.table import Table
 
+    from vflops.cli.console import cell, shown
     from vflops.history import words
 
     for group in found.groups:
-        out.print(f"[bold]{escape(words.group_title(group))}[/]  {words.span(group)}")
-        out.print(escape(group.machine), style="dim")
+        out.print(f"[bold]{cell(words.group_title(group))}[/]  {words.span(group)}")
+        out.print(cell(group.machine), style="dim")
+        if apart := words.apart(group):
+            out.print(cell(apart), style="dim")
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(words.COLUMNS):
             table.add_column(
                 name, justify="right" if number in (2, 3) else "left", no_wrap=number < 2
             )
         for workload, courses in words.by_workload(group):
-            table.add_row(escape(workload), style="bold")
+            table.add_row(cell(workload), style="bold")
             for course in courses:
-                name, *cells = map(escape, words.course_row(course))
+                name, *cells = map(cell, words.course_row(course, found.least_runs))
                 changed = "red" if course.regression else "green" if course.changes else ""
                 table.add_row(f"  {name}", *cells, style=changed)
         out.print(table)
-        if broken := words.breaking(group):
-            out.print(f"[yellow]not valid:[/] {broken}")
+        if broken := words.breaking(group, lambda name: shown(folder / name)):
+            out.print(f"[yellow]not valid:[/] {cell(broken)}", soft_wrap=True)
         out.print()
     for each in found.left_out:
-        out.print(f"[yellow]left out:[/] {escape(f'{each.folder}: {each.reason}')}")
+        out.print(f"[yellow]left out:[/] {cell(f'{each.folder}: {each.reason}')}")
     short = words.short(found)
     if short:
         out.print(short)

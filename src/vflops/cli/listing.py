@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> None:
-    """Workloads, models, rule sets, ceilings, precisions and profiles."""
+    """Workloads, models, rule sets, ceilings, profiles. Precisions too."""
     from vflops.check.names import NAMES
     from vflops.cli.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS

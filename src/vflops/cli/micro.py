@@ -9,6 +9,11 @@ import typer
 
 from vflops.cli import options
 
+_FAMILIES = {"allreduce": ("all-reduce", "all-reduce-modes")}
+"""Words for several benchmarks."""
+_FAMILY_S = 180.0
+"""Seconds where nobody says how many: each mode and precision starts ranks of its own."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def micro(
     benchmarks: Annotated[
-        list[str] | None, typer.Argument(help="Which ones, e.g. gemm memory; all by default.")
+        list[str] | None, typer.Argument(help="Which ones, e.g. gemm; allreduce: every mode.")
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds for all of them together.")] = None,
     precision: Annotated[
@@ -30,13 +35,16 @@ def micro(
     json: Annotated[bool, typer.Option("--json", help="Print the score as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure GEMM, convolution, memory, transfer, all-reduce and storage."""
+    """Measure the ceilings. GEMM, convolution, memory, transfer, all-reduce and storage."""
     from vflops import suite
     from vflops.cli.progress import Progress
 
     assignments = [f"micro.device={device}", "count.models=[]"]
     if benchmarks:
-        assignments.append(f"micro.benchmarks={benchmarks}")
+        named = [name for each in benchmarks for name in _FAMILIES.get(each, (each,))]
+        assignments.append(f"micro.benchmarks={named}")
+        if budget is None and any(each in _FAMILIES for each in benchmarks):
+            budget = _FAMILY_S
     if precision:
         assignments.append(f"micro.precisions={precision}")
     if budget is not None:

@@ -64,7 +64,7 @@ def plan(
     set_: options.Set = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what a run would do and need: places, operations, bytes, memory, time."""
+    """Say what a run would do and need. Places, operations, bytes, memory, time."""
     import json as json_
 
     from vflops.admission import check_ensemble

@@ -17,7 +17,7 @@ def power(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     log: Annotated[Path, typer.Argument(help="CSV: a time and power_w, power_kw or energy_j.")],
 ) -> None:
-    """Add a node's or PDU's power log to a run, and make its score and report again."""
+    """Add a node's or PDU's power log to a run. Its score and report are made again."""
     from vflops import suite
     from vflops.cli import console
     from vflops.score import words

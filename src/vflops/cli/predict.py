@@ -47,7 +47,7 @@ def predict(
         typer.Option("--set", help="One figure or choice, e.g. link.bandwidth=1.25e9; repeatable."),
     ] = None,
 ) -> None:
-    """Predict step time, FLOPS, efficiency, energy and score of M × P accelerators."""
+    """Predict speed and score of M × P accelerators. Step time, efficiency and energy too."""
     from vflops.cli import console
     from vflops.cli.columns import columns, heading
     from vflops.predict import words

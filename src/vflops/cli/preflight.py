@@ -32,7 +32,7 @@ def preflight(
     ] = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check the nodes of a run: shared folder, versions, room, clocks, GPUs, network."""
+    """Check the nodes of a run. Shared folder, versions, room, clocks, GPUs, network."""
     from vflops.cli.columns import columns
     from vflops.cli.console import next_step, say, shown
     from vflops.errors import CheckFailed, unknown_name

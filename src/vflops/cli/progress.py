@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from vflops.cli.console import console, next_step, say, shown
+from vflops.cli.console import console, next_step, open_report, say, shown
 from vflops.errors import CheckFailed, VflopsError
 from vflops.roofline.analysis import roofs
+from vflops.score.show import absent_rows
 from vflops.suite import Watch
 from vflops.units import percent, quantity
 
@@ -153,6 +154,8 @@ class Progress:
             self._live.stop()
             self._live = None
             self._console.print(self._table())
+            for names, reason in absent_rows(self._done):
+                say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
@@ -167,14 +170,13 @@ class Progress:
         machine = roofs(self._done)
         missed = _missed(folder)
         longer = None if missed is None else _longer(folder, missed)
+        open_report(folder)
         if longer is not None:
             next_step(longer, "the target was not reached: train longer")
         elif _searched(folder):
             next_step(f"vflops replay {name}", "the same candidates as fixed work, on any machine")
-        elif machine.precisions() and machine.memory:
+        elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
             next_step(f"vflops roofline {name}", "what bounds a model here")
-        else:
-            next_step(f"vflops score {name}", "all figures again, from the folder alone")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
 
@@ -197,7 +199,8 @@ def _searched(folder: RunFolder) -> bool:
 
     searches = Score.read(folder.score_file).searches
     ledger = (folder.path / "ledger.json").is_file()
-    return ledger and any(each.winner and not each.replay for each in searches)
+    trained = (e for e in searches if any(c.state == "trained" for c in e.candidates))
+    return ledger and any(not each.replay for each in trained)
 
 
 def _missed(folder: RunFolder) -> TrainingScore | None:

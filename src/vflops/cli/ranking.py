@@ -29,7 +29,7 @@ def ranking(
         Path | None, typer.Option(help="Allowed-signers file, as for vflops verify.")
     ] = None,
 ) -> None:
-    """Rank submissions on pages that need no server; only what changed is read again."""
+    """Rank submissions on pages that need no server. Only what changed is read again."""
     from vflops.cli import console
     from vflops.errors import UsageError
     from vflops.ranking import site as sites

@@ -31,7 +31,7 @@ def replay(
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train what a search found once more: the same candidates, epochs and seeds, no search."""
+    """Train once more what a search found. The same candidates, epochs and seeds, no search."""
     from vflops import suite
     from vflops.automl.replay import SearchLedger
     from vflops.cli import console

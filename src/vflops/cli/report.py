@@ -21,4 +21,4 @@ def report(run: options.Run = None) -> None:
     with console.working("drawing"):
         write_report(contents)
     typer.echo(console.shown(contents.folder.report_file))
-    console.next_step(f"open {contents.folder.report_file.resolve().as_uri()}", "offline")
+    console.open_report(contents.folder)

@@ -47,7 +47,7 @@ def roofline(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
-    """Place models under the measured ceilings and say what bounds them."""
+    """Place models under the measured ceilings. Says what bounds them."""
     from vflops.cli import console
     from vflops.flops.count import count
     from vflops.flops.rules import rule_set

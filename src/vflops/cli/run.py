@@ -95,10 +95,17 @@ def run(
 
 def resume(
     run: options.Run = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Go on with so many ranks; the result is not valid then.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="How ranks share the model from now on, e.g. parallel.mode."),
+    ] = None,
     quiet: options.Quiet = False,
     metrics_file: options.MetricsFile = None,
 ) -> None:
-    """Go on with a run that was interrupted; what it measured is kept."""
+    """Go on with an interrupted run. What it measured is kept."""
     from vflops import suite
     from vflops.cli.console import open_run, say, shown
     from vflops.cli.progress import Progress, watched
@@ -107,6 +114,7 @@ def resume(
     if run is None:
         say(f"resuming {shown(folder.path)}")
     with Progress(quiet=quiet) as progress, watched(progress.watch, metrics_file) as watch:
-        suite.resume(folder, watch)
+        told = [] if ranks is None else [f"train.ranks={ranks}"]
+        suite.resume(folder, watch, [*(set_ or []), *told])
         findings = suite.conclude(folder, progress.watch)
     progress.summary(folder, findings)

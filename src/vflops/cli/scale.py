@@ -89,7 +89,7 @@ def scale(
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train or search at several scales and draw how speed and quality grow."""
+    """Train or search at several scales. Draws how speed and quality grow."""
     from vflops.cli import console
     from vflops.cli.columns import columns
     from vflops.cli.progress import Progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,7 @@ def keep(document: Document, path: Path, contents: Contents) -> None:
 
 
 def score(run: options.Run = None, json: Json = False) -> None:
-    """Recompute the score of a run and write score.json: the same bytes every time."""
+    """Recompute the score of a run. Writes score.json, the same bytes every time."""
     from vflops.cli import console
     from vflops.score.score import score as compute
 
@@ -58,15 +59,17 @@ def score(run: options.Run = None, json: Json = False) -> None:
     if result.ceilings:
         print(heading("ceilings"))
         print(columns([show.CEILINGS, *show.ceiling_rows(result)], right=(3, 4)))
-        absent = sum(item.value is None for item in result.ceilings)
-        if absent:
-            print(f"{absent} not measured; the reasons are in its score.json")
+        for names, reason in show.absent_rows(result.ceilings):
+            console.say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
     if result.models:
         print(heading("\nmodels, operations of one sample"))
         print(columns([show.MODELS, *show.model_rows(result)], right=(2, 3)))
     if not contents.in_progress:
-        name = console.shown(contents.folder.path)
-        console.next_step(f"vflops check {name}", "does it meet the rules?")
+        if contents.folder.findings_file.is_file():
+            console.open_report(contents.folder)
+        else:
+            name = console.shown(contents.folder.path)
+            console.next_step(f"vflops check {name}", "does it meet the rules?")
 
 
 def _trainings(result: Score) -> Iterator[str]:
@@ -84,9 +87,9 @@ def _trainings(result: Score) -> Iterator[str]:
             yield heading(f"the best of {words.count(len(search.candidates), 'candidate')}")
             rows = [search_words.CANDIDATES, *best[: search_words.MOST_CANDIDATES]]
             yield columns(rows, right=(1, 2, 3, 4, 5, 6)) + "\n"
+    for repeat in result.repeats:
+        yield heading(show.repeat_title(repeat))
+        yield columns([show.REPEATS, *show.repeat_rows(repeat)], right=(1, 2)) + "\n"
     for training in result.trainings:
         yield heading(show.training_title(training))
         yield columns(show.training_rows(training)) + "\n"
-    for repeat in result.repeats:
-        yield heading(f"{repeat.workload}, repeated: coefficients of variation")
-        yield columns([show.REPEATS, *show.repeat_rows(repeat)], right=(1, 2)) + "\n"

@@ -37,6 +37,7 @@ class TrainingView:
         self._device = ""
         self._state = "starting"
         self._first_sample = 0
+        self._loss_step: int | None = None
         self._qualities: list[float] = []
         self._standing: dict[str, Any] = {}
         self._notes: deque[tuple[float, int]] = deque(maxlen=_NOTES)
@@ -106,6 +107,7 @@ class TrainingView:
         self._say(f"  checkpoint {data['file']} cannot be used ({data['reason']}): the one before")
 
     def _progress(self, data: dict[str, Any]) -> None:
+        self._loss_step = data["step"]
         self._stand(data)
         if self._live is None and time.monotonic() - self._line_s >= _LINE_S:
             self._line_s = time.monotonic()
@@ -119,6 +121,8 @@ class TrainingView:
 
     def _finished(self, data: dict[str, Any]) -> None:
         self._standing = {**self._standing, **data}
+        if self._loss_step != data["step"]:  # of some step that the clock chose
+            self._standing.pop("loss", None)
         self._state = "ended"
         work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
         # The mean over this attempt, as the score has it, and not the speed of the last moment.

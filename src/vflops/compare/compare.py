@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import string
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +46,18 @@ class _Row:
     """Why it cannot be told."""
     found: MeanDifference | None = None
 
+    @property
+    def by_ratio(self) -> bool:
+        """Whether the means are compared as a ratio: of figures that all are above 0."""
+        return min(*self.base, *self.value) > 0
+
+    def share(self, difference: float) -> float:
+        """A bound of the difference as a share of A's."""
+        if self.by_ratio:
+            return math.expm1(difference)
+        share = difference / abs(mean(self.base))
+        return share if min(*self.base, *self.value) < 0 else max(share, -1.0)
+
 
 def sides(words: Sequence[str]) -> list[Side]:
     """The runs that are named, by side: each its own, or those up to the next ``vs`` together."""
@@ -62,10 +76,25 @@ def sides(words: Sequence[str]) -> list[Side]:
         )
     if len(groups) > len(string.ascii_uppercase):
         raise UsageError(f"{len(groups)} sides, at most 26 are compared", cure="name fewer")
-    return [
+    found = [
         Side(name, tuple(read_run(Path(word)) for word in group))
         for name, group in zip(string.ascii_uppercase, groups, strict=False)
     ]
+    _must_differ(found)
+    return found
+
+
+def _must_differ(found: Sequence[Side]) -> None:
+    """Refuse a run that is given twice, itself or a copy: it is no repeat and no other side."""
+    runs = [run for side in found for run in side.runs]
+    for id, times in Counter(run.id for run in runs).items():
+        if times > 1:
+            paths = [run.contents.folder.path for run in runs if run.id == id]
+            raise UsageError(
+                f"run {id} is given {times} times: {', '.join(map(str, paths))}",
+                cure="give each run once; whether a copy was altered says: "
+                f"vflops verify {paths[-1]}",
+            )
 
 
 def compare(given: Sequence[Side]) -> Comparison:
@@ -80,7 +109,7 @@ def compare(given: Sequence[Side]) -> Comparison:
         figures=tuple(_judged(rows)),
         system=system,
         equal_layers=equal,
-        settings=differences.settings(firsts),
+        settings=differences.settings([side.runs for side in given]),
         versions=differences.versions([run.record.versions for run in firsts]),
         warnings=(
             *differences.incomparable(names, firsts),
@@ -118,7 +147,7 @@ def _broken(side: SideRecord) -> Iterator[str]:
 
 def _notes(given: Sequence[Side]) -> Iterator[str]:
     yield (
-        "An interval holds the difference of its figure with 95 % (Welch, as a share of A's mean); "
+        "An interval holds the difference of its figure with 95 % (Welch, of the ratio to A); "
         f"significant is what Holm's correction leaves at {percent(LEVEL, digits=0)} of "
         "all results, and of all ceilings."
     )
@@ -146,10 +175,17 @@ def _rows(base: Side, other: Side) -> Iterator[_Row]:
         row = _Row(other.name, name, first, second, _few(name, held, (first, second)))
         spread = len(set(first)) > 1 or len(set(second)) > 1
         if row.few is None and spread:
-            row = replace(row, found=welch(first, second))
+            row = replace(row, found=_tested(row))
         elif row.few is None:
             row = replace(row, few="all repeats of a side are equal to the last digit")
         yield row
+
+
+def _tested(row: _Row) -> MeanDifference:
+    """Welch's test: of logarithms where figures have them, so that no bound is below −100 %."""
+    if not row.by_ratio:
+        return welch(row.base, row.value)
+    return welch([math.log(each) for each in row.base], [math.log(each) for each in row.value])
 
 
 def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -> list[float]:
@@ -216,8 +252,8 @@ def _figure(row: _Row, significant: bool, tests: int) -> ComparedFigure:
         value=value,
         repeats=(len(row.base), len(row.value)),
         difference=(value - base) / unit if unit and value is not None and base else None,
-        low=row.found.low / unit if unit and row.found else None,
-        high=row.found.high / unit if unit and row.found else None,
+        low=row.share(row.found.low) if unit and row.found else None,
+        high=row.share(row.found.high) if unit and row.found else None,
         p=row.found.p if row.found else None,
         verdict=verdict,
         reason=reason,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from vflops.compare.read import Facts, ReadRun
 from vflops.compare.record import Differing
@@ -41,9 +41,32 @@ def versions(sides: Sequence[Mapping[str, str | None]]) -> tuple[Differing, ...]
     return differing("versions", noted)
 
 
-def settings(runs: Sequence[ReadRun]) -> tuple[Differing, ...]:
-    """Every setting that is not the same."""
-    return differing("settings", [run.settings for run in runs])
+def settings(sides: Sequence[Sequence[ReadRun]]) -> tuple[Differing, ...]:
+    """Every setting that is not the same, with all its values on a side.
+
+    A workload that a side does not have is one row, not one a setting.
+    """
+    sections = [
+        {f"workloads.{name}": "" for run in side for name in run.record.settings.workloads}
+        for side in sides
+    ]
+    alone = {each.name for each in differing("settings", sections)}
+    return differing("settings", [_values(side, alone) for side in sides])
+
+
+def _values(runs: Sequence[ReadRun], alone: Collection[str]) -> dict[str, str]:
+    """The settings of one side; those of the workloads ``alone`` are only counted."""
+    found: dict[str, dict[str, None]] = {}
+    counts: dict[str, int] = {}
+    for run in runs:
+        for name, value in run.settings.items():
+            section = ".".join(name.split(".")[:2])
+            if section in alone:
+                counts[section] = counts.get(section, 0) + (run is runs[0])
+            else:
+                found.setdefault(name, {})[value] = None
+    one = {name: ", ".join(values) for name, values in found.items()}
+    return {**one, **{name: f"{many} settings" for name, many in counts.items()}}
 
 
 def incomparable(names: Sequence[str], runs: Sequence[ReadRun]) -> Iterator[str]:

@@ -10,6 +10,8 @@ from vflops.score.record import EnsembleScore, PowerScore, Score
 from vflops.score.words import number
 from vflops.units import percent, quantity, seconds
 
+MODELS = "models"
+"""The unit of what is counted, so it has no decimals."""
 Better = Literal["higher", "lower"]
 Kind = Literal["result", "ceiling"]
 
@@ -59,6 +61,8 @@ def shown(unit: str | None, value: float) -> str:
         return seconds(value)
     if unit == "share":
         return percent(value)
+    if unit == MODELS:
+        return f"{number(value)} {unit}"
     return quantity(value, unit) if unit else number(value)
 
 
@@ -126,7 +130,7 @@ def _searches(score: Score) -> _Found:
         yield regulated, each.seed, each.regulated
         yield FigureName(of, "best error", None, "lower", True), each.seed, each.error
         trained = sum(one.state == "trained" for one in each.candidates)
-        yield FigureName(of, "candidates trained", "models", "higher", True), each.seed, trained
+        yield FigureName(of, "candidates trained", MODELS, "higher", True), each.seed, trained
         yield FigureName(of, "power", "W", "lower"), each.seed, each.power.power_w
         yield FigureName(of, "OPS a watt", "OPS/W", "higher"), each.seed, each.ops_per_watt
 

@@ -31,7 +31,7 @@ def write_page(found: Comparison, given: Sequence[Side], path: Path) -> None:
     """Write the page; it needs no network."""
     page = render(
         "compare.html",
-        title=" against ".join(side.name for side in found.sides),
+        title=f"{', '.join(side.name for side in found.sides[1:])} against {found.sides[0].name}",
         found=found,
         words=words,
         overlays=overlays(given),

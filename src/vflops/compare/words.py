@@ -25,11 +25,33 @@ def figure_row(figure: ComparedFigure) -> tuple[str, ...]:
 
 
 def verdict(figure: ComparedFigure) -> str:
-    """Whether a difference is more than chance, in words."""
-    told = TOLD.get(figure.verdict, figure.verdict)
+    """Whether a difference is more than chance, in words; why that is so say ``reasons``."""
     if figure.verdict == "absent":
-        return figure.reason or told
-    return f"{told}: {figure.reason}" if figure.reason else told
+        return figure.reason or figure.verdict
+    return TOLD.get(figure.verdict, figure.verdict)
+
+
+def reasons(figures: Sequence[ComparedFigure], side: str) -> list[str]:
+    """Why figures of a side cannot be told, or are no difference, each said once."""
+    found: dict[str, list[str]] = {}
+    for each in figures:
+        if each.side == side and each.reason and each.verdict != "absent":
+            name = f"{each.workload} {each.name}" if each.kind == "ceiling" else each.name
+            found.setdefault(f"{verdict(each)}: {each.reason}", []).append(name)
+    return [f"{why} ({_named(names)})" for why, names in found.items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} figures"
+
+
+def alone(figures: Sequence[ComparedFigure]) -> str | None:
+    """That only one side has a workload; None where both have a figure of it."""
+    said = {each.reason for each in figures}
+    if len(said) > 1 or any(each.verdict != "absent" for each in figures):
+        return None
+    return f"{said.pop()} ({len(figures)} figure{'' if len(figures) == 1 else 's'})"
 
 
 def interval(figure: ComparedFigure) -> str:

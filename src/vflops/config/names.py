@@ -19,4 +19,8 @@ BENCHMARKS: dict[str, str] = {
     "transfer": "host to device and back",
     "all-reduce": "between local ranks, over message sizes",
     "storage": "sequential and random read, write with fsync, on the run's file system",
+    "all-reduce-modes": "means over ranks by mode and precision; only where asked for",
 }
+
+NOT_BY_DEFAULT = ("all-reduce-modes",)
+"""Benchmarks that are measured only where they are named."""

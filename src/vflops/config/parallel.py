@@ -40,6 +40,20 @@ class ParallelSettings(Section):
         """How one copy of the model is shared: ``data`` where it is not."""
         return self.within if self.mode == "mixed" else self.mode
 
+    @property
+    def running(self) -> PipelineSchedule:
+        """The schedule of the stages of one copy: without a pipeline there is nothing to choose."""
+        return self.schedule if self.inner == "pipeline" else "gpipe"
+
+    @property
+    def cuts_layers(self) -> bool:
+        """Whether the ranks of one copy have some of its layers each."""
+        return self.inner == "pipeline" or (self.inner == "model" and self.split == "layers")
+
+    def stages(self, ranks: int) -> int:
+        """Parts that a model is cut into, where it is."""
+        return ranks // self.shares(ranks) * (CHUNKS if self.running == "interleaved" else 1)
+
     def shares(self, ranks: int) -> int:
         """Parts that a batch is divided in: copies of the model that work side by side."""
         if self.mode == "mixed":

@@ -82,15 +82,21 @@ def for_one(settings: Settings) -> Settings:
         changes["count"] = CountSettings(models=())
     if settings.launch.on != "local":  # this is not the machine that trains
         changes["micro"] = settings.micro.model_copy(update={"benchmarks": ()})
-    elif settings.micro == default.micro:
-        wanted = {
-            CEILING_OF[section["train"]["precision"]] for section in settings.workloads.values()
-        }
-        devices = {section["train"]["device"] for section in settings.workloads.values()}
-        changes["micro"] = MicroSettings(
-            device=devices.pop() if len(devices) == 1 else "auto",
-            budget_s=min(default.micro.budget_s, _ONE_BUDGET_S),
-            benchmarks=("gemm", "convolution", "memory"),
-            precisions=tuple(sorted(wanted)),
-        )
+    else:
+        changes["micro"] = _bounding(settings, default.micro)
     return settings.model_copy(update=changes)
+
+
+def _bounding(settings: Settings, default: MicroSettings) -> MicroSettings:
+    """The ceilings that bound the workloads; precisions whatever else of them was set."""
+    micro, sections = settings.micro, [each["train"] for each in settings.workloads.values()]
+    narrowed: dict[str, object] = {}
+    if micro.precisions == default.precisions:
+        wanted = {CEILING_OF[section["precision"]] for section in sections}
+        narrowed["precisions"] = tuple(sorted(wanted))
+    if micro == default:
+        devices = {section["device"] for section in sections}
+        narrowed["device"] = devices.pop() if len(devices) == 1 else "auto"
+        narrowed["budget_s"] = min(default.budget_s, _ONE_BUDGET_S)
+        narrowed["benchmarks"] = ("gemm", "convolution", "memory")
+    return micro.model_copy(update=narrowed)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
-from vflops.config.names import BENCHMARKS, PRECISIONS
+from vflops.config.names import BENCHMARKS, NOT_BY_DEFAULT, PRECISIONS
 from vflops.config.section import Section
 from vflops.config.toml import NOT_TOML, read_toml
 from vflops.config.training import WorkloadSettings
@@ -42,7 +42,7 @@ class MicroSettings(Section):
 
     budget_s: float = Field(default=36.0, gt=0, le=86400)
     """Seconds for all benchmarks together."""
-    benchmarks: _Benchmarks = tuple(BENCHMARKS)
+    benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in NOT_BY_DEFAULT)
     precisions: _Precisions = tuple(PRECISIONS)
     device: str = "auto"
     """``auto`` is the accelerator where there is one, else the CPU."""

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from vflops.errors import FolderError, UsageError
 from vflops.evidence.limits import LIMITS
-from vflops.evidence.manifest import manifest_file, read_manifest, signature_file, write_manifest
+from vflops.evidence.manifest import manifest_file, signature_file
 from vflops.evidence.names import fault, is_page, listing
+from vflops.evidence.whole import must_be_whole
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
-from vflops.score.contents import Contents
 
 SUFFIX = ".tar.bz2"
 _TIME = 315532800
@@ -29,15 +29,19 @@ _TIME = 315532800
 def archive(folder: RunFolder, target: Path | None = None) -> Path:
     """Write a run into one file without checkpoints, weights and locks; gives its path.
 
-    ``target`` is the file or a folder for it; by default it is beside the run folder.
+    ``target`` is the file or a folder for it; by default it is beside the run folder. A run that
+    has not ended, or was altered, is refused.
     """
-    contents = Contents(folder)
-    if contents.in_progress:
-        raise UsageError(f"{folder.path} is in progress", cure="wait until it ends")
-    if contents.state.complete and read_manifest(folder.path) is None:
-        write_manifest(folder)
-    names = _names(folder)
     path = _target(folder, target)
+    _names(folder)  # what costs little is asked first
+    must_be_whole(folder, "packed")
+    pack(folder, path)
+    return path
+
+
+def pack(folder: RunFolder, path: Path) -> None:
+    """Write what a run folder holds into the file ``path``, whatever that is worth."""
+    names = _names(folder)
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     atomic.make_folder(path.parent)
     try:
@@ -54,7 +58,6 @@ def archive(folder: RunFolder, target: Path | None = None) -> Path:
     finally:
         with suppress(OSError):
             temporary.unlink()
-    return path
 
 
 def _target(folder: RunFolder, target: Path | None) -> Path:

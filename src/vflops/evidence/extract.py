@@ -77,7 +77,8 @@ class _Entries:
         self._file, self._stream, self._place, self._limits = file, stream, place, limits
         self._root: str | None = None
         self._files: set[str] = set()
-        self._folders: set[str] = set()
+        self._folders: dict[str, str] = {}
+        """As some file system takes them, each with its name."""
         self._size_bytes = 0
 
     def unpack(self) -> str:
@@ -123,11 +124,15 @@ class _Entries:
         if is_file and inside != "run.json" and same_file(name).endswith("/run.json"):
             raise self._refused(f"{name!r} is of a second run")
         key = same_file(name)
-        parents = {same_file(str(parent)) for parent in list(Path(name).parents)[:-1]}
-        taken = key in self._folders if is_file else False
-        if key in self._files or taken or parents & self._files:
+        folders = [str(parent) for parent in list(Path(name).parents)[:-1]]
+        folders += [] if is_file else [name]
+        own = {same_file(each): each for each in folders}
+        taken = is_file and key in self._folders
+        if key in self._files or taken or own.keys() & self._files:
             raise self._refused(f"{name!r} is there twice, for some file systems at least")
-        self._folders |= parents if is_file else {key, *parents}
+        for each, told in own.items():
+            if self._folders.setdefault(each, told) != told:
+                raise self._refused(f"{told!r} is {self._folders[each]!r} for some file systems")
         if is_file:
             self._files.add(key)
 

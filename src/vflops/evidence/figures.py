@@ -9,6 +9,7 @@ from vflops.evidence.reproduction import Figure, Kind
 from vflops.metrics.statistics import mean, stdev
 from vflops.metrics.student_t import student_t_quantile
 from vflops.score.record import Score
+from vflops.units import percent
 
 LEAST_RUNS = 3
 """Trainings that a spread needs."""
@@ -73,11 +74,16 @@ def _ceilings(recorded: Score, here: Score) -> Iterator[Figure]:
         if other is None or old.value is None or other.value is None:
             continue
         name = " ".join(filter(None, (old.benchmark, old.case, old.precision)))
-        spreads = (old.spread, other.spread)
-        known = [each for each in spreads if each is not None]
-        chance = old.value * sum(known) if len(known) == len(spreads) else None
-        few = None if chance is not None else "its samples have no spread"
-        yield _judged((name, "ceiling", old.unit), old.value, other.value, chance, few)
+        named: Named = (name, "ceiling", old.unit)
+        apart = abs(other.value - old.value)
+        if old.spread is None or other.spread is None:
+            few = "its samples have no spread"
+            yield _judged(named, old.value, other.value, None, few)
+        elif 0 < apart - old.value * old.spread <= other.value * other.spread:
+            few = f"measured here it spreads by {percent(other.spread)}"
+            yield _judged(named, old.value, other.value, None, few)
+        else:
+            yield _judged(named, old.value, other.value, old.value * old.spread, None)
 
 
 def _judged(name: Named, old: float, new: float, chance: float | None, few: str | None) -> Figure:

@@ -8,8 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from vflops.evidence.lines import differences
-from vflops.evidence.manifest import FilePin, LogPin, Manifest, pin_file, pin_log, read_manifest
-from vflops.evidence.names import DERIVED, Listing, is_page, listing
+from vflops.evidence.manifest import (
+    FilePin,
+    LogPin,
+    Manifest,
+    is_log,
+    pin_file,
+    pin_log,
+    read_manifest,
+)
+from vflops.evidence.names import DERIVED, MANIFEST, Listing, is_page, listing
 from vflops.record.digest import Digest, file_digest
 from vflops.score.contents import Contents
 
@@ -60,6 +68,21 @@ class Held:
     def digest(self, name: str) -> Digest:
         """A file as it is now."""
         return self._digest(self.folder / name)
+
+    def false_lines(self, manifest: Manifest) -> list[str]:
+        """What the manifest says of the lines of logs that are as pinned, and is not so."""
+        lines = {pin.path: pin for pin in manifest.logs}
+        logs = {pin.path: pin for pin in manifest.files if is_log(pin.path)}
+        strays = sorted(lines.keys() - logs)
+        found = [f"{MANIFEST}: has lines of {name}, which is no log of it" for name in strays]
+        for name, pin in logs.items():
+            if name not in lines:
+                found.append(f"{MANIFEST}: the lines of {name} are not pinned")
+                continue
+            as_pinned = name in self.listing.files and self.is_as(pin)
+            if as_pinned and pin_log(self.folder, name) != lines[name]:
+                found.append(f"{MANIFEST}: the marks and the last hash of {name} are of others")
+        return found
 
     def _altered(self, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
         logs = {pin.path: pin for pin in manifest.logs}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflops.check.ceilings import quiet
 from vflops.config.settings import Settings, load
 from vflops.errors import UsageError
 from vflops.evidence.extract import extract
@@ -39,11 +40,16 @@ class Recorded:
 def opened(path: Path) -> Iterator[Recorded]:
     """The run in a folder or in an archive, which is unpacked as long as it is needed."""
     if not path.is_file():
-        yield Recorded(RunFolder.open(path), verify(path).alterations)
+        yield _recorded(path)
         return
     with TemporaryDirectory() as place:
-        folder = extract(path, Path(place))
-        yield Recorded(RunFolder.open(folder), verify(folder).alterations)
+        yield _recorded(extract(path, Path(place)))
+
+
+def _recorded(path: Path) -> Recorded:
+    found = verify(path)
+    open_ = (f"it was not concluded: {found.unconcluded}",) if found.unconcluded else ()
+    return Recorded(RunFolder.open(path), (*open_, *found.alterations))
 
 
 def settings_of(
@@ -116,7 +122,15 @@ def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
         sentences=(),
         contradictions=tuple(_contradictions(found, bits, same_data)),
     )
-    return facts.model_copy(update={"sentences": tuple(_sentences(facts))})
+    loud = [line for run, when in ((old, "then"), (new, "here")) for line in _loud(run, when)]
+    return facts.model_copy(update={"sentences": (*_sentences(facts), *loud)})
+
+
+def _loud(contents: Contents, when: str) -> Iterator[str]:
+    """That a run was not alone on its machine, as its rule ``quiet`` judges."""
+    found = quiet(contents)
+    if found.verdict == "fail":
+        yield f"The machine was not quiet {when}: {found.evidence}."
 
 
 def _system(folder: RunFolder) -> SystemRecord | None:

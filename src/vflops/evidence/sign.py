@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ NAMESPACE = "vflops"
 USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 MOST_BYTES = 1 << 16
 """Of a signature that is read."""
+_LINE = 'alice@example.org namespaces="vflops" ssh-ed25519 AAAA…'
+_KEY = re.compile(r"\s(ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+\s+AAAA[A-Za-z0-9+/]+=*(\s|$)")
 _CURES = (
     (
         "incorrect passphrase",
@@ -43,6 +46,8 @@ class Signature:
     signer: str | None
     """As the list of allowed signers calls that key; None: it is not in it, or there is no list."""
     words: str
+    key: str | None = None
+    """Its kind and fingerprint."""
 
 
 def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
@@ -66,8 +71,10 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
     if signers is not None and not signers.is_file():
         raise UsageError(
             f"there is no list of signers {signers}",
-            cure='a line of it: alice@example.org namespaces="vflops" ssh-ed25519 AAAA…',
+            cure=f"a line of it: {_LINE}",
         )
+    if signers is not None:
+        _must_be_keys(signers)
     if not signature.is_file() or signature.stat().st_size > MOST_BYTES:
         return Signature(False, None, "it is no signature")
     with _read(path) as data:
@@ -77,19 +84,42 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
         return Signature(False, None, f"it is not a signature of this {path.name}: {fault}")
     by = done.stdout.strip().partition(" with ")[2] or "a key"
     if signers is None:
-        return Signature(True, None, f"signed by {by}; whose that is, nobody was asked")
-    for name in _names(signature, signers):
-        with _read(path) as data:
-            words = ("-f", signers, "-I", name, "-s", signature)
-            if _ssh_keygen("verify", *words, data=data).returncode == 0:
-                return Signature(True, name, f"signed by {name}, {by}")
-    return Signature(True, None, f"signed by {by}, which {signers} does not allow")
-
-
-def _names(signature: Path, signers: Path) -> list[str]:
-    """What the list calls the key; a pattern or several names of one line are one name each."""
+        words = f"signed by {by}; nobody was asked whose key it is: --signers FILE"
+        return Signature(True, None, words, by)
     found = _ssh_keygen("find-principals", "-s", signature, "-f", signers, space=False)
-    return [name for line in found.stdout.splitlines() for name in line.strip().split(",") if name]
+    said = found.stderr
+    for name in _names(found.stdout):
+        with _read(path) as data:
+            asked = _ssh_keygen("verify", "-f", signers, "-I", name, "-s", signature, data=data)
+        if asked.returncode == 0:
+            return Signature(True, name, f"signed by {name}, {by}", by)
+        said += asked.stderr
+    return Signature(True, None, f"signed by {by}, {_refused(signers, said)}", by)
+
+
+def _names(said: str) -> list[str]:
+    """What the list calls the key; a pattern or several names of one line are one name each."""
+    return [name for line in said.splitlines() for name in line.strip().split(",") if name]
+
+
+def _refused(signers: Path, said: str) -> str:
+    """Why a list does not allow a key; ssh-keygen names the line only of the key's own."""
+    for line in said.splitlines():
+        place, _, why = line.strip().partition(": key ")
+        if place.startswith(f"{signers}:") and why:
+            return f"which {place} does not allow: the key {why}"
+    return f"which {signers} does not allow"
+
+
+def _must_be_keys(signers: Path) -> None:
+    """Refuse a list with a line that holds no key: nobody would notice that it counts for none."""
+    lines = signers.read_bytes().decode(errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text and not text.startswith("#") and not _KEY.search(text):
+            raise UsageError(
+                f"{signers}:{number} holds no key: {text[:60]!r}", cure=f"a line of it: {_LINE}"
+            )
 
 
 def _ssh_keygen(

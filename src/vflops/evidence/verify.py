@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +12,7 @@ from vflops.errors import FolderError
 from vflops.evidence.again import made_again
 from vflops.evidence.extract import extract
 from vflops.evidence.held import Held
+from vflops.evidence.logged import contradicted
 from vflops.evidence.manifest import (
     Manifest,
     manifest_file,
@@ -43,12 +44,16 @@ class Verification(Data):
     """The same in words."""
     signer_asked: bool = False
     """Whether a list of allowed signers was given."""
+    unconcluded: str | None = None
+    """Why there is nothing yet that it could have been altered from: the run has not ended."""
+    goes_on: bool = False
+    """Whether a living process is still at it."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def intact(self) -> bool:
-        """Whether nothing was altered."""
-        return not self.alterations
+        """Whether the run was concluded, and nothing was altered since."""
+        return not self.alterations and self.unconcluded is None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -88,28 +93,37 @@ def _verify(held: Held, signers: Path | None, contents: Contents | None = None) 
     signature = _signature(held.folder, signers)
     if not signature.good and signature.words != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
-    manifest = None
+    manifest = unconcluded = None
+    contents, unread = (contents, "") if contents is not None else _opened(held.folder)
     try:
         manifest = held.manifest
     except FolderError as error:
         altered[MANIFEST] = [error.message]
     else:
-        if manifest is None:
+        if manifest is None and contents is not None:
+            unconcluded = contents.state.reason
+            altered |= contradicted(contents)
+        if manifest is None and unconcluded is None:
             altered[MANIFEST] = [f"{MANIFEST}: missing, so nothing says what the folder held"]
     if manifest is not None:
+        altered[MANIFEST] = held.false_lines(manifest)
         altered |= held.compared.altered
         notes += held.compared.notes
         altered |= dict(_derived(held, manifest, notes))
     wrong = {name for name, words in altered.items() if words}
-    run, chain = _run(held.folder, manifest, wrong, contents)
+    chain: Iterable[str] = () if "run.json" in wrong else (unread,)
+    if contents is not None:
+        chain = _broken(contents, manifest, wrong)
     return Verification(
-        run=run,
+        run=contents.folder.record.id if contents is not None else None,
         alterations=(*(line for words in altered.values() for line in words), *chain),
         notes=tuple(notes),
         signed=signature.good,
         signer=signature.signer,
         signature=signature.words,
         signer_asked=signers is not None,
+        unconcluded=unconcluded,
+        goes_on=contents is not None and contents.in_progress,
     )
 
 
@@ -141,20 +155,23 @@ def _cure(name: str) -> str:
     return f"it is derived: vflops {command} makes it again"
 
 
-def _run(
-    folder: Path, manifest: Manifest | None, altered: set[str], contents: Contents | None
-) -> tuple[str | None, tuple[str, ...]]:
-    """The run's id, and what is wrong with it or with the chains of logs that are as pinned."""
+def _opened(folder: Path) -> tuple[Contents | None, str]:
+    """The run, or why it cannot be read."""
     try:
-        contents = contents or Contents(RunFolder.open(folder))
-        run, history = contents.folder, contents.history
+        contents = Contents(RunFolder.open(folder))
+        contents.history  # noqa: B018  it is read, or says why not
     except FolderError as error:
-        return None, () if "run.json" in altered else (error.message,)
-    faults: list[str] = []
-    if manifest is not None and manifest.run != run.record.id:
-        faults.append(f"{MANIFEST}: of run {manifest.run}, and run.json is of {run.record.id}")
-    for job, logs in history.jobs.items():
+        return None, error.message
+    return contents, ""
+
+
+def _broken(contents: Contents, manifest: Manifest | None, altered: set[str]) -> Iterator[str]:
+    """What is wrong with the run's id, or with the chains of logs that are as pinned."""
+    id = contents.folder.record.id
+    if manifest is not None and manifest.run != id:
+        yield f"{MANIFEST}: of run {manifest.run}, and run.json is of {id}"
+    for job, logs in contents.history.jobs.items():
         own = {name for name in altered if name.startswith(f"jobs/{job}/")}
         if not own and "run.json" not in altered:  # else they break for that
-            faults += [fault.replace(f"{folder}/", "") for log in logs for fault in log.faults]
-    return run.record.id, tuple(faults)
+            for log in logs:
+                yield from (fault.replace(f"{contents.folder.path}/", "") for fault in log.faults)

@@ -119,7 +119,7 @@ class MetricsFile:
                 ),
                 Family("jobs", "Jobs of the run by state.", counts),
                 self._of_jobs("job_epoch", "Passes over the data.", lambda job: job.epoch),
-                self._of_jobs("job_loss", "Loss at its last note.", _loss),
+                self._of_jobs("job_loss", "Loss at its last note.", lambda job: job.loss),
                 self._of_jobs(
                     "job_quality", "Quality at the last evaluation.", lambda job: job.quality
                 ),
@@ -165,11 +165,6 @@ def _told(error: Exception) -> str:
 
 def _state(job: JobStanding) -> str:
     return "lost" if job.state == "given up" else job.shown_state
-
-
-def _loss(job: JobStanding) -> float | None:
-    loss = job.last[1].get("loss") if job.last else None
-    return None if loss is None else float(loss)
 
 
 def _samples_per_s(job: JobStanding) -> float | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vflops.score.record import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.score.contents import Contents
+from vflops.score.record import EnsembleScore, SearchScore, TrainingScore
+from vflops.score.score import score as scored
+from vflops.score.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,14 @@ QUANTITIES = (
         "FLOPS",
         "valid_flops",
         "flops",
-        "FLOPS times the penalty of quality; of a search times -ln(error).",
+        "FLOPS times the penalty of quality.",
+    ),
+    Quantity(
+        "regulated score",
+        "OPS",
+        "regulated_flops",
+        "flops",
+        "Of a search: operations a second times -ln(error).",
     ),
     Quantity("MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
     Quantity("power", "W", "power_watts", "watts", "Mean power of what was measured."),
@@ -75,14 +85,31 @@ FACTS = ("seed", "complete", "data", "device", "ranks", "precision", "batch", "q
 """The facts that a pass may have."""
 
 
-def passes(score: Score) -> Iterator[Pass]:
+def passes(contents: Contents) -> Iterator[Pass]:
     """Everything that was scored: trainings, then ensembles, then searches."""
+    score = contents.once(scored)
     for training in score.trainings:
         yield _training(score.run, training)
     for ensemble in score.ensembles:
-        yield _ensemble(score.run, ensemble)
+        yield _ensemble(score.run, ensemble, _of_jobs(contents.trained, ensemble))
     for search in score.searches:
-        yield _search(score.run, search)
+        yield _search(score.run, search, _of_jobs(contents.workers, search))
+
+
+def _of_jobs(jobs: Sequence[Trained], it: EnsembleScore | SearchScore) -> dict[str, str]:
+    """What is known of the jobs that made something together; what differs is named in full."""
+    own = [job for job in jobs if (job.record.workload, job.record.repeat) == _key(it)]
+    started = [job.started for job in own if job.started is not None]
+    found = {
+        "data": ["synthetic" if job.record.data.synthetic else "real" for job in own],
+        "device": [each.device_name for each in started],
+        "precision": [each.precision for each in started],
+    }
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def _key(it: EnsembleScore | SearchScore) -> tuple[str, int]:
+    return it.workload, it.repeat
 
 
 def _training(run: str, it: TrainingScore) -> Pass:
@@ -123,8 +150,8 @@ def _training(run: str, it: TrainingScore) -> Pass:
     )
 
 
-def _ensemble(run: str, it: EnsembleScore) -> Pass:
-    facts = {"complete": "no" if it.partial else "yes", "quality is": it.quality_name}
+def _ensemble(run: str, it: EnsembleScore, jobs: Mapping[str, str]) -> Pass:
+    facts = {**jobs, "complete": "no" if it.partial else "yes", "quality is": it.quality_name}
     figures = {
         "wall time": it.window_s,
         "quality": it.achieved,
@@ -137,15 +164,21 @@ def _ensemble(run: str, it: EnsembleScore) -> Pass:
     return _together("ensemble", run, it, facts, figures)
 
 
-def _search(run: str, it: SearchScore) -> Pass:
-    """A search by AIPerf's rules: its VFLOPS are the regulated score."""
-    facts = {"seed": str(it.seed), "ranks": str(it.ranks), "quality is": "error"}
+def _search(run: str, it: SearchScore, jobs: Mapping[str, str]) -> Pass:
+    """A search by AIPerf's rules: it has a regulated score in place of VFLOPS."""
+    facts = {
+        **jobs,
+        "seed": str(it.seed),
+        "complete": "no" if it.lost_workers else "yes",
+        "ranks": str(it.ranks),
+        "quality is": "error",
+    }
     figures = {
         "wall time": it.duration_s,
         "quality": it.error,
         "target": it.error_limit,
         "FLOPS": it.ops_per_s,
-        "VFLOPS": it.regulated,
+        "regulated score": it.regulated,
     }
     return _together("search", run, it, facts, figures)
 

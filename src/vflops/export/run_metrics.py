@@ -26,13 +26,13 @@ def runs_openmetrics(runs: Iterable[Contents]) -> str:
     ceilings: list[tuple[Labels, CeilingScore]] = []
     found: list[Pass] = []
     for contents in runs:
-        record, scored = contents.folder.record, score(contents)
+        record, scored = contents.folder.record, contents.once(score)
         run = {"run": record.id}
         version = record.versions.get("vflops") or ""
         profile = record.settings.profile
         names = {"workload": record.workload, "profile": profile, "version": version}
         about.append(({**run, **names}, 1.0))
-        found += passes(scored)
+        found += passes(contents)
         ceilings += [(run, each) for each in scored.ceilings]
         tally = Counter(finding.verdict for finding in check(contents).findings)
         verdicts += [({**run, "verdict": verdict}, count) for verdict, count in tally.items()]

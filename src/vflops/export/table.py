@@ -11,7 +11,6 @@ from vflops.export.passes import FACTS, QUANTITIES, Pass, passes
 from vflops.record.node import telemetry_file
 from vflops.record.training import Evaluated, Progressed
 from vflops.score.contents import Contents
-from vflops.score.score import score
 from vflops.score.trained import Trained
 
 SERIES = ("run", "job", "attempt", "node", "UTC", "series", "unit", "value")
@@ -21,7 +20,7 @@ Cell = str | int | float | None
 
 def runs_csv(runs: Iterable[Contents]) -> str:
     """A row a pass; a figure that was not measured is an empty cell."""
-    found = (each for contents in runs for each in passes(score(contents)))
+    found = (each for contents in runs for each in passes(contents))
     units = (f"{each.name} [{each.unit}]" if each.unit else each.name for each in QUANTITIES)
     header = ("run", "kind", "workload", "job", "repeat", *FACTS, *units)
     return _text(header, (_row(each) for each in found))

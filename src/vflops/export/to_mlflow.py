@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from vflops.errors import RunFailed, UsageError
 from vflops.export.passes import QUANTITIES, passes
 from vflops.score.contents import Contents
-from vflops.score.score import score
 
 _AT_ONCE = {"params": 100, "metrics": 1000}
 """What MLflow takes in one call, at the most."""
@@ -107,7 +106,7 @@ def _curves(contents: Contents) -> Iterator[Point]:
 
 def _figures(contents: Contents, end_ms: int) -> Iterator[Point]:
     """What the run scored, once."""
-    for it in passes(score(contents)):
+    for it in passes(contents):
         lead = f"{it.kind} {it.repeat}/" if it.job is None else _lead(contents, it.job)
         for each in QUANTITIES:
             value = it.figures.get(each.name)

@@ -47,7 +47,7 @@ def capture(
     loss: Loss | None = None,
 ) -> Graph:
     """The operation graph of one training step's forward pass over ``batch`` samples."""
-    model = _build(build, name)
+    model = on_meta(build, name)
     try:
         tensors = [
             torch.empty((batch, *spec.shape), dtype=_dtype(spec.dtype), device="meta")
@@ -81,7 +81,8 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _build(build: Callable[[], nn.Module], name: str) -> nn.Module:
+def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
+    """The model with shapes and without numbers, as it is in training."""
     try:
         with _Building(), torch.device("meta"):
             model = build if isinstance(build, nn.Module) else build()
@@ -121,6 +122,16 @@ class _Building(_MetaMode):
     ) -> Any:
         fills = str(func) in FILLS and args[0].is_meta
         return args[0] if fills else func(*args, **(kwargs or {}))
+
+
+class ShapesOnly(_MetaMode):
+    """A context in which operators on the meta device find their shapes quickly."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        shortcut = None if kwargs else SHORTCUTS.get(str(func))
+        return shortcut(*args) if shortcut else func(*args, **(kwargs or {}))
 
 
 class _Recorder(_MetaMode):

@@ -22,6 +22,8 @@ from vflops.record.lock import is_held
 CHANCE = 0.01
 """That any result of a group without a change is given one; so for its ceilings."""
 LEAST_CHANGE = 0.02
+_MOST_APART = 3
+"""Facts by which a group is told from another."""
 _DEPTH = 4
 """Folders below the one that is named."""
 
@@ -42,6 +44,8 @@ class _Past:
     figures: dict[FigureName, float]
     settings: Mapping[str, str]
     """That make it another measurement."""
+    measured: Mapping[str, str]
+    """Data and rules of counting, by workload."""
     fault: str | None
     """Why it did not come to its end."""
     goes_on: bool
@@ -92,7 +96,12 @@ def history(
         least_change=least_change,
         least_runs=LEAST_RUNS,
         groups=tuple(
-            _group(runs, [run for run in unfinished if _follows(run, ended) == kind], least_change)
+            _group(
+                runs,
+                [run for run in unfinished if _follows(run, ended) == kind],
+                _apart(kind, groups),
+                least_change,
+            )
             for kind, runs in groups.items()
         ),
         left_out=tuple(left_out),
@@ -139,6 +148,10 @@ def _read(path: Path, place: str) -> _Past:
         versions=record.versions,
         figures={name: mean([e.value for e in each]) for name, each in run.samples.items()},
         settings=run.own_settings,
+        measured={
+            **{f"data of {name}": text[:12] for name, text in run.data.items()},
+            **{f"rules of {name}": text for name, text in run.rules.items()},
+        },
         fault=None if whole else run.score.incomplete_reason or "it did not come to its end",
         goes_on=is_held(run.contents.folder.lock),
         rules_broken=tuple(each.rule for each in check(run.contents).failures) if whole else (),
@@ -154,7 +167,26 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _group(runs: Sequence[_Past], unfinished: Sequence[_Past], least_change: float) -> Group:
+def _apart(kind: str, groups: Mapping[str, Sequence[_Past]]) -> tuple[str, ...]:
+    """What a group has that others of the same workload and profile have not, in words.
+
+    Its machine, which is shown anyway, is not in it.
+    """
+    own = groups[kind][-1]
+    titled = [runs[-1] for runs in groups.values()]
+    like = [run for run in titled if (run.workload, run.profile) == (own.workload, own.profile)]
+    facts = [{**run.settings, **run.measured} for run in like]
+    differing = differences.differing("group", facts)
+    at = like.index(own)
+    return tuple(f"{each.name} {each.values[at] or 'none'}" for each in differing[:_MOST_APART])
+
+
+def _group(
+    runs: Sequence[_Past],
+    unfinished: Sequence[_Past],
+    apart: tuple[str, ...],
+    least_change: float,
+) -> Group:
     newest = runs[-1]
     names = dict.fromkeys(name for run in runs for name in run.figures)
     tests = {kind: sum(n.kind == kind for n in names) for kind in ("result", "ceiling")}
@@ -168,6 +200,7 @@ def _group(runs: Sequence[_Past], unfinished: Sequence[_Past], least_change: flo
         courses=tuple(
             _course(name, runs, CHANCE / tests[name.kind], least_change) for name in names
         ),
+        apart=apart,
     )
 
 

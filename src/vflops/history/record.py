@@ -81,6 +81,8 @@ class Group(Data):
     unfinished: tuple[PastRun, ...]
     """Newer runs of the same settings that did not come to their end, and do not go on."""
     courses: tuple[Course, ...]
+    apart: tuple[str, ...] = ()
+    """What tells it from other groups of the same workload and profile, a few of it."""
 
 
 class LeftOut(Data):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 from vflops.compare.figures import shown
 from vflops.compare.words import signed
 from vflops.history.record import Change, Course, Group, HistoryRecord, PastRun
@@ -10,13 +13,15 @@ from vflops.units import percent
 COLUMNS = ("figure", "course", "level", "newest", "last change")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 16
+_NAMED = 3
+"""Runs that a command names."""
 
 
-def course_row(course: Course) -> tuple[str, ...]:
-    """A figure as a table has it."""
+def course_row(course: Course, least_runs: int) -> tuple[str, ...]:
+    """A figure as a table has it; ``least_runs`` are those of a level."""
     known = [value for value in course.values if value is not None]
-    level = shown(course.unit, course.levels[-1].mean)
-    return course.name, spark(known), level, shown(course.unit, known[-1]), last_change(course)
+    level, newest = (shown(course.unit, each) for each in (course.levels[-1].mean, known[-1]))
+    return course.name, spark(known), level, newest, last_change(course, least_runs)
 
 
 def by_workload(group: Group) -> list[tuple[str, list[Course]]]:
@@ -25,8 +30,10 @@ def by_workload(group: Group) -> list[tuple[str, list[Course]]]:
     return [(name, [each for each in group.courses if each.workload == name]) for name in names]
 
 
-def last_change(course: Course) -> str:
+def last_change(course: Course, least_runs: int) -> str:
     """The newest change in words, and what it left to be made good."""
+    if not is_told(course, least_runs):
+        return "cannot be told yet"
     if not course.changes:
         return "none"
     newest, lost = course.changes[-1], course.regression
@@ -39,6 +46,18 @@ def told(change: Change) -> str:
     """A change in words: how much, whether that is bad, since when."""
     verdict = "worse" if change.worse else "better"
     return f"{signed(change.difference)} ({verdict}), {change.created_utc[:10]}"
+
+
+def is_told(course: Course, least_runs: int) -> bool:
+    """Whether a figure has runs enough for two levels, so that a change can be seen."""
+    return sum(value is not None for value in course.values) >= 2 * least_runs
+
+
+def good(found: HistoryRecord) -> bool:
+    """Whether there is something that could have got worse, and nothing has."""
+    courses = (course for group in found.groups for course in group.courses)
+    told = any(is_told(course, found.least_runs) for course in courses)
+    return told and not found.regressions and not found.stopped
 
 
 def spark(values: list[float]) -> str:
@@ -56,6 +75,16 @@ def group_title(group: Group) -> str:
     """What the runs of a group are."""
     runs = f"{len(group.runs)} run{'' if len(group.runs) == 1 else 's'}"
     return f"{group.workload}, {group.profile}: {runs}"
+
+
+def apart(group: Group) -> str | None:
+    """What tells a group from others of the same workload and profile."""
+    return f"with {', '.join(group.apart)}" if group.apart else None
+
+
+def moment(utc: str) -> str:
+    """A time as a chart and its dots say it."""
+    return f"{datetime.fromisoformat(utc).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def span(group: Group) -> str:
@@ -88,12 +117,17 @@ def marked(run: PastRun) -> str:
     return f"{run.folder} (not valid: {broken})" if broken else run.folder
 
 
-def breaking(group: Group) -> str | None:
-    """How many runs of a group break their rules."""
-    many = sum(bool(run.rules_broken) for run in group.runs)
-    if not many:
+def breaking(group: Group, place: Callable[[str], str] = str) -> str | None:
+    """How many runs of a group break their rules, and the command that says how.
+
+    ``place`` gives the path of a run from its folder.
+    """
+    broken = [place(run.folder) for run in reversed(group.runs) if run.rules_broken]
+    if not broken:
         return None
-    return f"{many} of {len(group.runs)} runs break their rules: vflops check says how"
+    newest = "" if len(broken) <= _NAMED else f", of the newest {_NAMED}"
+    how = f"vflops check {' '.join(broken[:_NAMED])}"
+    return f"{len(broken)} of {len(group.runs)} runs break their rules; how{newest}: {how}"
 
 
 def method(found: HistoryRecord) -> str:

@@ -25,6 +25,7 @@ from vflops.launch.script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, 
 from vflops.launch.team import CORES, Team
 from vflops.record.folder import RunFolder
 from vflops.record.lock import InUse, held
+from vflops.record.rearranged import running_record
 from vflops.record.training import JobRecord
 
 _STOPPED = 1
@@ -40,7 +41,7 @@ def main(run: str, job: str) -> int:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     try:
         folder = _open(Path(run))
-        record = JobRecord.read(folder.job_file(int(job)))
+        record = running_record(folder, int(job))
         team = Team.of()
         if folder.ended(record.job):  # a copy that the scheduler started late
             return 0

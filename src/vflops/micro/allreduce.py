@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vflops.micro.device import Device
-from vflops.micro.plan import Item
+from vflops.micro.plan import Item, rows
 from vflops.micro.statistics import median
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
@@ -61,17 +61,64 @@ def measure(task: Task) -> Measurement:
     The time of one all-reduce follows from a trial: 2(n−1)/n · bytes / value.
     """
     backend = task.item.case.partition("-")[0]
-    device = task.device.name if backend == "nccl" else "cpu"
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
+    return _measure(task, backend, ranks, _TOLERANCE)
+
+
+def measure_mode(task: Task) -> Measurement:
+    """The same of a mean by a communication mode and precision, for its bytes in fp32.
+
+    So it is what an all-reduce in fp32 would need to be as quick. The mean may be off by as much as
+    rounding explains: ``tolerances``.
+    """
+    mode, _, count = task.item.case.removesuffix("-ranks").rpartition("-")
+    ranks, precision = int(count), task.item.precision or "fp32"
+    backend = "nccl" if task.device.accelerators > 1 else "gloo"
+    if mode != "all-reduce" and not rows(ranks):
+        return task.absent(f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …")
+    caveat, cores = None, os.cpu_count() or 1
+    if backend == "gloo" and ranks > cores:
+        caveat = f"{ranks} ranks share {cores} cores: they wait for these, not for a link"
+    return _measure(
+        task, backend, ranks, tolerances(ranks)[precision], (mode, precision), caveat=caveat
+    )
+
+
+def tolerances(ranks: int) -> dict[str, float]:
+    """The relative error of a mean over ``ranks`` that its precision explains.
+
+    A floating format rounds what is sent and each of the sums; int8 rounds up to three times, by
+    1/254 of the largest number at most, which is 1.44 times as large as the numbers are in the mean
+    (between 0.5 and 1.5, evenly).
+    """
+    sums = ranks + 2
+    return {
+        "fp32": _TOLERANCE,
+        "fp16": sums * 2.0**-11,
+        "bf16": sums * 2.0**-8,
+        "int8": 3 * 1.44 / 254,
+    }
+
+
+def _measure(
+    task: Task,
+    backend: str,
+    ranks: int,
+    tolerance: float,
+    way: tuple[str, ...] = (),
+    *,
+    caveat: str | None = None,
+) -> Measurement:
+    device = task.device.name if backend == "nccl" else "cpu"
     if task.deadline.left_s() < _LEAST_START * task.item.start_s:
         return task.item.absent(device, task.out_of_time)
     try:
-        sizes = _run(task, backend, ranks)
+        sizes = _run(task, backend, ranks, way)
     except (RanksError, OSError) as failure:
         return task.item.absent(device, str(failure))
     error = max((size.error for size in sizes), default=0.0)
-    if error > _TOLERANCE:
-        reason = f"wrong result: relative error {error:.2g}, tolerance {_TOLERANCE:g}"
+    if error > tolerance:
+        reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
         return task.item.absent(device, reason)
     if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
         return task.item.absent(device, task.out_of_time)
@@ -93,25 +140,28 @@ def measure(task: Task) -> Measurement:
         setting=tried[best].setting,
         tried=tuple(tried),
         error=error,
-        tolerance=_TOLERANCE,
+        tolerance=tolerance,
+        caveat=caveat,
     )
 
 
-def command(backend: str, ranks: int, folder: Path, limit_s: float, seed: int) -> list[str]:
+def command(
+    backend: str, ranks: int, folder: Path, limit_s: float, seed: int, *way: str
+) -> list[str]:
     """How the ranks are started: one process that becomes ``ranks`` of them."""
     module = "vflops.micro.allreduce_rank"
-    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed)
+    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *way)
     return [sys.executable, "-m", module, *map(str, arguments)]
 
 
-def _run(task: Task, backend: str, ranks: int) -> list[_Size]:
+def _run(task: Task, backend: str, ranks: int, way: tuple[str, ...]) -> list[_Size]:
     with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
         folder = Path(name)
         left_s = task.deadline.left_s()
         errors = folder / "stderr"
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
-                command(backend, ranks, folder, left_s, task.own_seed),
+                command(backend, ranks, folder, left_s, task.own_seed, *way),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,

@@ -1,7 +1,8 @@
 """The program that all-reduce ranks are: imports torch once, then forks into the ranks.
 
-    python -m vflops.micro.allreduce_rank PARENT BACKEND RANKS FOLDER SECONDS SEED
+    python -m vflops.micro.allreduce_rank PARENT BACKEND RANKS FOLDER SECONDS SEED [MODE PRECISION]
 
+With a mode and a precision it is the mean that they give, as a training gets it.
 Rank 0 writes what it found to ``FOLDER/result.jsonl``; a rank that fails is named there. Forking
 after the import keeps the start short however many ranks there are; it is safe since neither
 threads nor an accelerator have been used by then.
@@ -16,6 +17,8 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,19 +30,25 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> int:
     """Start the ranks; the exit code is 0 when all of them ended well."""
-    parent, backend, ranks, folder, seconds, seed = arguments
+    parent, backend, ranks, folder, seconds, seed, *way = arguments
     end_s = time.monotonic() + float(seconds)
     _die_with(int(parent))  # before the import, which takes a while
 
     from vflops.micro import rank as ranked
 
+    make: Callable[..., Rank] = ranked.Rank
+    if way:
+        from vflops.micro.mode_rank import ModeRank
+
+        mode, precision = way
+        make = partial(ModeRank, mode, precision)
     leader = os.getpid()
     children: dict[int, int] = {}
     for rank in range(int(ranks)):
         child = os.fork()
         if child == 0:
             _die_with(leader)
-            os._exit(_run(ranked.Rank, rank, int(ranks), backend, Path(folder), end_s, int(seed)))
+            os._exit(_run(make, rank, int(ranks), backend, Path(folder), end_s, int(seed)))
         children[child] = rank
     return _watch(children, Path(folder))
 
@@ -60,10 +69,16 @@ def _watch(children: dict[int, int], folder: Path) -> int:
 
 
 def _run(
-    kind: type[Rank], rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
+    make: Callable[..., Rank],
+    rank: int,
+    ranks: int,
+    backend: str,
+    folder: Path,
+    end_s: float,
+    seed: int,
 ) -> int:
     try:
-        found = kind(rank, ranks, backend, folder, end_s, seed).measure()
+        found = make(rank, ranks, backend, folder, end_s, seed).measure()
         if rank == 0:
             for line in found:
                 _append(folder, line)

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflops.config.names import PRECISIONS
 from vflops.config.settings import MicroSettings
+from vflops.metrics.exchange import near_ranks
 from vflops.micro.statistics import median, spread
 from vflops.record.measurement import Measurement, Unit
 from vflops.units import percent
@@ -22,6 +23,10 @@ TRANSFER_CASES = (
     "device-to-host-pinned",
     "device-to-host-pageable",
 )
+MODES = ("all-reduce", "hierarchical", "torus")
+MODE_PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+_MODE_RANKS = 4
+"""The fewest that have rows and columns."""
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
 
 _UNSTEADY = 0.5
@@ -38,6 +43,7 @@ _WEIGHTS = {
     "transfer": 0.5,
     "storage": 1.5,
     "all-reduce": 2.0,
+    "all-reduce-modes": 1.0,
 }
 """In the order of measuring: last what starts processes, which takes longer on a busy machine."""
 
@@ -137,13 +143,23 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
         case "all-reduce":
             device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
             return (device_case, f"gloo-{ranks}-ranks")
+        case "all-reduce-modes":
+            count = accelerators if accelerators > 1 else ranks if rows(ranks) else _MODE_RANKS
+            return tuple(f"{mode}-{count}-ranks" for mode in MODES)
         case _:
             return ("peak",)
+
+
+def rows(ranks: int) -> bool:
+    """Whether ``ranks`` ranks can stand in rows of equal length."""
+    return 1 < near_ranks(ranks, ranks) < ranks
 
 
 def _precisions(benchmark: str, wanted: Sequence[str]) -> Iterator[str | None]:
     if benchmark in ("gemm", "convolution"):
         yield from (precision for precision in PRECISIONS if precision in wanted)
+    elif benchmark == "all-reduce-modes":
+        yield from (precision for precision in MODE_PRECISIONS if precision in wanted)
     else:
         yield None
 
@@ -151,4 +167,6 @@ def _precisions(benchmark: str, wanted: Sequence[str]) -> Iterator[str | None]:
 def _start_s(benchmark: str, case: str, accelerators: int) -> float:
     if benchmark == "all-reduce":
         return _RANK_START_S if accelerators > 1 or case.startswith("gloo") else 0.0
+    if benchmark == "all-reduce-modes":
+        return _RANK_START_S
     return _MEMORY_START_S if benchmark == "memory" else 0.0

@@ -104,8 +104,8 @@ class Rank:
         numbers = self._tile if copies == 1 else self._tile.repeat(copies)
         message = _Message(numbers[:count], torch.empty(count, device=self._device))
         self._refill(message)
-        dist.all_reduce(message.data)
-        expected = message.numbers.double() * (self._ranks * (self._ranks + 1) / 2)
+        self._reduce(message.data)
+        expected = message.numbers.double() * self._result
         message.error = self._largest(relative_error(message.data, expected))
         return message
 
@@ -127,9 +127,18 @@ class Rank:
         self._synchronize()
         start_s = time.perf_counter()
         for _ in range(calls):
-            dist.all_reduce(message.data)
+            self._reduce(message.data)
         self._synchronize()
         return self._largest((time.perf_counter() - start_s) / calls)
+
+    @property
+    def _result(self) -> float:
+        """What is left of the numbers: the sum of the ranks' factors."""
+        return self._ranks * (self._ranks + 1) / 2
+
+    def _reduce(self, data: torch.Tensor) -> None:
+        """What is measured."""
+        dist.all_reduce(data)
 
     def _refill(self, message: _Message) -> None:
         torch.mul(message.numbers, self._rank + 1.0, out=message.data)

@@ -24,6 +24,7 @@ _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "memory": memory.measure,
     "transfer": transfer.measure,
     "all-reduce": allreduce.measure,
+    "all-reduce-modes": allreduce.measure_mode,
     "storage": storage.measure,
 }
 _LACKING: dict[str, Callable[[Device, Item], str | None]] = {

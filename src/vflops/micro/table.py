@@ -82,7 +82,7 @@ def _running(done: int, of: int) -> tuple[str | Text, ...]:
 
 
 def setting_words(setting: dict[str, int | str]) -> str:
-    """A setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 threads`` …"""
+    """A setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 thread`` …"""
     rest = dict(setting)
     words: list[str] = []
     if {"m", "n", "k"} <= rest.keys():
@@ -91,7 +91,7 @@ def setting_words(setting: dict[str, int | str]) -> str:
         if name.endswith("bytes"):
             words.append(f"{name.removesuffix('bytes').rstrip('_')} {_binary(int(value))}".strip())
         elif isinstance(value, int):
-            words.append(f"{value} {name}")
+            words.append(f"{value} {name.removesuffix('s') if value == 1 else name}")
         else:
             words.append(value)
     return " ".join(words)

@@ -20,6 +20,9 @@ Stem = Literal["imagenet", "small"]
 class Bottleneck(nn.Module):
     """1×1 down, 3×3, 1×1 up, added to its input; projected where the shapes differ."""
 
+    channel_pairs = (("conv1", "bn1", "conv2"),)
+    """Layers that ranks can divide the channels between."""
+
     def __init__(self, channels_in: int, width: int, stride: int, *, stride_in_1x1: bool) -> None:
         super().__init__()
         channels_out = width * EXPANSION

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from vflops.ranking.text import LONG, clean
 from vflops.record.schema import Data
 
-FORMAT = 3
+FORMAT = 4
 """Of the entries that a site keeps; others are read anew."""
 
 
@@ -58,6 +58,8 @@ class Result(Data):
     repeats: Number
     problem: Name
     """The data, and the operations of a sample: what a list has in common, unless a paper says."""
+    length: Name
+    """For how long it was to train: who trains for longer gets better, and is in another list."""
     reason: Sentence | None = None
     """Why it cannot rank, whatever the rules say of its run."""
 

@@ -11,7 +11,7 @@ from vflops.ranking.entry import Entry, Result
 from vflops.ranking.judge import NO_LEVEL
 from vflops.ranking.submissions import ARCHIVE
 
-FACETS = ("rule set", "workload", "size", "goal", "level", "data", "problem")
+FACETS = ("rule set", "workload", "size", "goal", "length", "level", "data", "problem")
 """What results must share to be in one list."""
 REFERENCE = "the reference's"
 
@@ -84,6 +84,7 @@ def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
         result.workload,
         entry.profile,
         result.goal,
+        result.length,
         entry.level,
         result.data,
         result.problem if own else REFERENCE,

@@ -8,9 +8,13 @@ from typing import Any
 from vflops.metrics import mean
 from vflops.ranking.entry import DataKind, Result
 from vflops.record.training import JobRecord
+from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.record import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.score.trained import Trained
+from vflops.score.words import count
 from vflops.system.record import SystemRecord
+from vflops.units import seconds
 
 _FACTS = {
     "hardware": (
@@ -31,6 +35,8 @@ _FACTS = {
     "framework": ("torch", "python", "vflops"),
 }
 """What the page of a system shows; the report of a run has all nine layers."""
+_ENDS = {"stop_at_target": "or to the target", "patience": "or while it gets better"}
+"""Settings that may end a training before its epochs."""
 
 
 def results(contents: Contents, score: Score) -> tuple[Result, ...]:
@@ -110,10 +116,12 @@ def _trainings(contents: Contents, all_of: Sequence[TrainingScore]) -> Result:
         efficiency=_mean([each.mfu.value for each in all_of]),
         repeats=len(all_of),
         problem=_problem(contents, first),
+        length=_length(contents, first),
         reason=_fault(score, all_of)
         or _mixed(contents, all_of)
         or _another_goal(contents, all_of)
-        or _no_share(quality.target, quality.better, [each.quality.achieved for each in all_of]),
+        or _no_share(quality.target, quality.better, [each.quality.achieved for each in all_of])
+        or _unbounded(contents, contents.trained, first.workload),
     )
 
 
@@ -142,12 +150,14 @@ def _ensembles(contents: Contents, whole: Score, all_of: Sequence[EnsembleScore]
         efficiency=_mean([each.mfu.value for each in members]),
         repeats=len(all_of),
         problem=_problem(contents, members[0]),
+        length=_length(contents, members[0]),
         reason=cut
         or _fault(score, members)
         or _mixed(contents, members)
         or _differ("sizes", [(each.planned, each.bootstrap, each.waves) for each in all_of])
         or _another_goal(contents, members)
-        or _no_share(first.target, members[0].quality.better, [each.achieved for each in all_of]),
+        or _no_share(first.target, members[0].quality.better, [each.achieved for each in all_of])
+        or _unbounded(contents, contents.trained, first.workload),
     )
 
 
@@ -174,11 +184,13 @@ def _searches(contents: Contents, all_of: Sequence[SearchScore]) -> Result:
         efficiency=None,
         repeats=len(all_of),
         problem=", ".join(dict.fromkeys(_data_named(each.record) for each in workers)),
+        length=_search_length(contents, first, workers),
         reason=_differ(
             "searches", [(e.error_limit, e.rules, e.replay, e.workers, e.ranks) for e in all_of]
         )
         or _differ("data", [each.record.data.fingerprint for each in workers])
-        or (None if score else "no candidate was trained to an accuracy"),
+        or (None if score else "no candidate was trained to an accuracy")
+        or _unbounded(contents, workers, first.workload),
     )
 
 
@@ -228,7 +240,19 @@ def _mixed(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None
         or _differ("devices", [(e.device, _accelerated(contents, e.job)) for e in trainings])
         or _differ("precisions", [each.precision for each in trainings])
         or _differ("problems", [_problem(contents, each) for each in trainings])
+        or _differ("lengths", [_length(contents, each) for each in trainings])
     )
+
+
+def _unbounded(contents: Contents, jobs: Sequence[Trained], workload: str) -> str | None:
+    """Why nothing says that its FLOPS could be: no ceiling of its precision was measured."""
+    known = {precision for _, precision in roofs(contents.measurements).compute}
+    for job in (each for each in jobs if each.record.workload == workload):
+        precision = job.started.ceiling_precision if job.started else None
+        if precision not in known:
+            named = f" in {precision}" if known and precision else ""
+            return f"no ceilings were measured{named}: nothing bounds its FLOPS"
+    return None
 
 
 def _differ(what: str, values: Sequence[Any]) -> str | None:
@@ -245,9 +269,33 @@ def _no_share(target: float, better: str, reached: Sequence[float | None]) -> st
 
 def _problem(contents: Contents, training: TrainingScore) -> str:
     """What was learned by what: the data, and the operations of a sample."""
-    record = next(each.record for each in contents.trained if each.record.job == training.job)
+    record = _record(contents, training)
     work = f", {training.work.ops_total:,} operations a sample" if training.work else ""
     return f"{_data_named(record)}{work}"
+
+
+def _length(contents: Contents, training: TrainingScore) -> str:
+    """How long a training was planned to be: its epochs, and what may end it before."""
+    train = _record(contents, training).settings.get("train", {})
+    epochs = train.get("end_epoch") or train.get("epochs")
+    if epochs is None:  # a command decides for itself
+        return "its own"
+    early = [words for key, words in _ENDS.items() if train.get(key)]
+    return ", ".join([count(epochs, "epoch"), *early])
+
+
+def _search_length(contents: Contents, search: SearchScore, workers: Sequence[Trained]) -> str:
+    """The time of a search; of a replay the ledger, which says all that is done."""
+    ledger = contents.folder.path / "ledger-replayed.json"
+    if search.replay and ledger.is_file():
+        return f"ledger {contents.hash(ledger)[:12]}"
+    told = workers[0].record.settings.get("search", {}) if workers else {}
+    rounds = f", {count(told['candidates'], 'round')} at most" if told.get("candidates") else ""
+    return seconds(told["duration_s"]) + rounds if "duration_s" in told else "its own"
+
+
+def _record(contents: Contents, training: TrainingScore) -> JobRecord:
+    return next(each.record for each in contents.trained if each.record.job == training.job)
 
 
 def _data_named(record: JobRecord) -> str:

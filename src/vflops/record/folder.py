@@ -134,6 +134,11 @@ class RunFolder:
             is_run = (path / "run.json").is_file()
         except OSError as error:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        if path.is_file():
+            raise FolderError(
+                f"{path} is a file, not a run folder",
+                cure=f"if `vflops archive` made it: vflops extract {path}",
+            )
         if not is_run:
             inside = latest(path) if path.is_dir() else None
             raise FolderError(

@@ -132,6 +132,17 @@ class JobPlanned(Data):
     """Of its ``job.json``."""
 
 
+class JobRearranged(Data):
+    """A job goes on with other ranks, or with its model shared in another way."""
+
+    job: int
+    ranks: Some
+    settings: dict[str, Any]
+    """Of its workload, in place of those of ``job.json``."""
+    changes: tuple[str, ...]
+    """In words: the name of a setting, what it was and what it is."""
+
+
 class JobBegun(Data):
     """The controller had an attempt at a job started."""
 
@@ -346,6 +357,23 @@ class Finished(Standing):
     peak_memory_bytes: int | None = None
 
 
+class StagesRun(Data):
+    """How a model was cut into stages, and how long its ranks had nothing to do."""
+
+    operations: tuple[Number, ...]
+    """Of each stage: forward and backward pass of one sample."""
+    ranks: Some
+    """That have one copy of the model between them."""
+    micro_batches: Some
+    schedule: Literal["gpipe", "1f1b", "interleaved"]
+    bubble: float | None = Field(ge=0, le=1)
+    """The part of the steps' time in which ranks computed nothing; None where it is not known."""
+    reason: str | None = None
+    """Why it is not known."""
+    bubble_theory: float = Field(ge=0, le=1)
+    """The same if all stages took as long, and messages no time."""
+
+
 MOST_EXHIBIT_BYTES = 1 << 26
 """Of what a workload leaves to be shown."""
 
@@ -357,6 +385,26 @@ class Exhibited(Data):
     """A plain name: a log must not lead a reader out of its folder."""
     sha256: str
     size_bytes: int = Field(ge=0)
+
+
+class Exchanged(Data):
+    """What the ranks of an attempt sent each other to average gradients, all of them together."""
+
+    mode: str
+    precision: str
+    ranks: Some
+    """With a copy of the model each."""
+    near: Some
+    """Ranks near each other: those of a row, or of a node."""
+    backend: str
+    algorithm: str | None
+    """How the library does each of the calls that were made."""
+    reason: str | None = None
+    """Why that is not known."""
+    bytes_near: Number
+    bytes_far: Number
+    steps: Number
+    """Backward passes whose gradients were averaged."""
 
 
 class KernelTime(Data):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.training import PHASES
 from vflops.score import words
 from vflops.score.record import TrainingScore
 from vflops.units import integer, percent, quantity, seconds
 
 Tile = dict[str, str]
+_TO_QUALITY = "time to quality"
 
 
 def tiles(training: TrainingScore) -> list[Tile]:
@@ -24,7 +26,7 @@ def tiles(training: TrainingScore) -> list[Tile]:
             f"target {quality.target:g}",
         ),
         (
-            "time to quality",
+            _TO_QUALITY,
             words.NOT_REACHED
             if quality.time_to_quality_s is None
             else seconds(quality.time_to_quality_s),
@@ -44,6 +46,24 @@ def tiles(training: TrainingScore) -> list[Tile]:
     if power.power_w is None:
         found[-1] = ("VFLOPS/W", "—", words.NOT_MEASURED)
     return [{"name": name, "value": value, "note": note} for name, value, note in found]
+
+
+def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
+    """The same figures of repeats: the mean of the seeds, each with how far they are apart."""
+    of = f"mean of {words.count(len(trainings), 'seed')}"
+    rows: list[Tile] = []
+    for first, (pick, shown) in zip(tiles(trainings[0]), _MEANS, strict=True):
+        values = [value for each in trainings if (value := pick(each)) is not None]
+        if len(values) < len(trainings):
+            some = f"{len(values)} of {words.count(len(trainings), 'seed')}"
+            absent = words.NOT_REACHED if first["name"] == _TO_QUALITY else "—"
+            note = f"{some}; {first['note']}" if values else first["note"]
+            rows.append({"name": first["name"], "value": absent, "note": note})
+            continue
+        apart = percent(coefficient_of_variation(values)) if mean(values) > 0 else "—"
+        note = f"{of}, CV {apart}" + ("" if rows else f"; {_rules(trainings[0])}")
+        rows.append({"name": first["name"], "value": shown(mean(values)), "note": note})
+    return rows
 
 
 def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
@@ -95,6 +115,16 @@ def _speed(pick: str, unit: str) -> Callable[[TrainingScore], str]:
     return text
 
 
+_MEANS: tuple[tuple[Callable[[TrainingScore], float | None], Callable[[float], str]], ...] = (
+    (lambda each: each.speed.vflops if each.speed else None, lambda v: quantity(v, "VFLOPS")),
+    (lambda each: each.speed.flops if each.speed else None, lambda v: quantity(v, "FLOPS")),
+    (lambda each: each.quality.achieved, words.number),
+    (lambda each: each.quality.time_to_quality_s, seconds),
+    (lambda each: each.speed.samples_per_s if each.speed else None, words.rate),
+    (lambda each: each.mfu.value, percent),
+    (lambda each: each.vflops_per_watt, lambda v: quantity(v, "VFLOPS/W")),
+)
+"""What ``tiles`` shows, in its order."""
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("VFLOPS", _speed("vflops", "VFLOPS")),
     ("FLOPS of training", _speed("flops", "FLOPS")),
@@ -119,11 +149,13 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
 
 
 def _exponent(training: TrainingScore) -> str:
-    quality = training.quality
-    rules = f"n = {quality.exponent}, {words.rules(training.work)}"
-    if quality.penalty is None:
-        return rules
-    return f"FLOPS × {quality.penalty:.3g}, {words.verdict(quality)}; {rules}"
+    factor = training.quality.penalty
+    made = "" if factor is None else f"FLOPS × {words.FACTOR} {factor:.3g}; "
+    return made + _rules(training)
+
+
+def _rules(training: TrainingScore) -> str:
+    return f"n = {training.quality.exponent}, {words.rules(training.work)}"
 
 
 def _watts(training: TrainingScore) -> str:

@@ -19,7 +19,7 @@ from vflops.report.page import chart_library, render
 from vflops.report.results import JOBS, job_rows, level_words, results
 from vflops.report.search import search_blocks
 from vflops.report.training import blocks, missed, placed
-from vflops.roofline.analysis import Bound, Roofs, roofs
+from vflops.roofline.analysis import COMPUTE, Bound, Roofs, roofs
 from vflops.roofline.words import sentences
 from vflops.score.contents import Contents
 from vflops.score.record import Score
@@ -27,6 +27,9 @@ from vflops.score.score import best_bound, score
 from vflops.score.training import SCORING_RULES
 from vflops.system.record import SystemRecord
 from vflops.units import quantity
+
+_ROOFS = (*COMPUTE, "memory", "all-reduce")
+"""The benchmarks whose highest value is a line of the roofline, whatever there is to say of it."""
 
 
 def write_report(contents: Contents) -> None:
@@ -108,13 +111,14 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
 
 
 def _tiles(found: Sequence[Measurement]) -> list[Tile]:
-    """The figures that people quote first; none that has a caveat."""
+    """The figures that people quote first.
+
+    Those of the roofline are the same as there, with their caveat; of the others none has one.
+    """
     tiles = []
-    found = [item for item in found if item.value is not None and item.caveat is None]
-    products = [item for item in found if item.benchmark == "gemm"]
+    products = [item for item in found if item.benchmark == "gemm" and item.value is not None]
     for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
-        name = f"{item.precision} matrix product"
-        tiles.append({"name": name, "value": quantity(item.value, item.unit), "note": ""})
+        tiles.append(_tile(f"{item.precision} matrix product", item))
     for benchmark, name in (
         ("convolution", "convolution"),
         ("memory", "memory"),
@@ -122,9 +126,19 @@ def _tiles(found: Sequence[Measurement]) -> list[Tile]:
         ("all-reduce", "all-reduce, local ranks"),
         ("storage", "storage, best of read and write"),
     ):
-        values = [item for item in found if item.benchmark == benchmark and item.unit != "IO/s"]
+        values = [
+            item
+            for item in found
+            if item.benchmark == benchmark
+            and item.unit != "IO/s"
+            and item.value is not None
+            and (item.caveat is None or benchmark in _ROOFS)
+        ]
         if values:
             best = max(values, key=lambda item: item.value or 0)
-            label = f"{best.precision} {name}" if best.precision else name
-            tiles.append({"name": label, "value": quantity(best.value, best.unit), "note": ""})
+            tiles.append(_tile(f"{best.precision} {name}" if best.precision else name, best))
     return tiles
+
+
+def _tile(name: str, item: Measurement) -> Tile:
+    return {"name": name, "value": quantity(item.value, item.unit), "note": item.caveat or ""}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vflops.check.level import Difference, Levels
 from vflops.score import search_words, show, words
 from vflops.score.contents import Contents
-from vflops.score.record import EnsembleScore, Score, SearchScore, TrainingScore
+from vflops.score.record import EnsembleScore, RepeatScore, Score, SearchScore, TrainingScore
 from vflops.units import percent, quantity, seconds
 
 JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "time")
@@ -26,13 +26,50 @@ class Result:
 
 
 def results(scored: Score) -> list[Result]:
-    """One a search, an ensemble and a training by itself, in the order of the page."""
-    alone = [each for each in scored.trainings if each.model is None]
-    return [
-        *(_search(each) for each in scored.searches),
-        *(_ensemble(each) for each in scored.ensembles),
-        *(_training(scored, each) for each in alone),
+    """One a search, an ensemble, a training by itself and what seeds came to in the mean.
+
+    They are in the order of the page; what has not begun comes last.
+    """
+    means = {each.workload: each for each in scored.repeats if each.vflops is not None}
+    alone = [e for e in scored.trainings if e.model is None and e.workload not in means]
+    whole = {(each.workload, each.repeat) for each in scored.ensembles}
+    parts: dict[tuple[str, int], list[TrainingScore]] = {}
+    for each in scored.trainings:
+        if each.model is not None and (each.workload, each.repeat) not in whole:
+            parts.setdefault((each.workload, each.repeat), []).append(each)
+    found = [
+        *((_search(each), search_words.begun(each)) for each in scored.searches),
+        *((_ensemble(each), True) for each in scored.ensembles),
+        *((_models(each), any(e.attempts for e in each)) for each in parts.values()),
+        *((_mean(scored, each), True) for each in means.values()),
+        *((_training(scored, each), each.attempts > 0) for each in alone),
     ]
+    return [result for result, begun in sorted(found, key=lambda pair: not pair[1])]
+
+
+def _mean(scored: Score, repeat: RepeatScore) -> Result:
+    """The figure that ranks, with the seeds that it is the mean of."""
+    own = [e for e in scored.trainings if e.model is None and e.workload == repeat.workload]
+    seeds = (f"seed {each.seed} {words.vflops(each) or 'not ended'}" for each in own)
+    assert repeat.vflops is not None
+    return Result(
+        f"{repeat.workload}, {words.seeds(repeat)}",
+        quantity(repeat.vflops.mean, "VFLOPS"),
+        f"Mean of {words.seeds(repeat)}, CV {percent(repeat.vflops.variation)}; "
+        f"{repeat.reached} of {repeat.complete} reached the target {own[0].quality.target:g} "
+        f"{own[0].quality.name}",
+        ", ".join(seeds),
+    )
+
+
+def _models(models: Sequence[TrainingScore]) -> Result:
+    """An ensemble that is not whole yet: where its models stand."""
+    ended = sum(each.complete for each in models)
+    waiting = sum(not each.attempts for each in models)
+    states = {"ended": ended, "not ended": len(models) - ended - waiting, "not begun": waiting}
+    told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    name = f"{models[0].workload}, {words.count(len(models), 'model')}"
+    return Result(name, "—", f"No score of the ensemble so far; of its models {told}")
 
 
 def _search(search: SearchScore) -> Result:
@@ -46,7 +83,7 @@ def _ensemble(ensemble: EnsembleScore) -> Result:
         f"{ensemble.workload}, {words.count(len(ensemble.jobs), 'model')}",
         quantity(ensemble.vflops, "VFLOPS"),
         f"Together reached {reached} of target {target} {ensemble.quality_name}, "
-        f"so {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
+        f"so {words.FACTOR} {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
         f"{ensemble.penalty:.4g} = ({reached} / {target})^{ensemble.exponent}; "
         f"FLOPS over {seconds(ensemble.window_s)}, from the first step to the last end",
     )
@@ -61,9 +98,9 @@ def _training(scored: Score, training: TrainingScore) -> Result:
     sentence = f"Reached {reached} of target {quality.target:g} {quality.name}{lower}"
     if speed is None or speed.vflops is None or quality.penalty is None:
         return Result(name, "—", f"{sentence}; {words.rules(training.work)}")
-    sentence += f", so {quality.penalty:.3g} × {quantity(speed.flops, 'FLOPS')}"
+    sentence += f", so {words.FACTOR} {quality.penalty:.3g} × {quantity(speed.flops, 'FLOPS')}"
     share = training.mfu.value
-    of = f"; FLOPS are {percent(share)} of the ceiling ({training.mfu.ceiling})" if share else ""
+    of = f"; MFU {percent(share)} ({training.mfu.ceiling})" if share else ""
     return Result(name, words.vflops(training), sentence, f"{words.factor(quality)}{of}")
 
 

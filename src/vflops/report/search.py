@@ -44,7 +44,7 @@ class SearchBlock:
     score: dict[str, Any] | None
     utilisation: dict[str, Any] | None
     tree: dict[str, Any] | None
-    winner: str | None
+    winner: str
     architecture: str | None
     """A drawing, as SVG."""
     slices: dict[str, Any] | None
@@ -60,11 +60,12 @@ class SearchBlock:
 
 
 def search_blocks(contents: Contents, scored: Score) -> list[SearchBlock]:
-    """One block a search, in their order."""
+    """One block a search that has begun, in their order."""
     pairs = zip(searches(contents), scored.searches, strict=True)
     return [
         _block(contents, f"search-{number}", members, score)
         for number, (members, score) in enumerate(pairs)
+        if search_words.begun(score)
     ]
 
 
@@ -84,7 +85,7 @@ def _block(
         score=search_charts.score(score),
         utilisation=search_charts.utilisation(_busy(members), score.duration_s),
         tree=search_charts.tree(score),
-        winner=score.winner,
+        winner=search_words.winner(score),
         architecture=_drawing(contents, score),
         slices=search_charts.slices(score),
         spent=search_charts.spent(_spent(members)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from vflops.automl.record import Turn
@@ -17,6 +18,7 @@ MOST_FAMILY = 1000
 """Candidates of the tree; of more the best are drawn, with their ancestors."""
 _ALONE = "left alone"
 """Of kernels that tuning did not change."""
+_MOST_TICKS = 12
 _TIME = "seconds since the search began"
 _LINES = ("operations a second", "regulated: −ln(error) × operations a second")
 _SPENT_COLOURS = (PHASE_COLOURS[0], "#c2333f", "#d9a0a6", *PHASE_COLOURS[1:])
@@ -121,7 +123,8 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
     ]
     last = max(point["turn"] for point in points.values())
     scale = alt.Scale(domain=[0.5, last + 0.5], nice=False)
-    x = alt.X("turn:Q").title("round").scale(scale).axis(grid=False, tickMinStep=1)
+    x = alt.X("turn:Q").title("round").scale(scale)
+    x = x.axis(grid=False, values=_rounds(ceil(last - 0.5)), format="d")
     y = alt.Y("accuracy:Q").scale(zero=False, padding=12).title("accuracy").axis(minExtent=56)
     layers = []
     for within, colour, width in ((False, "#b6bec9", 1.0), (True, ACHIEVED, 2.4)):
@@ -247,6 +250,12 @@ def _place(each: CandidateScore, workers: int) -> dict[str, Any]:
     turn = Turn.named(each.candidate)
     aside = (turn.worker + 0.5) / workers - 0.5
     return {"turn": round(turn.round + 1 + 0.6 * aside, 3), "accuracy": each.accuracy}
+
+
+def _rounds(last: int) -> list[int]:
+    """Whole rounds only, few enough for a phone."""
+    step = max(ceil(last / _MOST_TICKS), 1)
+    return list(range(1, last + 1, step))
 
 
 def _time(length_s: float) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 from vflops.flops.count import count
 from vflops.flops.rules import rule_set
 from vflops.report import curves, exhibits, figures, training_charts
-from vflops.report.charts import Achieved
 from vflops.report.exhibits import Shown
 from vflops.report.figures import Tile
+from vflops.report.roofline_points import Achieved
 from vflops.report.training_charts import Course
 from vflops.roofline.analysis import Bound, Roofs, bound
 from vflops.score import show, words
@@ -32,6 +32,8 @@ class Block:
     tiles: list[Tile]
     tiles_of: str | None
     """Which of several seeds the tiles are of."""
+    ended: bool
+    """Whether all trainings are over: what is missing then will not come any more."""
     notes: list[str]
     """What a reader must know of the figures."""
     settings: list[tuple[str, str]]
@@ -47,7 +49,7 @@ class Block:
     power_reasons: list[str]
     utilisation: dict[str, Any] | None
     traffic: dict[str, Any] | None
-    budget: dict[str, Any]
+    budget: dict[str, Any] | None
     wall: str
     kernels: dict[str, Any] | None
 
@@ -62,11 +64,13 @@ class Placed:
 
 
 def blocks(contents: Contents, scored: Score) -> list[Block]:
-    """One block a workload that was trained, in the order of the jobs."""
+    """One block a workload whose training has begun, in the order of the jobs."""
     pairs = list(zip(contents.trained, scored.trainings, strict=True))
     found = []
     for number, name in enumerate(dict.fromkeys(each.workload for each in scored.trainings)):
-        own = [pair for pair in pairs if pair[1].workload == name]
+        own = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
+        if not own:
+            continue
         repeat = next((each for each in scored.repeats if each.workload == name), None)
         found.append(_block(contents, f"training-{number}", own, repeat))
     return found
@@ -127,14 +131,17 @@ def _block(
 ) -> Block:
     scores = [score for _, score in pairs]
     courses = [_course(contents, trained, score) for trained, score in pairs]
-    shown = next((score for score in scores if score.complete), scores[0])
+    ended = [score for score in scores if score.complete]
+    shown = ended[0] if ended else scores[0]
+    together = repeat is not None and len(ended) > 1
     reason = next((score.power.reason for score in scores if score.power.reason), None)
     profiled = next((score.kernels for score in scores if score.kernels), ())
     return Block(
         id=id,
         title=shown.workload,
-        tiles=figures.tiles(shown),
-        tiles_of=f"seed {shown.seed}, the first of {len(scores)}" if len(scores) > 1 else None,
+        tiles=figures.mean_tiles(ended) if together else figures.tiles(shown),
+        tiles_of=_tiles_of(scores, shown, ended if together else []),
+        ended=len(ended) == len(scores),
         notes=_notes(scores),
         settings=figures.setting_rows(shown),
         seeds=[course.name for course in courses],
@@ -149,9 +156,23 @@ def _block(
         utilisation=training_charts.utilisation(courses),
         traffic=training_charts.traffic(courses),
         budget=training_charts.budget(courses),
-        wall=seconds(max(score.wall_s for score in scores)),
+        wall=_wall(scores),
         kernels=training_charts.kernels(profiled),
     )
+
+
+def _tiles_of(
+    scores: Sequence[TrainingScore], shown: TrainingScore, means: Sequence[TrainingScore]
+) -> str | None:
+    if means:
+        return f"means of {len(means)} of {len(scores)} seeds"
+    return f"seed {shown.seed}, the first of {len(scores)}" if len(scores) > 1 else None
+
+
+def _wall(scores: Sequence[TrainingScore]) -> str:
+    """The time of one training; of several the longest, which is said."""
+    longest = seconds(max(score.wall_s for score in scores))
+    return longest if len(scores) == 1 else f"{longest} at most a seed"
 
 
 def _course(contents: Contents, trained: Trained, score: TrainingScore) -> Course:

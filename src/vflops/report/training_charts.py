@@ -122,7 +122,7 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
     ]
     if not rows:
         return None
-    y = alt.Y("rate:Q").scale(_from_zero(row["rate"] for row in rows)).title("samples/s")
+    y = alt.Y("rate:Q").scale(_from_zero(row["rate"] for row in rows)).title("speed, samples/s")
     chart = _line(rows, few=len(rows) < 60 * len(courses)).encode(
         x=_time(courses),
         y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
@@ -148,11 +148,13 @@ def traffic(courses: Sequence[Course]) -> dict[str, Any] | None:
     return _sensors(courses, [course.traffic for course in courses], "B/s", "B/s", 110)
 
 
-def budget(courses: Sequence[Course]) -> dict[str, Any]:
-    """Where the wall time went: one bar a seed, its parts add up to it."""
+def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Where the wall time went: one bar a seed, its parts add up to it; None before any."""
     import altair as alt
 
-    longest_s = max(sum(course.phases.values()) for course in courses) or 1.0
+    longest_s = max(sum(course.phases.values()) for course in courses)
+    if not longest_s:
+        return None
     # With one bar the legend has room for its figures, also of parts too thin for a label.
     names = {phase: _phase_name(phase, courses) for phase in PHASES}
     rows: list[dict[str, Any]] = []

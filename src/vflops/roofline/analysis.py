@@ -12,6 +12,8 @@ from vflops.roofline.traffic import BYTES_OF, backward_bytes, forward_bytes
 
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
 """Kinds that run on the matrix units, and the benchmark whose ceiling holds for them."""
+COMPUTE = ("gemm", "convolution")
+"""The benchmarks of arithmetic: of each the highest value in a precision is the ceiling."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,8 @@ class Roofs:
 
     def precisions(self) -> list[str]:
         """Precisions with both a matrix and a convolution ceiling, the fastest first."""
-        both = [name for name in BYTES_OF if all((b, name) in self.compute for b in _BENCHMARKS)]
+        both = [name for name in BYTES_OF if all((b, name) in self.compute for b in COMPUTE)]
         return sorted(both, key=lambda name: -self.compute["convolution", name])
-
-
-_BENCHMARKS = ("gemm", "convolution")
 
 
 def roofs(measurements: Iterable[Measurement]) -> Roofs:
@@ -43,10 +42,10 @@ def roofs(measurements: Iterable[Measurement]) -> Roofs:
     compute: dict[tuple[str, str], float] = {}
     memory: list[float] = []
     network: list[Measurement] = []
-    kinds = {_kind(item.device) for item in measured if item.benchmark in _BENCHMARKS}
+    kinds = {_kind(item.device) for item in measured if item.benchmark in COMPUTE}
     for item in measured:
         assert item.value is not None
-        if item.benchmark in _BENCHMARKS and item.precision is not None:
+        if item.benchmark in COMPUTE and item.precision is not None:
             key = (item.benchmark, item.precision)
             compute[key] = max(item.value, compute.get(key, 0.0))
         elif item.benchmark == "memory":

@@ -211,6 +211,8 @@ class RepeatScore(Data):
     """Trainings that reached the target."""
     quality: Spread | None
     flops: Spread | None
+    vflops: Spread | None = None
+    """Its mean is what ranks."""
     epochs_to_quality: Spread | None
     """None unless every complete training reached the target."""
 
@@ -331,7 +333,7 @@ class SearchScore(Data):
     """Of the best model."""
     error_limit: float
     winner: str | None
-    """The candidate with the best accuracy."""
+    """The candidate whose error that is, also one that the end cut."""
     candidates: tuple[CandidateScore, ...]
     moments: tuple[SearchMoment, ...]
     idle_share: float | None

@@ -39,7 +39,7 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
     moments = _moments(search, settings.search.score_from_round)
     counted = [each for each in moments if each.counts]
     trained = [story for story in search.candidates if story.trained is not None]
-    winner = max(trained, key=lambda story: story.trained.accuracy, default=None)  # type: ignore[union-attr]
+    winner = _winner(search.candidates)
     start_s, end_s = search.span_s or (0.0, 0.0)
     whole_s = end_s - start_s
     nodes = _nodes(contents, timeline, (start_s, end_s))
@@ -101,6 +101,16 @@ def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
             error=error,
             ended=contents.state.complete,
         ),
+    )
+
+
+def _winner(stories: Sequence[Story]) -> Story | None:
+    """Whose error is the search's: the best evaluation, also of one that the end cut."""
+    evaluated = [story for story in stories if story.curve]
+    return max(
+        evaluated,
+        key=lambda story: (max(quality for _, quality in story.curve), story.state == "trained"),
+        default=None,
     )
 
 

@@ -23,6 +23,8 @@ MOST_CANDIDATES = 10
 
 def search_line(search: SearchScore) -> str:
     """What a search came to, in one line."""
+    if not begun(search):
+        return "no candidate was begun"
     did = "trained again" if search.replay else "searched"
     workers = words.count(search.workers, "worker")
     if search.lost_workers:
@@ -31,6 +33,11 @@ def search_line(search: SearchScore) -> str:
     if search.ops_per_s is None:
         return f"{told}: no step was completed"
     return f"{told}: {_speed(search)}, {_found(search)}"
+
+
+def begun(search: SearchScore) -> bool:
+    """Whether there is anything to tell of it: a candidate, or a worker that failed."""
+    return bool(search.candidates or search.unbuilt or search.lost_workers)
 
 
 def _speed(search: SearchScore) -> str:
@@ -108,10 +115,19 @@ def best(search: SearchScore) -> list[CandidateScore]:
     return sorted(known, key=lambda each: (-(each.accuracy or 0.0), each.candidate))
 
 
+def winner(search: SearchScore) -> str:
+    """The candidate whose error is the search's, marked where its training was not finished."""
+    return next((_named(e) for e in best(search) if e.candidate == search.winner), "—")
+
+
+def _named(each: CandidateScore) -> str:
+    return each.candidate if each.state == "trained" else f"{each.candidate} ({each.state})"
+
+
 def candidate_row(each: CandidateScore) -> tuple[str, ...]:
     """A candidate under the names of ``CANDIDATES``."""
     return (
-        each.candidate if each.state == "trained" else f"{each.candidate} ({each.state})",
+        _named(each),
         "" if each.accuracy is None else words.number(each.accuracy),
         words.number(each.epochs),
         str(each.batch),
@@ -171,7 +187,7 @@ def _best(search: SearchScore) -> str:
     if search.error is None:
         return "—"
     limit = f"at most {most_error(search):g} is valid"
-    return f"error {words.number(search.error)} ({limit}), {search.winner or 'not trained out'}"
+    return f"error {words.number(search.error)} ({limit}), {winner(search)}"
 
 
 def _states(search: SearchScore) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from vflops.record.measurement import Measurement
 from vflops.score import words
 from vflops.score.record import (
+    CeilingScore,
     EnsembleScore,
     ModelScore,
     RepeatScore,
@@ -65,7 +69,7 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
         f"{ensemble.workload}, {of} models together{twins}: "
         f"{words.number(ensemble.achieved)} {ensemble.quality_name} "
         f"(alone {words.number(ensemble.mean_quality)}), {quantity(ensemble.flops, 'FLOPS')} × "
-        f"{ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
+        f"{words.FACTOR} {ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
     )
 
 
@@ -120,7 +124,7 @@ def name(score: Score, training: TrainingScore) -> str:
 
 
 def repeat_line(repeat: RepeatScore) -> str:
-    """How far seeds agree, in one line."""
+    """What seeds came to in the mean and how far they agree, in one line."""
     figures = (
         ("quality", repeat.quality),
         ("FLOPS", repeat.flops),
@@ -128,7 +132,13 @@ def repeat_line(repeat: RepeatScore) -> str:
     )
     known = [f"{what} {percent(each.variation)}" for what, each in figures if each]
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
-    return f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
+    told = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
+    return told if repeat.vflops is None else f"{words.mean_vflops(repeat)}; {told}"
+
+
+def repeat_title(repeat: RepeatScore) -> str:
+    """Which trainings are taken together."""
+    return f"{repeat.workload}, mean of {words.seeds(repeat)}"
 
 
 def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
@@ -136,8 +146,9 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
     ended = f"{repeat.complete} of {repeat.planned} seeds"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
     return [
-        ("quality", *words.spread(repeat.quality, None), ended),
+        ("VFLOPS", *words.spread(repeat.vflops, "VFLOPS"), ended),
         ("FLOPS", *words.spread(repeat.flops, "FLOPS"), ended),
+        ("quality", *words.spread(repeat.quality, None), ended),
         ("epochs to quality", *words.spread(repeat.epochs_to_quality, None), reached),
     ]
 
@@ -156,6 +167,16 @@ def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
         for item in score.ceilings
         if item.value is not None
     ]
+
+
+def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:
+    """What was not measured, a row a reason: the ceilings that it holds for, and all of it."""
+    found: dict[str, list[str]] = {}
+    for item in ceilings:
+        if item.reason is not None:
+            name = " ".join(filter(None, (item.benchmark, item.case, item.precision)))
+            found.setdefault(item.reason, []).append(name)
+    return [(", ".join(names), reason) for reason, names in found.items()]
 
 
 def model_rows(score: Score) -> list[tuple[str, ...]]:

@@ -209,6 +209,7 @@ def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatS
         reached=sum(epochs is not None for epochs in reached),
         quality=_spread([e.quality.achieved for e in ended]),
         flops=_spread([e.speed.flops if e.speed else None for e in ended]),
+        vflops=_spread([e.speed.vflops if e.speed else None for e in ended]),
         epochs_to_quality=_spread(reached),
     )
 

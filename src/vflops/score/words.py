@@ -10,6 +10,7 @@ from vflops.score.record import (
     NodeScore,
     PowerScore,
     QualityScore,
+    RepeatScore,
     Spread,
     TrainingScore,
     WorkScore,
@@ -32,6 +33,8 @@ def result(training: TrainingScore) -> tuple[str, str, str]:
 
 def how_far(training: TrainingScore) -> str:
     """Where a training stands that has not ended."""
+    if not training.attempts:
+        return "has not begun"
     return f"has not ended: epoch {training.epochs:.2f} after {seconds(training.wall_s)}"
 
 
@@ -40,8 +43,8 @@ def speed(training: TrainingScore) -> str:
     found, factor = training.speed, training.quality.penalty
     if found is None or factor is None:
         return ""
-    why = f" ({verdict(training.quality)})" if factor > 1 else ""
-    return f"{quantity(found.flops, 'FLOPS')} × {factor:.3g}{why} = {vflops(training)}"
+    made = f"{quantity(found.flops, 'FLOPS')} × {FACTOR} {factor:.3g}"
+    return f"{made} = {vflops(training)}"
 
 
 def vflops(training: TrainingScore) -> str:
@@ -115,7 +118,7 @@ def rules(work: WorkScore | None) -> str:
 
 
 def mfu(found: MfuScore) -> str:
-    """The share of the ceiling, and which ceiling."""
+    """MFU, and which ceiling it is the share of."""
     if found.value is None:
         return f"— ({found.reason})"
     return f"{percent(found.value)} of {quantity(found.ceiling_flops, 'FLOPS')} ({found.ceiling})"
@@ -235,6 +238,22 @@ def spread(found: Spread | None, unit: str | None) -> tuple[str, str]:
         return "—", "—"
     mean = quantity(found.mean, unit) if unit else number(found.mean)
     return mean, percent(found.variation, digits=2)
+
+
+def mean_vflops(repeat: RepeatScore) -> str:
+    """The figure that ranks, of what, and how far its parts are apart."""
+    found = repeat.vflops
+    if found is None:
+        return f"no mean of {seeds(repeat)}"
+    mean = quantity(found.mean, "VFLOPS")
+    return f"{mean}, mean of {seeds(repeat)}, CV {percent(found.variation)}"
+
+
+def seeds(repeat: RepeatScore) -> str:
+    """How many seeds a figure is of: those that ended, of those that were planned."""
+    if repeat.complete == repeat.planned:
+        return count(repeat.planned, "seed")
+    return f"{repeat.complete} of {repeat.planned} seeds"
 
 
 def number(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from vflops.system.probe import AbsentError, fact
@@ -13,6 +14,10 @@ from vflops.system.vendor import FIGURES, NoVendor, Vendor
 
 _SOURCE = "NVML"
 _CURE = "pip install 'vflops[nvidia]'"
+
+_SIGNS = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
+"""What a driver leaves where there is a device; the last is Windows' subsystem."""
+NO_ACCELERATOR = "no NVIDIA accelerator on this machine"
 
 NVIDIA_FIGURES: dict[str, str | None] = {
     **FIGURES,
@@ -24,18 +29,25 @@ NVIDIA_FIGURES: dict[str, str | None] = {
 }
 
 
+def is_here(root: Path = Path("/")) -> bool:
+    """Whether there is a sign of NVIDIA's driver: without one nothing can be installed to help."""
+    return any((root / sign).exists() for sign in _SIGNS)
+
+
 @contextmanager
 def nvidia() -> Iterator[Vendor]:
     """The reader of NVIDIA's figures; the null object where there is no pynvml or no driver."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        yield NoVendor(_SOURCE, f"pynvml is not installed: {_CURE}", NVIDIA_FIGURES)
+        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
+        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
         return
     try:
         nvml.nvmlInit()
     except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
-        yield NoVendor(_SOURCE, f"no NVIDIA driver answers ({error})", NVIDIA_FIGURES)
+        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
+        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
         return
     try:
         yield Nvidia(nvml)

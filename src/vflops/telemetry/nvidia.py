@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vflops.system.nvidia import NO_ACCELERATOR, is_here
 from vflops.system.probe import AbsentError, reason_of
 from vflops.telemetry.sensor import Channel, Channels
 from vflops.telemetry.series import Absent, Kind, Series
@@ -60,11 +61,13 @@ def _nvml() -> Any:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
-        raise AbsentError(f"pynvml is not installed: {_CURE}") from error
+        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
+        raise AbsentError(reason) from error
     try:
         nvml.nvmlInit()
     except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
-        raise AbsentError(f"no NVIDIA driver answers ({error})") from error
+        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
+        raise AbsentError(reason) from error
     return nvml
 
 

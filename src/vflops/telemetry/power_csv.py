@@ -63,7 +63,10 @@ def _rows(log: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         text = log.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UsageError(f"cannot read {log}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot read {log}: {error.strerror or error}",
+            cure=f"name the CSV that the meter wrote: {_EXPECTED}",
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{log} is not UTF-8: {error}", cure="save it as CSV in UTF-8") from error
     first = next((line for line in text.splitlines() if line.strip()), "")

@@ -237,8 +237,10 @@ class Engine:
 
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings
-        fits = memory.fitting_batch(self.state, self.workload, self.device, train.rank_batch)
-        whole = fits * train.ranks * train.accumulate if fits else None
+        fits = None
+        if not train.parallel.cuts_layers:  # else no rank can take a step by itself
+            fits = memory.fitting_batch(self.state, self.workload, self.device, train.rank_batch)
+        whole = fits * train.shares * train.accumulate if fits else None
         cure = "take a smaller --set train.batch or a larger --set train.accumulate"
         if whole:
             cure = (

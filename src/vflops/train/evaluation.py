@@ -103,8 +103,11 @@ class Evaluation:
         return self._prepare(batch)
 
     def _starts(self) -> range:
+        """Of this rank's batches; as many on every rank, which may wait for each other in each."""
         step = self._batch * self._plan.shares
-        return range(self._plan.share * self._batch, len(self._indices), step)
+        first = self._plan.share * self._batch
+        rounds = -(-len(self._indices) // step)
+        return range(first, first + rounds * step, step)
 
     def _requests(self) -> Iterator[Request]:
         for start in self._starts():

@@ -77,7 +77,7 @@ class LAMB(LayerwiseOptimizer):
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         rates: Tensor | float = group["lr"]
         if group["adapt"]:
-            rates = safe_ratios(norms(parameters), norms(updates)) * rates
+            rates = safe_ratios(norms(parameters, parameters), norms(updates, parameters)) * rates
         torch._foreach_sub_(parameters, scaled(updates, rates))
 
 

@@ -70,6 +70,6 @@ class LARS(LayerwiseOptimizer):
 
 
 def _local_rates(weights: Tensors, gradients: Tensors, decay: float, trust: float) -> Tensor:
-    weight_norms, gradient_norms = norms(weights), norms(gradients)
+    weight_norms, gradient_norms = norms(weights, weights), norms(gradients, weights)
     ratios = trust * weight_norms / (gradient_norms + decay * weight_norms)
     return torch.where((weight_norms > 0) & (gradient_norms > 0), ratios, 1.0)

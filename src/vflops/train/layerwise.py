@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -98,9 +99,23 @@ def wide_dtype(tensors: Tensors) -> torch.dtype:
     return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
 
 
-def norms(tensors: Tensors) -> Tensor:
-    """The Euclidean norm of each tensor, as one vector; in fp32 where they are halves."""
-    return torch.stack(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
+def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of each tensor, as one vector; in fp32 where they are halves.
+
+    A parameter that is divided between ranks says so by ``divided_over``, their group: then the
+    norm of what belongs to it, its gradient say, is that of all parts.
+    """
+    found = list(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
+    divided: dict[Any, list[int]] = {}
+    for place, parameter in enumerate(parameters):
+        if (group := getattr(parameter, "divided_over", None)) is not None:
+            divided.setdefault(group, []).append(place)
+    for group, places in divided.items():
+        squares = torch.stack([found[place] for place in places]).square()
+        dist.all_reduce(squares, group=group)
+        for place, norm in zip(places, squares.sqrt().unbind(), strict=True):
+            found[place] = norm
+    return torch.stack(found)
 
 
 def safe_ratios(numerators: Tensor, denominators: Tensor) -> Tensor:

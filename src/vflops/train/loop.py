@@ -123,7 +123,7 @@ class Loop:
             wanted = self.settings.accumulate if self.plan.takes_input else 0
             parts = [next(incoming) for _ in range(wanted)]
         with self._clock.phase("compilation" if compiling else "training"):
-            torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.rank) >> 1)
+            torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.share) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)

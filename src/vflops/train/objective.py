@@ -23,18 +23,18 @@ class Objective(nn.Module):
     def __init__(self, model: nn.Module, workload: Workload, precision: Casting) -> None:
         super().__init__()
         self.model = model
-        self._workload = workload
-        self._precision = precision
+        self.workload = workload
+        self.precision = precision
         self._taken = workload.model_inputs
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The training loss of a batch."""
-        with self._precision.autocast():
+        with self.precision.autocast():
             outputs = self.model(*inputs[: self._taken])
-            return self._workload.loss(outputs, inputs)
+            return self.workload.loss(outputs, inputs)
 
     def evaluate(self, *inputs: Tensor) -> Tensor:
         """Predictions for a batch."""
-        with self._precision.autocast():
+        with self.precision.autocast():
             outputs = self.model(*inputs[: self._taken])
-        return self._workload.predict(outputs)
+        return self.workload.predict(outputs)

@@ -22,8 +22,12 @@ Group = dict[str, Any]
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[Group]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, part: Callable[[Tensor], Tensor] = lambda whole: whole
+) -> list[Group]:
     """The trainable parameters in two groups: decayed and adapted, or neither.
+
+    ``part`` gives what is trained of each on this rank.
 
     Norm layers and biases are in the second: decay there is no regularisation, and the norm of so
     few numbers says nothing of a layer (You et al. 2017; the recipes of HPC AI500 do the same).
@@ -36,7 +40,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[Group]:
             if parameter.requires_grad and id(parameter) not in seen:
                 seen.add(id(parameter))
                 plain = isinstance(module, _NORMS) or name.endswith("bias")
-                (others if plain else weights).append(parameter)
+                (others if plain else weights).append(part(parameter))
     groups: list[Group] = [
         {"params": weights, "weight_decay": weight_decay, "adapt": True},
         {"params": others, "weight_decay": 0.0, "adapt": False},

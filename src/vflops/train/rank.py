@@ -18,7 +18,8 @@ from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import imported
 from vflops.record import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.training import Finished, JobRecord
+from vflops.record.rearranged import running_record
+from vflops.record.training import Finished
 from vflops.train.clock import Clock
 from vflops.train.context import JobContext
 from vflops.train.parent import die_with
@@ -32,7 +33,7 @@ def main(run: str, job: str, attempt: str) -> int:
     die_with(int(os.environ["VFLOPS_LAUNCHER"]))
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
-    record = read_staged(JobRecord.read(folder.job_file(int(job))))
+    record = read_staged(running_record(folder, int(job)))
     place = folder.attempt_folder(int(job), int(attempt))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
     with log as events:

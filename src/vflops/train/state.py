@@ -15,6 +15,7 @@ from vflops.metrics.quality import Better
 from vflops.record.training import Checkpointed
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.parallel import ParallelPlan
+from vflops.train.parallel.whole import local
 from vflops.train.step import RecordedStep, Step
 from vflops.workloads.workload import Inputs
 
@@ -75,8 +76,8 @@ class TrainState:
 
         All ranks call it; what the rank that writes it kept, None on the others.
         """
-        finite = torch.stack([tensor.isfinite().all() for tensor in self.model.parameters()])
-        if not bool(finite.all()):
+        finite = torch.stack([local(each).isfinite().all() for each in self.model.parameters()])
+        if plan.worst(1.0 - finite.all().float()) > 0:
             raise RunFailed(
                 f"the weights are not finite after step {self.step}; the last good checkpoint is "
                 f"{self.checkpoints.latest()}",

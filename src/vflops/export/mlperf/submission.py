@@ -184,13 +184,24 @@ def _remarks(entries: Sequence[Entry], description: dict[str, str]) -> list[str]
             notes.append(f"result_{number} did not reach its target: its status is aborted")
     if any(entry.course.trained.record.data.synthetic for entry in entries):
         notes.append("the data is synthetic: the format is MLPerf's, the result is none of its")
-    faults = {key: why for entry in entries for key, why in closed_faults(entry.course).items()}
-    if faults:
-        notes.append("the closed division refuses this: " + "; ".join(faults.values()))
+    if faults := _closed(entries):
+        notes.append("the closed division refuses this: " + "; ".join(faults))
     for key in ("host_processors_per_node", "accelerators_per_node"):
         if not description[key].isdigit():
             notes.append(f"result_summarizer needs a number for {key}, which is {description[key]}")
     return notes
+
+
+def _closed(entries: Sequence[Entry]) -> list[str]:
+    """Why closed refuses results, each reason once, with the results where not all have it."""
+    found: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        for why in closed_faults(entry.course).values():
+            found.setdefault(why, []).append(number)
+    return [
+        why if len(of) == len(entries) else f"{why} ({', '.join(f'result_{n}' for n in of)})"
+        for why, of in found.items()
+    ]
 
 
 def _readme(entries: Sequence[Entry]) -> str:

@@ -28,6 +28,9 @@ _SALT = 2
 class RegionHead(nn.Module):
     """From the features of a region to class scores, the background first, and a box a class."""
 
+    channel_pairs = (("first", "second"),)
+    """Layers that ranks can divide the channels between."""
+
     def __init__(self, design: DetectorDesign, classes: int) -> None:
         super().__init__()
         self.first = nn.Linear(design.channels * design.region_size**2, design.hidden)

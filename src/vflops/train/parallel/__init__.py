@@ -17,4 +17,16 @@ def parallel_plan(
     """The plan for this rank; one rank needs no group."""
     if ranks == 1:
         return SingleRank()
-    return DataParallel(rank, ranks, device, store)
+    if settings.parallel.mode == "sharded":
+        from vflops.train.parallel.sharded import ShardedData  # DTensors take a second to import
+
+        return ShardedData(rank, ranks, device, store)
+    if settings.parallel.inner == "model" and settings.parallel.split == "tensor":
+        from vflops.train.parallel.tensor import TensorParallel
+
+        return TensorParallel(rank, ranks, device, store, settings)
+    if settings.parallel.cuts_layers:
+        from vflops.train.parallel.pipeline import Pipeline
+
+        return Pipeline(rank, ranks, device, store, settings)
+    return DataParallel(rank, ranks, device, store, settings.communication)

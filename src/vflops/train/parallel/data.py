@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 
 import torch
@@ -9,7 +10,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from vflops.communication import Exchange, exchange_gradients
+from vflops.config.parallel import CommunicationSettings
 from vflops.config.training import TrainSettings
+from vflops.record.schema import Data
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.group import GroupPlan
@@ -18,8 +22,17 @@ from vflops.train.parallel.group import GroupPlan
 class DataParallel(GroupPlan):
     """Every rank holds the whole model and a share of each batch; gradients are averaged."""
 
-    def __init__(self, rank: int, ranks: int, device: torch.device, store: str) -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        store: str,
+        communication: CommunicationSettings,
+    ) -> None:
         super().__init__(rank, ranks, device, store)
+        self._communication = communication
+        self._exchange: Exchange | None = None
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
@@ -31,13 +44,16 @@ class DataParallel(GroupPlan):
     def wrap(self, objective: Objective) -> nn.Module:
         """The objective in torch's DDP; buffers stay each rank's own until they are settled."""
         ids = None if self._device.type == "cpu" else [self._device]
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             objective,
             device_ids=ids,
             device_mesh=self.mesh,
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        self._exchange = exchange_gradients(wrapped, self._communication, None, local)
+        return wrapped
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
         """DDP without its exchange."""
@@ -51,3 +67,15 @@ class DataParallel(GroupPlan):
     def settle(self, model: nn.Module) -> None:
         """The mean of the running statistics: what ghost batches on one rank would give."""
         average_buffers(model, None)
+
+    def report(self) -> list[tuple[str, Data]]:
+        """What the ranks sent, where that is not left to DDP."""
+        if self._exchange is None or not self._exchange.steps:
+            return []
+        return [("exchange", self._exchange.report(None, self._device))]
+
+    def close(self) -> None:
+        """End the exchange, and leave the group."""
+        if self._exchange is not None:
+            self._exchange.close()
+        super().close()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from vflops.config.training import TrainSettings
+from vflops.record.schema import Data
 from vflops.train.normalisation import convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.whole import OptimizerState, load_optimizer, optimizer_by_name
@@ -33,6 +34,8 @@ class ParallelPlan(ABC):
     """The ranks' devices and the dimensions they are arranged in; None for one rank."""
     takes_input = True
     """Whether this rank needs the samples: for the model's input, or for the loss."""
+    can_compile = True
+    """Whether torch's compiler takes the wrapped module."""
     has_output = True
     """Whether the model's output, and so the loss, is computed on this rank."""
 
@@ -62,6 +65,10 @@ class ParallelPlan(ABC):
     @abstractmethod
     def wrap(self, objective: Objective) -> nn.Module:
         """The module to train: its gradients are those of the whole batch."""
+
+    def part(self, parameter: Tensor) -> Tensor:
+        """What the optimizer of this rank works on of a wrapped parameter; here all of it."""
+        return parameter
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
         """From a batch to predictions, called by all ranks; None where there is no output."""
@@ -129,6 +136,13 @@ class ParallelPlan(ABC):
     def whole(self, model: nn.Module) -> dict[str, Tensor] | None:
         """The state of the whole model, on the leading rank; None elsewhere. All ranks call it."""
         return model.state_dict() if self.leads else None
+
+    def report(self) -> list[tuple[str, Data]]:
+        """What the plan has to say after a training: kinds of events and their payloads.
+
+        All ranks call it; the first one's is written.
+        """
+        return []
 
     @abstractmethod
     def barrier(self) -> None:

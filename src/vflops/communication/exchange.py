@@ -1,0 +1,116 @@
+"""Gradients averaged in a way of their own: a hook of torch's DDP, and what it has sent."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+
+from vflops.communication.average import Average
+from vflops.communication.codec import Leftovers
+from vflops.communication.lane import lane
+from vflops.communication.link import Traffic
+from vflops.config.parallel import CommunicationSettings
+from vflops.record.training import Exchanged
+
+_GLOO = {
+    "all-reduce": "ring",
+    "all-gather": "ring",
+    "all-to-all": "pairs",
+    "gather": "pairs",
+    "broadcast": "binomial tree",
+}
+"""What gloo does; it has no other way for these."""
+
+
+class Exchange(ABC):
+    """The gradients of one DDP: a bucket is averaged while the backward pass fills the next."""
+
+    def __init__(
+        self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
+    ) -> None:
+        self._settings, self._near, self._backend = settings, near, backend
+        self._lane = lane(device)
+        self.steps = 0
+        """Backward passes whose gradients were averaged."""
+
+    @property
+    @abstractmethod
+    def traffic(self) -> Traffic:
+        """What this rank has sent."""
+
+    @abstractmethod
+    def average(self, bucket: GradBucket) -> Tensor:
+        """The mean of a bucket over the ranks, in the bucket's own memory."""
+
+    def hook(self, bucket: GradBucket) -> Future[Tensor]:
+        """What DDP calls when the gradients of a bucket are ready."""
+        self.steps += bucket.is_last()
+        return self._lane.put(lambda: self.average(bucket))
+
+    def report(self, group: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
+        """What all ranks of ``group`` have sent; all of them call it."""
+        sent = torch.tensor([self.traffic.near, self.traffic.far], device=device)
+        dist.all_reduce(sent, group=group)
+        algorithm, reason = _algorithm(self._backend, self.traffic.calls)
+        return Exchanged(
+            mode=self._settings.mode,
+            precision=self._settings.precision,
+            ranks=dist.get_world_size(group),
+            near=self._near,
+            backend=self._backend,
+            algorithm=algorithm,
+            reason=reason,
+            bytes_near=int(sent[0]),
+            bytes_far=int(sent[1]),
+            steps=self.steps,
+        )
+
+    def close(self) -> None:
+        """Take no more buckets."""
+        self._lane.close()
+
+
+class CodedExchange(Exchange):
+    """By a mode and a codec of ours."""
+
+    def __init__(
+        self, settings: CommunicationSettings, average: Average, device: torch.device
+    ) -> None:
+        super().__init__(settings, average.near, average.backend, device)
+        self._average = average
+        self._left: dict[int, tuple[list[int], Leftovers]] = {}
+
+    @property
+    def traffic(self) -> Traffic:
+        """As counted call by call."""
+        return self._average.traffic
+
+    def average(self, bucket: GradBucket) -> Tensor:
+        """With what was left out of it the last time."""
+        buffer: Tensor = bucket.buffer()
+        self._average(buffer, self._leftovers(bucket))
+        return buffer
+
+    def _leftovers(self, bucket: GradBucket) -> Leftovers:
+        """Those of the same parameters: DDP fills its buckets otherwise after the first step."""
+        parameters = [id(each) for each in bucket.parameters()]
+        known, left = self._left.get(bucket.index(), (None, {}))
+        if known != parameters:
+            left = {}
+            self._left[bucket.index()] = (parameters, left)
+        return left
+
+
+def _algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
+    """How the library does what was called, or why that is not known."""
+    if backend == "gloo":
+        return "; ".join(f"{call}: {_GLOO[call]}" for call in sorted(calls)), None
+    if backend == "nccl" and (chosen := os.environ.get("NCCL_ALGO")):
+        return f"NCCL_ALGO={chosen}", None
+    return None, f"{backend} chooses by itself, a size at a time, and does not say what"

@@ -1,0 +1,108 @@
+"""A process group as its messages use it: what each call sends, and over which links.
+
+The counts are those of gloo, read in its source and seen on an interface: all-reduce and
+all-gather are rings, a broadcast is a binomial tree, all-to-all and gather go straight. What is
+not here is dearer there: its reduce-scatter is a whole all-reduce, and its reduce sends (n+1)/n as
+much as a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass
+class Traffic:
+    """Bytes that this rank has sent, and by which calls."""
+
+    near: int = 0
+    far: int = 0
+    calls: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The ranks of a group, ``near`` after ``near`` of them close to each other."""
+
+    group: dist.ProcessGroup
+    rank: int
+    ranks: int
+    near: int
+    traffic: Traffic
+
+    @classmethod
+    def between(cls, ranks: Sequence[int], backend: str, near: int, traffic: Traffic) -> Link:
+        """A new group of these ranks of the job; each of them calls it, in the same order.
+
+        Its own: messages of two threads in one group would be taken for each other's.
+        """
+        group = dist.new_group(
+            list(ranks), timeout=_TIMEOUT, backend=backend, use_local_synchronization=True
+        )
+        assert isinstance(group, dist.ProcessGroup)
+        return cls(group, dist.get_rank(group), len(ranks), near, traffic)
+
+    def all_reduce(self, data: Tensor) -> None:
+        """Leave the sum over the ranks in ``data``."""
+        self.count_all_reduce(data.nbytes)
+        dist.all_reduce(data, group=self.group)
+
+    def count_all_reduce(self, size_bytes: int) -> None:
+        """Count an all-reduce of ``size_bytes`` that somebody else calls."""
+        self._sent("all-reduce", self._before, 2 * (self.ranks - 1) * size_bytes // self.ranks)
+
+    def all_to_all(self, pieces: Tensor) -> Tensor:
+        """What each rank has for this one; piece i of ``pieces`` is for rank i."""
+        for other in range(self.ranks):
+            if other != self.rank:
+                self._sent("all-to-all", other, pieces.nbytes // self.ranks)
+        received = torch.empty_like(pieces)
+        dist.all_to_all_single(received, pieces, group=self.group)
+        return received
+
+    def all_gather(self, piece: Tensor) -> Tensor:
+        """The pieces of all ranks, by rank along a new first dimension."""
+        self._sent("all-gather", self._before, (self.ranks - 1) * piece.nbytes)
+        pieces = piece.new_empty((self.ranks, *piece.shape))
+        # The second name is that of torch before 2.13, which deprecates it.
+        call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        call(pieces.view(-1), piece.view(-1), group=self.group)
+        return pieces
+
+    def gather(self, piece: Tensor) -> Tensor | None:
+        """On the first rank the pieces of all, as ``all_gather`` gives them; None elsewhere."""
+        self.traffic.calls.add("gather")  # where nothing is sent, too
+        if self.rank:
+            self._sent("gather", 0, piece.nbytes)
+            dist.gather(piece, group=self.group, group_dst=0)
+            return None
+        pieces = piece.new_empty((self.ranks, *piece.shape))
+        dist.gather(piece, list(pieces), group=self.group, group_dst=0)
+        return pieces
+
+    def broadcast(self, data: Tensor) -> None:
+        """Leave what the first rank has in ``data``."""
+        for bit in range((self.ranks - 1).bit_length()):
+            child = self.rank + (1 << bit)
+            if self.rank % (2 << bit) == 0 and child < self.ranks:
+                self._sent("broadcast", child, data.nbytes)
+        dist.broadcast(data, group=self.group, group_src=0)
+
+    @property
+    def _before(self) -> int:
+        return (self.rank - 1) % self.ranks
+
+    def _sent(self, call: str, to: int, size_bytes: int) -> None:
+        self.traffic.calls.add(call)
+        if self.rank // self.near == to // self.near:
+            self.traffic.near += size_bytes
+        else:
+            self.traffic.far += size_bytes

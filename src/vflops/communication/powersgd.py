@@ -1,0 +1,64 @@
+"""PowerSGD: gradients as products of two narrow matrices, by torch's own hook, counted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+from vflops.communication.exchange import Exchange
+from vflops.communication.link import Link, Traffic
+from vflops.config.parallel import CommunicationSettings
+from vflops.metrics.exchange import POWERSGD_GAIN
+
+RANK = 4
+"""Columns of the narrow matrices."""
+START = 8
+"""Steps that are exchanged in full first: the first gradients are the least alike."""
+
+
+class PowerSgdExchange(Exchange):
+    """What is left out is added the next time, and each product begins with the last one."""
+
+    def __init__(
+        self, settings: CommunicationSettings, link: Link, backend: str, device: torch.device
+    ) -> None:
+        super().__init__(settings, link.near, backend, device)
+        self._link = link
+        self._finite: dict[int, Tensor] = {}
+        self._state = PowerSGDState(
+            link.group,
+            matrix_approximation_rank=RANK,
+            start_powerSGD_iter=START,
+            min_compression_rate=POWERSGD_GAIN,
+        )
+
+    @property
+    def traffic(self) -> Traffic:
+        """By the numbers that the hook says it sends, in rings."""
+        return self._link.traffic
+
+    def average(self, bucket: GradBucket) -> Tensor:
+        """By torch's hook, one bucket after the other.
+
+        Left to itself it would sum two buckets at a time, and not in the same order on each rank.
+        """
+        self._forget_overflow(bucket.index())
+        before = int(self._state.total_numel_after_compression)
+        buffer = bucket.buffer()
+        mean: Tensor = powerSGD_hook(self._state, bucket).wait()
+        narrow = int(self._state.total_numel_after_compression) - before
+        self._link.count_all_reduce((narrow or buffer.numel()) * buffer.element_size())
+        self._finite[bucket.index()] = mean.isfinite().all()
+        return mean
+
+    def _forget_overflow(self, index: int) -> None:
+        """Begin a bucket anew whose last mean was not finite: what is kept of it is not either.
+
+        All ranks have the same mean, so all of them do. It is read a step late, when it is there.
+        """
+        if bool(self._finite.get(index, True)):
+            return
+        for kept in (self._state.error_dict, self._state.p_memory_dict, self._state.q_memory_dict):
+            kept.pop(index, None)

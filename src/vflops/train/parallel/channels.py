@@ -1,0 +1,82 @@
+"""How a batch enters and leaves a pair of layers whose channels ranks divide between them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def enter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """``x`` itself; its gradient is the sum of what the ranks' channels give."""
+    entered: Tensor = _Enter.apply(x, group)  # type: ignore[no-untyped-call]
+    return entered
+
+
+def sum_up(layer: nn.Module, group: dist.ProcessGroup) -> None:
+    """Have ``layer``, which takes this rank's channels, give the sum over the ranks."""
+    kind = next((kind for kind in _SUMMED if type(layer) is kind), None)
+    if kind is None:
+        known = ", ".join(each.__name__ for each in _SUMMED)
+        raise TypeError(f"{type(layer).__name__} cannot be the second of a pair: only {known} can")
+    # The parameters, their names and all hooks stay: only what forward does is another.
+    layer.__class__ = _SUMMED[kind]
+    cast(_Summed, layer).group = group
+
+
+class _Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        total = gradient.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks; each has its gradient already."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.mark_dirty(x)
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _Summed:
+    """A layer whose output is the sum of the ranks' products, and then the bias, once."""
+
+    group: dist.ProcessGroup
+
+    def total(self, product: Tensor) -> Tensor:
+        summed: Tensor = _Sum.apply(product, self.group)  # type: ignore[no-untyped-call]
+        return summed
+
+
+class _SummedLinear(_Summed, nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        summed = self.total(functional.linear(input, self.weight))
+        return summed if self.bias is None else summed + self.bias
+
+
+class _SummedConv2d(_Summed, nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        summed = self.total(self._conv_forward(input, self.weight, None))
+        return summed if self.bias is None else summed + self.bias[:, None, None]
+
+
+_SUMMED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: _SummedLinear,
+    nn.Conv2d: _SummedConv2d,
+}

@@ -1,0 +1,92 @@
+"""Tensor parallelism: ranks that divide the channels between them train as one that has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+import torch.distributed as dist
+from divided_runs import differs, trained
+from torch import nn
+from train_runs import planned
+
+from vflops.config.training import TrainSettings
+from vflops.errors import UsageError
+from vflops.models.resnet import ResNet
+from vflops.train import placement
+from vflops.train.layerwise import norms
+from vflops.train.parallel.pairs import check_pairs
+from vflops.train.parallel.tensor import TensorParallel
+from vflops.workloads.workload import Workload
+
+TENSOR = ("train.parallel.mode=model", "train.parallel.split=tensor")
+MIXED = (
+    "train.parallel.mode=mixed",
+    "train.parallel.mesh=[2, 2]",
+    "train.parallel.within=model",
+    "train.parallel.split=tensor",
+)
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: [0, 1, 2, 3])
+
+
+def test_two_ranks_train_as_one(tmp_path: Path) -> None:
+    """Plain batch norm over the whole batch: each rank has all of its samples."""
+    shared = trained(tmp_path / "two", *TENSOR, ranks=2)
+    assert differs(shared, trained(tmp_path / "one")) is None
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_two_copies_of_two_ranks_train_as_one_with_ghosts(tmp_path: Path) -> None:
+    """What is evaluated is counted once a copy, though every rank of it knows the predictions."""
+    shared = trained(tmp_path / "four", *MIXED, ranks=4)
+    assert differs(shared, trained(tmp_path / "one", "train.ghosts=2")) is None
+
+
+def test_the_norm_of_a_layer_is_that_of_all_its_channels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another rank had as much of each pair: LARS and LAMB take these norms."""
+    cpu = torch.device("cpu")
+    plan = TensorParallel(0, 1, cpu, f"file://{tmp_path / 'store'}", TrainSettings())
+    try:
+        model = plan.place(ResNet((1,), width=4), cast(Workload, None), cpu)
+        names, weights = zip(*model.named_parameters(), strict=True)
+        plain = torch.stack([weight.detach().norm() for weight in weights])
+        monkeypatch.setattr(dist, "all_reduce", lambda squares, group: squares.mul_(2))
+        ratios = norms([weight.detach() for weight in weights], weights) / plain
+    finally:
+        plan.close()
+    divided = {name for name, ratio in zip(names, ratios, strict=True) if 1.41 < ratio < 1.42}
+    pair = {"conv1.weight", "bn1.weight", "conv2.weight"}  # the norm of bn1.bias is zero
+    assert divided == {f"stages.0.0.{name}" for name in pair}
+
+
+def test_the_linear_layers_of_a_detector_are_divided_too(tmp_path: Path) -> None:
+    """The second of a pair has a bias, which is added once."""
+    told = ("train.batch=8", "synthetic.train=16", "synthetic.validation=8")
+    shared = trained(tmp_path / "two", *TENSOR, *told, ranks=2, workload="extreme-weather")
+    alone = trained(tmp_path / "one", *told, workload="extreme-weather")
+    assert differs(shared, alone, steps=2) is None
+
+
+def test_channels_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: [0, 1, 2])
+    with pytest.raises(UsageError, match="3 ranks cannot share the 8 channels of stages"):
+        planned(tmp_path, *TENSOR, "train.ranks=3", "train.batch=33")
+    with pytest.raises(UsageError) as refused:
+        check_pairs(ResNet((1,), width=12), 5, "mine")
+    assert "2, 3, 4, 6, 12 ranks" in str(refused.value.cure)
+
+
+def test_a_model_that_names_no_pairs_is_refused() -> None:
+    with pytest.raises(UsageError, match="nothing in the model of mine can be divided") as refused:
+        check_pairs(nn.Linear(4, 4), 2, "mine")
+    assert "split=layers" in str(refused.value.cure)
