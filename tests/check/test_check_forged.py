@@ -219,6 +219,18 @@ def test_who_is_below_a_ceiling_in_doubt_is_below_the_true_one(
     assert found.evidence.endswith(doubt if doubted else "was executed")
 
 
+def test_every_job_that_breaks_a_rule_of_a_paper_is_named(good: GoodRun, tmp_path: Path) -> None:
+    same = together(*(told("data", job=job, skipped=1 + job // 4) for job in (1, 2, 3, 4)))
+    findings = judged(good("one model"), tmp_path / "a", "hpcai500-v2", same)
+    (found,) = (each for each in findings.failures if each.rule == "published-data")
+    words = "jobs 1, 2, 3: 1 sample left out; job 4: 2 samples left out"
+    assert (found.where, found.evidence) == ("jobs/1/job.json", words)
+    each_its_own = together(*(told("data", job=job, skipped=job) for job in (1, 2, 3, 4)))
+    findings = judged(good("one model"), tmp_path / "b", "hpcai500-v2", each_its_own)
+    (found,) = (each for each in findings.failures if each.rule == "published-data")
+    assert found.evidence.endswith("; job 3: 3 samples left out and 1 more")
+
+
 def test_one_model_is_no_ensemble(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "hpcai500-v3", lambda run: None).findings
     verdicts = {each.rule: each.verdict for each in findings}
@@ -240,4 +252,4 @@ def test_frames_of_another_split_are_not_the_published_data() -> None:
     found = PaperRules(HPCAI500_V2).published_data(
         cast("Contents", SimpleNamespace(trained=[trained]))
     )
-    assert (found.verdict, found.evidence) == ("fail", "split own, reference is published")
+    assert (found.verdict, found.evidence) == ("fail", "job 1: split own, reference is published")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from vflops.check.check import check
 from vflops.check.record import Finding, Findings, Verdict
 from vflops.check.sets import RULE_SETS
+from vflops.evidence.manifest import write_manifest
 from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
 from vflops.score.score import score
@@ -150,6 +152,55 @@ def test_a_damaged_folder_is_judged_never_a_crash(run_folder: RunFolder, damage:
     findings = check(Contents(RunFolder.open(run_folder.path)))
     assert len(findings.findings) == len(RULE_SETS["practice"].rules)
     assert not findings.passed  # at the least, score.json is missing
+
+
+def _linked(folder: RunFolder) -> None:
+    elsewhere = folder.path.parent / "elsewhere.json"
+    folder.system_file.rename(elsewhere)
+    folder.system_file.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("odd", "where", "words"),
+    [
+        (_linked, "system.json", "a link, not a file"),
+        (lambda folder: os.mkfifo(folder.path / "jobs/0/x"), "jobs/0/x", "not a file"),
+    ],
+)
+def test_links_and_pipes_are_no_part_of_a_run_without_a_manifest_too(
+    run_folder: RunFolder, odd: Callable[[RunFolder], None], where: str, words: str
+) -> None:
+    odd(run_folder)
+    found = {each.rule: each for each in check(Contents(run_folder)).failures}
+    assert found["schema"].where == where
+    assert found["schema"].evidence.startswith(words)
+
+
+def _another_id(folder: RunFolder) -> None:
+    text = folder.manifest_file.read_text()
+    folder.manifest_file.write_text(text.replace(folder.record.id, "20260101T000000Z-x-abcdef"))
+
+
+def _edited_line(folder: RunFolder) -> None:
+    log_file(folder).write_bytes(b"".join(lines_of(folder)).replace(b"0.02", b"0.01"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "where", "words"),
+    [
+        (_another_id, "manifest.json", "of run 20260101T000000Z-x-abcdef, and run.json is of "),
+        (_edited_line, "jobs/0/0/events.jsonl:10", "line 10 was changed"),
+        (edit_system, "system.json", "changed"),
+        (lambda folder: folder.system_file.unlink(), "system.json", "missing"),
+    ],
+)
+def test_what_contradicts_the_manifest_is_named_with_its_place(
+    run_folder: RunFolder, harm: Callable[[RunFolder], None], where: str, words: str
+) -> None:
+    write_manifest(run_folder)
+    harm(run_folder)
+    found = {each.rule: each for each in check(Contents(run_folder)).failures}["manifest"]
+    assert (found.where, found.evidence[: len(words)]) == (where, words)
 
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:

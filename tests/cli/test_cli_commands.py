@@ -294,3 +294,17 @@ def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:
     description = json.loads((tmp_path / "desc.json").read_text())
     assert description["submitter"] == "us"
     assert len(description) >= 33
+
+
+def test_the_summary_of_every_command_fits_in_80_columns(vflops: Vflops) -> None:
+    told = vflops("--help", COLUMNS="80").stdout.partition("Commands:")[2].splitlines()[1:]
+    assert len(told) >= sum(map(len, COMMANDS.values()))
+    assert all(line.endswith(".") and not line.endswith("...") for line in told)
+
+
+def test_errors_name_a_way_on(vflops: Vflops, run_folder: RunFolder) -> None:
+    power = vflops("power", run_folder.path, "nolog.csv")
+    assert power.returncode == 2 and "name the CSV that the meter wrote" in power.stderr
+    judged = vflops("check", run_folder.path, "--rules", "hpcai500-v3")
+    assert judged.returncode == 1
+    assert "--rules hpcai500-v3 --json" in judged.stderr

@@ -164,6 +164,7 @@ def test_the_command_writes_each_format(
     written = vflops("export", "csv", path, "--out", "runs.csv")
     assert written.returncode == 0, written.stderr
     assert len(rows((tmp_path / "runs.csv").read_text())) == 1
+    assert "next: column -s, -t < runs.csv" in written.stderr
     submitted = vflops("export", "mllog", path, "--submitter", "us", "--system", "box")
     assert submitted.returncode == 0, submitted.stderr
     assert (tmp_path / "mlperf/results/box/resnet/result_0.txt").is_file()

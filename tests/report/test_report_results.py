@@ -54,7 +54,7 @@ class TestResults:
     def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
         found = score(Contents(trained_folder))
         (result,) = results(found)
-        seeds = [each.speed.vflops / 1e6 for each in found.trainings if each.speed]
+        seeds = [(e.speed.vflops or 0.0) / 1e6 for e in found.trainings if e.speed]
         assert result.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
         assert result.sentence.startswith("Mean of 2 seeds, CV 1.6 %; 2 of 2 reached the target")
         assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"

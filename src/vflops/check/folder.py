@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
@@ -19,6 +20,8 @@ from vflops.units import seconds
 
 MOST_SET_S = 60.0
 """By which the clock on the wall may be set while a log is written: NTP after a boot."""
+_SHOWN = 3
+"""Of the files that are not as they were pinned."""
 MOST_DRIFT = 1e-3
 """By which two clocks of one machine may go apart: NTP slews by half of this."""
 
@@ -141,9 +144,17 @@ def manifest(contents: Contents) -> Outcome:
     The words are the same without a manifest and with a good one: it pins these findings, so they
     must not follow from it. Whether there is one, and who signed it, is said by ``vflops verify``.
     """
+    from vflops.evidence.held import Held
     from vflops.evidence.verify import altered_record
 
+    pinned, id = contents.once(Held.of).manifest, contents.folder.record.id
+    if pinned is not None and pinned.run != id:
+        return Outcome("fail", f"of run {pinned.run}, and run.json is of {id}", "manifest.json")
     altered = altered_record(contents)
     if altered:
-        return Outcome("fail", "; ".join(altered[:3]), "manifest.json")
+        file, _, first = altered[0].partition(": ")
+        line = re.match("line ([0-9]+) ", first)
+        more = [f"and {len(altered) - _SHOWN} more"] if len(altered) > _SHOWN else []
+        words = "; ".join([first, *altered[1:_SHOWN], *more])
+        return Outcome("fail", words, f"{file}:{line[1]}" if line else file)
     return Outcome("not applicable", "nothing contradicts a manifest: vflops verify says more")

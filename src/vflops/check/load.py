@@ -1,4 +1,4 @@
-"""The rule of quiet: what else the machine did, while ceilings were measured and while it trained."""
+"""The rule of quiet: what else the machine did while ceilings were measured and jobs trained."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vflops.check.level import levels
 from vflops.check.published import EPOCH_ROUNDING, Benchmark, Published
 from vflops.check.rule import Outcome
 from vflops.check.where import job_file, logged, noted
+from vflops.record.training import JobRecord
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
@@ -16,6 +17,8 @@ from vflops.score.words import count
 from vflops.units import integer
 
 _NONE = Outcome("not applicable", "none of its workloads was trained")
+_SHOWN = 3
+"""Of what is wrong: jobs, and kinds of faults."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,22 @@ class PaperRules:
         return [job for job in contents.trained if job.record.workload in self.paper.workloads]
 
     def _each(
-        self, contents: Contents, fault: Callable[[Trained, Published], str | None]
-    ) -> Iterator[Outcome]:
+        self,
+        contents: Contents,
+        fault: Callable[[Trained, Published], str | None],
+        met: Callable[[Published], str],
+    ) -> Outcome:
+        """Every job that a fault is found in, or how all of them meet the rule."""
+        found: dict[str, list[JobRecord]] = {}
         for job in self._jobs(contents):
-            found = fault(job, self.paper.workloads[job.record.workload])
-            if found:
-                yield Outcome("fail", found, job_file(job.record))
+            words = fault(job, self.paper.workloads[job.record.workload])
+            if words:
+                found.setdefault(words, []).append(job.record)
+        if not found:
+            return self._met(contents, met)
+        told = [f"{_named([each.job for each in own])}: {words}" for words, own in found.items()]
+        first = next(iter(found.values()))[0]
+        return Outcome("fail", _few(told, "; "), job_file(first))
 
     def workload(self, contents: Contents) -> Outcome:
         """Something of the benchmark was run: an empty run meets every other rule."""
@@ -48,21 +61,16 @@ class PaperRules:
 
     def epochs(self, contents: Contents) -> Outcome:
         """The number of epochs is fixed, and was trained."""
-        faults = self._each(contents, _epochs)
-        return next(faults, self._met(contents, lambda each: f"{each.epochs} epochs"))
+        return self._each(contents, _epochs, lambda each: f"{each.epochs} epochs")
 
     def target(self, contents: Contents) -> Outcome:
         """Quality, target and exponent are the published ones."""
-        faults = self._each(contents, _target)
-        return next(
-            faults,
-            self._met(contents, lambda e: f"{e.quality} {e.target:g}, exponent {e.exponent}"),
-        )
+        fixed = "{0.quality} {0.target:g}, exponent {0.exponent}"
+        return self._each(contents, _target, fixed.format)
 
     def published_data(self, contents: Contents) -> Outcome:
         """The data is the published one: not synthetic, all of it."""
-        faults = self._each(contents, _data)
-        return next(faults, self._met(contents, lambda each: "published data"))
+        return self._each(contents, _data, lambda each: "published data")
 
     def precision(self, contents: Contents) -> Outcome:
         """Nothing was computed in less than the paper allows."""
@@ -85,12 +93,15 @@ class PaperRules:
         jobs, least = self._jobs(contents), self.paper.repeats
         if not jobs:
             return _NONE
+        short = []
         for name in dict.fromkeys(job.record.workload for job in jobs):
             own = [job for job in jobs if job.record.workload == name]
             ended = {job.record.repeat for job in own if contents.history.ended(job.record.job)}
             if len(ended) < least:
-                words = f"{name} was trained {count(len(ended), 'time')}, {least} are the least"
-                return Outcome("fail", f"{words}: --repeat {least}", "run.json")
+                short.append(f"{name} was trained {count(len(ended), 'time')}")
+        if short:
+            words = f"{', '.join(short)}, {least} are the least: --repeat {least}"
+            return Outcome("fail", words, "run.json")
         return Outcome("pass", f"{least} times or more")
 
     def ceilings(self, contents: Contents) -> Outcome:
@@ -127,6 +138,17 @@ class PaperRules:
         names = dict.fromkeys(job.record.workload for job in self._jobs(contents))
         told = [f"{name}: {words(self.paper.workloads[name])}" for name in names]
         return Outcome("pass", "; ".join(told)) if told else _NONE
+
+
+def _named(jobs: Sequence[int]) -> str:
+    """``job 1``, ``jobs 1, 2, 3 and 9 more``."""
+    return f"job{'s' if len(jobs) > 1 else ''} {_few(list(map(str, jobs)), ', ')}"
+
+
+def _few(words: Sequence[str], between: str) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return between.join(words[:_SHOWN]) + more
 
 
 def _epochs(job: Trained, published: Published) -> str | None:

@@ -62,6 +62,7 @@ def _placed(found: Outcome, root: str) -> tuple[str | None, str]:
     evidence, where = found.evidence, found.where
     named = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
     if named:
-        where, words = named[1], evidence[named.end() :].removeprefix(":").strip()
-        evidence = words if named.start() == 0 and words else evidence
-    return where and where.removeprefix(root), evidence.replace(root, "")
+        where = named[1]
+    where, evidence = where and where.removeprefix(root), evidence.replace(root, "")
+    words = evidence.removeprefix(where).removeprefix(":").strip() if where else evidence
+    return where, words or evidence  # the place is told before them

@@ -9,6 +9,7 @@ from vflops.automl import record as search
 from vflops.automl.replay import LedgerWritten, SearchLedger
 from vflops.check.rule import Outcome
 from vflops.errors import FolderError
+from vflops.evidence.held import Held
 from vflops.flops.graph import Graph
 from vflops.record import training
 from vflops.record.events import Counted, Described, Loaded, Planned
@@ -63,6 +64,10 @@ EVENTS: dict[str, type[Data]] = {
 
 def schema(contents: Contents) -> Outcome:
     """Every file is of its schema, and every event holds what its kind asks for."""
+    for odd in contents.once(Held.of).listing.odd:
+        name, _, words = odd.rpartition(": ")
+        if words.endswith("not a file"):  # names with odd characters are no fault of a format
+            return Outcome("fail", f"{words}: links, pipes and devices are no part of a run", name)
     files = 0
     for path, document in _documents(contents):
         try:

@@ -11,7 +11,7 @@ import typer
 from vflops.cli.columns import columns, heading
 
 if TYPE_CHECKING:
-    from vflops.check.record import Findings
+    from vflops.check.record import Finding, Findings
 
 Runs = Annotated[
     list[Path] | None, typer.Argument(help="Run folders; the newest under runs/ when left out.")
@@ -21,6 +21,16 @@ Rules = Annotated[
     typer.Option(help="Rule set (vflops list); by default the one of the run's profile."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list where there are several.")]
+
+_ADVICE = {
+    "complete": "vflops resume goes on with it",
+    "quiet": "run it again when the machine is free",
+    "plausible": "vflops micro gemm --budget 20 tries again, best when the machine is free",
+    "score": "vflops score makes it again",
+    "manifest": "vflops verify says what else is not as it was",
+    "ceilings": "run it again with its micro-benchmarks",
+}
+"""What to do about a rule that is not met, where there is one thing to do."""
 
 
 def register(app: typer.Typer) -> None:
@@ -66,10 +76,18 @@ def _print_table(name: str, findings: Findings) -> None:
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
     print(heading(f"{name}\n{rules}" if name else rules))
     apply = [each for each in findings.findings if each.verdict != "not applicable"]
-    print(columns([(each.verdict, each.title, each.told) for each in apply]))
+    print(columns([(each.verdict, each.rule, f"{each.title}: {each.told}") for each in apply]))
     others = [each.rule for each in findings.findings if each.verdict == "not applicable"]
     if others:
         print(columns([("do not apply:", ", ".join(others))]))
+    if findings.failures:  # the table is long: what is to be done stands last
+        print(heading("\nnot met:"))
+        print(columns([(each.rule, _with_advice(each)) for each in findings.failures]))
+
+
+def _with_advice(finding: Finding) -> str:
+    advice = _ADVICE.get(finding.rule)
+    return f"{finding.told} → {advice}" if advice else finding.told
 
 
 def _refuse(found: Sequence[tuple[str, Findings]], rules: str | None) -> None:

@@ -61,8 +61,9 @@ def _show(found: Comparison, out: Console) -> None:
     for side in found.sides[1:]:
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(words.figure_columns(side.name)):
-            least = max(map(len, name.split()))  # a title is never cut
-            table.add_column(name, justify="right" if 0 < number < 5 else "left", min_width=least)
+            right = 0 < number < 5
+            whole = number not in (1, 2, 4)  # values may be wrapped before their unit
+            table.add_column(name, justify="right" if right else "left", no_wrap=whole)
         for workload, figures in words.by_workload(found.figures, side.name):
             alone = words.alone(figures)
             table.add_row(cell(workload), *[""] * 4, alone, style="dim" if alone else "bold")

@@ -58,7 +58,7 @@ def interval(figure: ComparedFigure) -> str:
     """From where to where the difference may be; empty where that is not known."""
     if figure.low is None or figure.high is None:
         return ""
-    return f"{signed(figure.low)} … {signed(figure.high)}"
+    return f"{signed(figure.low).removesuffix(' %')} … {signed(figure.high)}"
 
 
 def signed(share: float | None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vflops.check.ceilings import quiet
+from vflops.check.load import quiet
 from vflops.config.settings import Settings, load
 from vflops.errors import UsageError
 from vflops.evidence.extract import extract

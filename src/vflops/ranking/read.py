@@ -46,10 +46,18 @@ def read(submission: Submission, signers: Path | None) -> Entry:
         reason = f"not read within {LONGEST_S} s"
     except MemoryError:
         reason = "it takes more memory to read than a process may have"
+    except ArithmeticError:
+        reason = "it holds numbers that nothing can be computed from"
     except Exception as error:  # whatever a file of a stranger leads to
-        reason = f"cannot be read: {type(error).__name__}: {error}"
-    named = reason.replace(f"{submission.path}/", "")
+        reason = f"it holds what no run writes, and cannot be read ({type(error).__name__})"
+    named = _without(submission.path, reason)
     return Entry(place=submission.place, source=submission.source, reasons=(named,))
+
+
+def _without(path: Path, reason: str) -> str:
+    """A reason without the place of the submission on this machine: pages are for strangers."""
+    inside = reason.replace(f"{path}/", "").replace(f"{path}: ", "").replace(str(path), path.name)
+    return inside.replace(f"{path.parent}/", "")
 
 
 @contextmanager
@@ -89,7 +97,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "framework": summary.framework_of(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
-            "reasons": [each.replace(f"{path}/", "") for each in verdict.reasons]
+            "reasons": [_without(path, each) for each in verdict.reasons]
             or ([] if found else ["nothing was trained in it"]),
             "results": found,
         }

@@ -43,10 +43,17 @@ def _command(record: RunRecord) -> list[str] | None:
         base = for_all(base)
     base = load(base, None, [])
     words = dict(_words(base, wanted, short=one))
+
+    def gives_it(said: list[str]) -> bool:
+        given = load(base, None, said)
+        return (for_one(given) if one else given) == wanted
+
     for left in _LEFT_TO_FOLLOW if one else [()]:
         said = [f"{key}={text}" for key, text in words.items() if key.partition(".")[0] not in left]
-        given = load(base, None, said)
-        if (for_one(given) if one else given) == wanted:
+        if gives_it(said):
+            for each in [*said]:  # a setting may follow from another of its section
+                less = [other for other in said if other != each]
+                said = less if gives_it(less) else said
             return ["vflops", "run", *_named(record, one), *_flags(said)]
     return None
 

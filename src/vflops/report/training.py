@@ -8,6 +8,7 @@ from typing import Any
 
 from vflops.flops.count import count
 from vflops.flops.rules import rule_set
+from vflops.metrics import mean
 from vflops.report import curves, exhibits, figures, training_charts
 from vflops.report.exhibits import Shown
 from vflops.report.figures import Tile
@@ -105,19 +106,33 @@ def placed(contents: Contents, scored: Score, machine: Roofs) -> list[Placed]:
             continue
         if precision in machine.precisions():
             under = bound(counted, machine, precision)
-        found[score.workload] = _placed(under, trained, score, precision)
+        found[score.workload] = _placed(under, trained, score, precision, _flops(scored, score))
     return list(found.values())
 
 
-def _placed(under: Bound, trained: Trained, score: TrainingScore, precision: str | None) -> Placed:
+def _flops(scored: Score, training: TrainingScore) -> list[float]:
+    """Of all trainings of its workload that ended; else of itself, as far as it is."""
+    own = [each for each in scored.trainings if each.workload == training.workload]
+    ended = [each.speed.flops for each in own if each.complete and each.speed]
+    return ended or ([training.speed.flops] if training.speed else [])
+
+
+def _placed(
+    under: Bound,
+    trained: Trained,
+    score: TrainingScore,
+    precision: str | None,
+    reached: Sequence[float],
+) -> Placed:
     moved = sum(point.bytes_moved for point in under.points)
-    if score.speed is None or not score.speed.flops or precision != under.precision or not moved:
+    if not reached or not mean(reached) or precision != under.precision or not moved:
         return Placed(under, None, None)
-    flops = score.speed.flops / trained.devices
+    flops = mean(reached) / trained.devices
+    of = f" in the mean of {len(reached)} trainings" if len(reached) > 1 else ""
     each = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
     sentence = (
         f"Trained with batch {score.batch}, {score.workload} achieved {quantity(flops, 'FLOPS')}"
-        f"{each}: {percent(flops / under.attainable)} of what these ceilings allow it."
+        f"{each}{of}: {percent(flops / under.attainable)} of what these ceilings allow it."
     )
     achieved = Achieved(score.workload, under.ops / moved, flops, under.attainable)
     return Placed(under, achieved, sentence)
