@@ -28,7 +28,6 @@ from links_bench import Host, hosts, lacking, train
 from vflops import training
 from vflops.config.profiles import profile
 from vflops.config.settings import load
-from vflops.metrics.exchange import bytes_sent
 from vflops.record.folder import RunFolder
 from vflops.record.training import Exchanged, Finished, JobStarted
 from vflops.train import placement
@@ -186,10 +185,8 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path) -> _Tra
     begun = history.events("job")[0].payload(JobStarted)
     sent = [event.payload(Exchanged) for event in history.events("exchange")]
     counted = sum(each.bytes_near + each.bytes_far for each in sent)
-    if not sent and ranks > 1:  # torch's own all-reduce, which nobody here counts
-        counted = steps * bytes_sent("all-reduce", "fp32", ranks, ranks, begun.parameters).all
     seconds = statistics.fmean(end.phases["training"] for end in ends)
-    return _Trained(seconds, wire, counted, begun.parameters)
+    return _Trained(seconds, wire, counted, begun.parameters or 0)
 
 
 def _median(rounds: Sequence[Measured]) -> Measured:
@@ -222,7 +219,9 @@ def main() -> None:
             )
     result = [_median(each) for each in rounds.values()]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "links.json").write_text(json.dumps([asdict(each) for each in result], indent=1))
+    (arguments.out / "links.json").write_text(
+        json.dumps([asdict(each) for each in result], indent=1)
+    )
 
 
 if __name__ == "__main__":

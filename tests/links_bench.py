@@ -150,7 +150,21 @@ def hosts(
 def _connect(host: Host, switch: str, port: str, bridge: str, rate_bits: float) -> None:
     name = host.namespace
     _run("ip", "netns", "add", name)
-    _run("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", _LINK, "netns", name)
+    _run(
+        "ip",
+        "-n",
+        switch,
+        "link",
+        "add",
+        port,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        _LINK,
+        "netns",
+        name,
+    )
     _join(switch, port, bridge, rate_bits)
     _run("ip", "-n", name, "addr", "add", f"{host.address}/24", "dev", _LINK)
     _run("ip", "-n", name, "link", "set", "lo", "up")
@@ -181,9 +195,7 @@ def _sweep() -> None:
 
 
 def _run(tool: str, *words: str) -> str:
-    return subprocess.run(
-        [_tool(tool), *words], check=True, capture_output=True, text=True
-    ).stdout
+    return subprocess.run([_tool(tool), *words], check=True, capture_output=True, text=True).stdout
 
 
 def _tool(name: str, fallback: str | None = "") -> str:

@@ -194,13 +194,13 @@ def test_another_login_node_may_go_on_with_jobs_of_a_scheduler(
         update["micro"] = tiny().micro.model_copy(update={"benchmarks": ()})
     folder = RunFolder.create(tmp_path, "suite", tiny().model_copy(update=update))
     with folder.start_attempt(job=0) as events:
-        suite._describe(folder, events)
+        suite._describe(folder, events, [])
         monkeypatch.setattr(SystemRecord, "machine", property(lambda self: (str(id(self)),)))
         if on == "slurm" and measured:
-            suite._describe(folder, events)
+            suite._describe(folder, events, [])
         else:
             with pytest.raises(UsageError, match="begun on another machine"):
-                suite._describe(folder, events)
+                suite._describe(folder, events, [])
 
 
 def test_attach_needs_an_ensemble(vflops: Vflops, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_model_that_was_counted_is_not_counted_again(
         counted.append(model)
 
     monkeypatch.setattr(suite, "_count", note)
-    monkeypatch.setattr(suite, "_describe", lambda folder, events: None)
+    monkeypatch.setattr(suite, "_describe", lambda folder, events, prepared: None)
     monkeypatch.setattr(suite, "_measure", lambda folder, events, watch: None)
     suite.resume(run_folder, suite.Watch())
     assert counted == ["other"]  # the fixture's log says that "sample" was counted

@@ -14,9 +14,9 @@ from vflops.history.history import history
 
 def test_both_pages_draw_without_an_error_or_a_request(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    speeds = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07)
+    speeds = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07), (1.0, 1.01, 0.99)
     made = [dated_run(runs, Dated(day, slower)) for day, slower in enumerate(speeds)]
-    given = sides([str(each.path) for each in made])
+    given = sides([str(each.path) for each in made[:2]])
     compare_page.write_page(compare(given), given, tmp_path / "compare.html")
     history_page.write_page(history(runs), "runs", tmp_path / "history.html")
     with Browser() as browser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import Vflops
 from ranking_runs import REAL, Submitted, submit
 from vflops.errors import RunFailed, UsageError
 from vflops.evidence.archive import archive
@@ -184,8 +186,8 @@ def test_a_torn_store_is_read_again(runs: Path, rebuilt: Callable[[], Built]) ->
 def test_an_archive_is_added_by_one_command(tmp_path: Path, runs: Path) -> None:
     made = submit(tmp_path / "elsewhere", FAST)
     packed = archive(made, tmp_path)
-    add(packed, runs)
-    add(packed, runs)  # the same again changes nothing
+    assert add(packed, runs)
+    assert not add(packed, runs), "the same again changes nothing"
     built = build([runs], tmp_path / "site")
     (only,) = built.ranking.ranked
     assert (only.entry.run, only.entry.place) == (FAST.id, packed.name)
@@ -374,10 +376,73 @@ def test_the_command_says_what_it_did_and_needs_no_torch(tmp_path: Path, runs: P
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "1 submissions, 1 of them new or changed" in done.stdout
-    assert "1 results ranked, 0 not" in done.stdout
+    assert done.stdout.startswith(
+        "1 submission, 1 new or changed\n1 result ranked\n2 pages written"
+    )
     data = (tmp_path / "site" / "index.html").read_text().split('type="application/json">')[1]
     assert json.loads(data.split("</script>")[0])["rows"]["run"] == [FAST.id]
+
+
+def test_the_command_names_what_does_not_rank_and_what_is_left_out(
+    vflops: Vflops, tmp_path: Path, runs: Path
+) -> None:
+    folder = submit(tmp_path / "elsewhere", FAST)
+    folder.score_file.write_text("{}")
+    packed = archive(folder, tmp_path)
+    words = ["ranking", runs, "--site", tmp_path / "site", "--add", packed]
+    first = vflops(*words)
+    assert "0 results ranked, 1 not: the page says why" in first.stdout
+    assert f"  {packed.name}: not verified: score.json" in first.stdout
+    (runs / "notes.zip").write_bytes(b"")
+    again = vflops(*words)
+    assert f"{packed.name} is among the submissions already\n" in again.stdout
+    left_out = "left out, neither run folder nor archive (.tar.bz2): runs/notes.zip"
+    assert left_out in again.stdout
+
+
+def test_a_folder_without_submissions_is_wrong_use(tmp_path: Path, runs: Path) -> None:
+    runs.mkdir()
+    with pytest.raises(UsageError, match="no submission there"):
+        build([runs], tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_no_page_says_where_on_this_machine_a_submission_lies(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    runs.mkdir()
+    (runs / "x.tar.bz2").write_bytes(b"")
+    (submit(runs, FAST).path / "run.json").write_text("{}")
+    built = rebuilt()
+    assert len(why(built)) == 2
+    assert str(runs.parent) not in built.index.read_text()
+    assert not re.search(r"(^|\s)/|[\^$]|Error|, '", " ".join(why(built))), why(built)
+
+
+def test_a_run_that_never_began_says_that_it_did_not_end(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    folder = submit(runs, FAST)
+    shutil.rmtree(folder.path / "jobs" / "1" / "0")
+    (folder.path / "jobs" / "0" / "1" / "events.jsonl").unlink()
+    log = folder.path / "jobs" / "0" / "0" / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    folder.manifest_file.unlink()
+    folder.score_file.unlink()
+    (reason,) = why(rebuilt())
+    assert reason.startswith("it did not come to its end: ")
+
+
+def test_copies_of_a_run_that_does_not_rank_are_named_so(
+    runs: Path, rebuilt: Callable[[], Built]
+) -> None:
+    folder = submit(runs / "a", FAST)
+    folder.score_file.write_text("{}")
+    for name in ("b", "c"):
+        shutil.copytree(folder.path, runs / name / folder.path.name)
+    first, *others = why(rebuilt())
+    assert "score.json" in first
+    assert others == [f"a copy of a/{FAST.id}, which does not rank either"] * 2
 
 
 def test_a_folder_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:

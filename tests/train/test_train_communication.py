@@ -72,5 +72,7 @@ def test_narrow_gradients_train_nearly_as_well(
     assert exchanged(log).bytes_near <= 1.01 * share * full
 
 
-def test_plain_exchanges_are_left_to_ddp(two: Log) -> None:
-    assert not [event for event in two.events if event.kind == "exchange"]
+def test_plain_exchanges_are_counted_too(two: Log) -> None:
+    sent, formula = exchanged(two), bytes_sent("all-reduce", "fp32", 2, 2, parameters(two))
+    assert (sent.mode, sent.precision, sent.steps) == ("all-reduce", "fp32", 16)
+    assert (sent.bytes_near, sent.bytes_far) == (16 * formula.near, 0)

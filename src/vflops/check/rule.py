@@ -43,6 +43,8 @@ class Rule:
             found = Outcome(*self.judge(contents))
         except FolderError as error:
             found = Outcome("fail", error.message)
+        except ArithmeticError:
+            found = Outcome("fail", "cannot be judged: its numbers are beyond any computation")
         except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
             found = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
         where, evidence = _placed(found, f"{contents.folder.path}/")

@@ -70,7 +70,7 @@ def open_report(folder: RunFolder) -> None:
 def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
     """Print to stderr (or ``file``), wrapped at words in a terminal, as one line elsewhere."""
     out = file or sys.stderr
-    text = printable(text, keep="\n")
+    text = printable(text, keep="\n\t")
     if out.isatty():
         width = shutil.get_terminal_size().columns
         lead = text[: len(text) - len(text.lstrip("\n"))]

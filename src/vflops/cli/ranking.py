@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from vflops.ranking.lists import Ranking
+
+_SHOWN = 3
+"""Of what is left out, or does not rank."""
 
 
 def register(app: typer.Typer) -> None:
@@ -33,17 +39,34 @@ def ranking(
     from vflops.cli import console
     from vflops.errors import UsageError
     from vflops.ranking import site as sites
+    from vflops.ranking.submissions import ARCHIVE
+    from vflops.score.words import count
 
     if signers is not None and not signers.is_file():
         raise UsageError(f"--signers {signers}: no such file", cure="see docs/ranking.md")
     for archive in add or []:
-        sites.add(archive, folders[0])
+        if not sites.add(archive, folders[0]):
+            typer.echo(f"{archive.name} is among the submissions already")
     built = sites.build(folders, site, signers=signers, progress=_progress)
-    ranked, apart = len(built.ranking.ranked), len(built.ranking.apart)
-    typer.echo(f"{built.submissions} submissions, {built.read} of them new or changed")
-    typer.echo(f"{ranked} results ranked, {apart} not: the page says why")
-    typer.echo(f"{built.written} pages written, {console.shown(built.index)}")
+    typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
+    _tell(built.ranking)
+    if built.skipped:
+        few = ", ".join(console.shown(each) for each in built.skipped[:_SHOWN])
+        more = f" and {len(built.skipped) - _SHOWN} more" if len(built.skipped) > _SHOWN else ""
+        typer.echo(f"left out, neither run folder nor archive ({ARCHIVE}): {few}{more}")
+    typer.echo(f"{count(built.written, 'page')} written, {console.shown(built.index)}")
     console.next_step(f"open {built.index.resolve().as_uri()}", "offline; or copy the folder")
+
+
+def _tell(ranking: Ranking) -> None:
+    """How many rank, and of a few that do not the reason."""
+    from vflops.score.words import count
+
+    ranked, apart = count(len(ranking.ranked), "result"), ranking.apart
+    told = f", {len(apart)} not: the page says why" if apart else ""
+    typer.echo(f"{ranked} ranked{told}")
+    for each in apart if len(apart) <= _SHOWN else ():
+        typer.echo(f"  {each.entry.place}: {'; '.join(each.reasons)}")
 
 
 def _progress(done: int, of: int) -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from vflops.communication.average import average
-from vflops.communication.exchange import CodedExchange, Exchange
+from vflops.communication.exchange import CodedExchange, Exchange, PlainExchange
 from vflops.communication.link import Link, Traffic
 from vflops.communication.powersgd import PowerSgdExchange
 from vflops.config.parallel import CommunicationSettings
@@ -25,18 +25,19 @@ def exchange_gradients(
     settings: CommunicationSettings,
     group: dist.ProcessGroup | None,
     local_ranks: int,
-) -> Exchange | None:
-    """Have the gradients of ``ddp`` averaged as the settings say; None: as DDP does it anyway.
+) -> Exchange:
+    """Have the gradients of ``ddp`` averaged as the settings say.
 
     ``group``: the ranks with a copy of the same parameters, None for all; ``local_ranks``: how many
     of them are on a node. All of them call it at the same time, and ``close`` what they get.
     """
-    if settings.is_plain:
-        return None
     exchange: Exchange
     device = next(ddp.parameters()).device
-    if settings.precision == "powersgd":
-        ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend(group)
+    if settings.is_plain:
+        link = Link.of(group, min(local_ranks, len(ranks)), Traffic())
+        exchange = PlainExchange(settings, link, backend)
+    elif settings.precision == "powersgd":
         link = Link.between(ranks, backend, min(local_ranks, len(ranks)), Traffic())
         exchange = PowerSgdExchange(settings, link, backend, device)
     else:

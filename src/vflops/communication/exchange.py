@@ -9,12 +9,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 
 from vflops.communication.average import Average
 from vflops.communication.codec import Leftovers
 from vflops.communication.lane import lane
-from vflops.communication.link import Traffic
+from vflops.communication.link import Link, Traffic
 from vflops.config.parallel import CommunicationSettings
 from vflops.record.training import Exchanged
 
@@ -31,11 +32,8 @@ _GLOO = {
 class Exchange(ABC):
     """The gradients of one DDP: a bucket is averaged while the backward pass fills the next."""
 
-    def __init__(
-        self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
-    ) -> None:
+    def __init__(self, settings: CommunicationSettings, near: int, backend: str) -> None:
         self._settings, self._near, self._backend = settings, near, backend
-        self._lane = lane(device)
         self.steps = 0
         """Backward passes whose gradients were averaged."""
 
@@ -45,13 +43,8 @@ class Exchange(ABC):
         """What this rank has sent."""
 
     @abstractmethod
-    def average(self, bucket: GradBucket) -> Tensor:
-        """The mean of a bucket over the ranks, in the bucket's own memory."""
-
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """What DDP calls when the gradients of a bucket are ready."""
-        self.steps += bucket.is_last()
-        return self._lane.put(lambda: self.average(bucket))
+        """What DDP calls when the gradients of a bucket are ready: their mean over the ranks."""
 
     def report(self, group: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
         """What all ranks of ``group`` have sent; all of them call it."""
@@ -71,12 +64,57 @@ class Exchange(ABC):
             steps=self.steps,
         )
 
+    @abstractmethod
+    def close(self) -> None:
+        """Take no more buckets."""
+
+
+class PlainExchange(Exchange):
+    """By the library's all-reduce, as DDP does it by itself, and counted."""
+
+    def __init__(self, settings: CommunicationSettings, link: Link, backend: str) -> None:
+        super().__init__(settings, link.near, backend)
+        self._link = link
+
+    @property
+    def traffic(self) -> Traffic:
+        """By the buckets' sizes, in rings."""
+        return self._link.traffic
+
+    def hook(self, bucket: GradBucket) -> Future[Tensor]:
+        """Torch's own."""
+        self.steps += bucket.is_last()
+        self._link.count_all_reduce(bucket.buffer().nbytes)
+        return allreduce_hook(self._link.group, bucket)
+
+    def close(self) -> None:
+        """Nothing of its own is open."""
+
+
+class OwnExchange(Exchange):
+    """In a lane of its own beside the backward pass."""
+
+    def __init__(
+        self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
+    ) -> None:
+        super().__init__(settings, near, backend)
+        self._lane = lane(device)
+
+    @abstractmethod
+    def average(self, bucket: GradBucket) -> Tensor:
+        """The mean of a bucket over the ranks, in the bucket's own memory."""
+
+    def hook(self, bucket: GradBucket) -> Future[Tensor]:
+        """Put into the lane."""
+        self.steps += bucket.is_last()
+        return self._lane.put(lambda: self.average(bucket))
+
     def close(self) -> None:
         """Take no more buckets."""
         self._lane.close()
 
 
-class CodedExchange(Exchange):
+class CodedExchange(OwnExchange):
     """By a mode and a codec of ours."""
 
     def __init__(

@@ -48,7 +48,14 @@ class Link:
             list(ranks), timeout=_TIMEOUT, backend=backend, use_local_synchronization=True
         )
         assert isinstance(group, dist.ProcessGroup)
-        return cls(group, dist.get_rank(group), len(ranks), near, traffic)
+        return cls.of(group, near, traffic)
+
+    @classmethod
+    def of(cls, group: dist.ProcessGroup | None, near: int, traffic: Traffic) -> Link:
+        """A group that is there; None is all ranks."""
+        own = dist.group.WORLD if group is None else group
+        assert own is not None
+        return cls(own, dist.get_rank(own), dist.get_world_size(own), near, traffic)
 
     def all_reduce(self, data: Tensor) -> None:
         """Leave the sum over the ranks in ``data``."""

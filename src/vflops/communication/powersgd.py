@@ -7,7 +7,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from vflops.communication.exchange import Exchange
+from vflops.communication.exchange import OwnExchange
 from vflops.communication.link import Link, Traffic
 from vflops.config.parallel import CommunicationSettings
 from vflops.metrics.exchange import POWERSGD_GAIN
@@ -18,7 +18,7 @@ START = 8
 """Steps that are exchanged in full first: the first gradients are the least alike."""
 
 
-class PowerSgdExchange(Exchange):
+class PowerSgdExchange(OwnExchange):
     """What is left out is added the next time, and each product begins with the last one."""
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ FORMAT = 4
 
 def _past(day: str) -> str:
     """A day of the calendar that is not to come; tomorrow is today in some other place."""
+    if not re.fullmatch("20[0-9]{2}-[0-9]{2}-[0-9]{2}", day):
+        raise ValueError("expected a day such as 2026-01-31")
     if date.fromisoformat(day) > datetime.now(UTC).date() + timedelta(days=1):
         raise ValueError(f"{day} is still to come")
     return day
@@ -23,7 +26,7 @@ def _past(day: str) -> str:
 
 Name = Annotated[str, AfterValidator(clean)]
 Sentence = Annotated[str, AfterValidator(lambda text: clean(text, LONG))]
-Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_past)]
+Day = Annotated[str, AfterValidator(_past)]
 Speed = Annotated[float, Field(ge=0, le=1e24)]
 """In operations a second: a million times the fastest machine there is."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]

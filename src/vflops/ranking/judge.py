@@ -35,10 +35,14 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
 
     verified = verify_contents(contents, signers)
     findings = check(contents)
-    reasons = [f"not verified: {each}" for each in verified.alterations]
+    state = contents.state
+    reasons = [] if state.complete else [f"it did not come to its end: {state.reason}"]
+    reasons += [f"not verified: {each}" for each in verified.alterations]
     if verified.intact and not verified.accepted:
         reasons.append(f"not verified: {verified.signature}")
-    reasons += [f"rule {each.rule}: {each.told}" for each in findings.failures]
+    said = set() if state.complete else {"complete"}
+    failed = [each for each in findings.failures if each.rule not in said]
+    reasons += [f"rule {each.rule}: {each.told}" for each in failed]
     if len(reasons) > _MOST_REASONS:
         more = len(reasons) - _MOST_REASONS
         reasons = [*reasons[:_MOST_REASONS], f"and {more} more"]

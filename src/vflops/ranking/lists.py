@@ -55,11 +55,15 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
     doubles = _doubles([entry for entry in entries if not entry.reasons])
     apart: list[Apart] = []
     found: list[tuple[tuple[str, ...], Result, Entry]] = []
+    bad: dict[object, Entry] = {}
     for entry in entries:
         double = doubles.get(id(entry))
         if entry.reasons or double:
+            first = bad.setdefault(_same(entry), entry) if entry.run and entry.reasons else entry
+            if first is not entry:
+                double = f"a copy of {first.place}, which does not rank either"
             workloads = ", ".join(dict.fromkeys(each.workload for each in entry.results))
-            apart.append(Apart(entry, workloads, entry.reasons or (str(double),)))
+            apart.append(Apart(entry, workloads, (double,) if double else entry.reasons))
             continue
         for result in entry.results:
             if result.reason:
@@ -74,6 +78,11 @@ def _listed(entries: Sequence[Entry]) -> list[Entry]:
     """All but archives beside the very run that they hold."""
     held = {(f"{entry.place}{ARCHIVE}", entry.digest) for entry in entries if entry.digest}
     return [entry for entry in entries if (entry.place, entry.digest) not in held]
+
+
+def _same(entry: Entry) -> object:
+    """What copies of a run have in common, also of one that is not verified."""
+    return entry.run, entry.digest, entry.course, entry.reasons
 
 
 def _facets(entry: Entry, result: Result) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 import tempfile
 import threading
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from vflops.errors import FolderError, VflopsError
 from vflops.ranking import summary
-from vflops.ranking.entry import Entry
+from vflops.ranking.entry import Entry, Result
 from vflops.ranking.graphs import SharedGraphs
 from vflops.ranking.judge import judge
 from vflops.ranking.submissions import MOST_ARCHIVE, Submission, bounded
@@ -26,6 +27,8 @@ from vflops.system.record import SystemRecord
 
 LONGEST_S = 120
 """For one submission."""
+_PLACES = re.compile(r"(?<![\w.…-])/(?:[^\s/:'\"]+/)+")
+"""The folders of a path from the root on."""
 
 
 class _Expired(BaseException):
@@ -34,6 +37,7 @@ class _Expired(BaseException):
 
 def read(submission: Submission, signers: Path | None) -> Entry:
     """The entry of a submission, or one that says why there is nothing to rank."""
+    path = submission.path
     try:
         with _time_limit(LONGEST_S), _folder(submission) as path:
             bounded(path)
@@ -41,7 +45,7 @@ def read(submission: Submission, signers: Path | None) -> Entry:
     except VflopsError as error:
         reason = error.message
     except ValidationError as error:
-        reason = f"out of bounds: {first_fault(error)}"
+        reason = f"out of bounds: {first_fault(error).replace('value error, ', '')}"
     except _Expired:
         reason = f"not read within {LONGEST_S} s"
     except MemoryError:
@@ -50,14 +54,16 @@ def read(submission: Submission, signers: Path | None) -> Entry:
         reason = "it holds numbers that nothing can be computed from"
     except Exception as error:  # whatever a file of a stranger leads to
         reason = f"it holds what no run writes, and cannot be read ({type(error).__name__})"
-    named = _without(submission.path, reason)
+    named = _public(reason, submission.path, path)
     return Entry(place=submission.place, source=submission.source, reasons=(named,))
 
 
-def _without(path: Path, reason: str) -> str:
-    """A reason without the place of the submission on this machine: pages are for strangers."""
-    inside = reason.replace(f"{path}/", "").replace(f"{path}: ", "").replace(str(path), path.name)
-    return inside.replace(f"{path.parent}/", "")
+def _public(reason: str, *paths: Path) -> str:
+    """A reason without any place on this machine: the pages are for strangers."""
+    for path in paths:
+        reason = reason.removeprefix(f"{path}: ").replace(f"{path}/", "")
+        reason = reason.replace(str(path), path.name)
+    return _PLACES.sub("", reason)
 
 
 @contextmanager
@@ -79,7 +85,12 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     contents = SharedGraphs(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
-    found = summary.results(contents, contents.once(score))
+    found: tuple[Result, ...] = ()
+    try:
+        found = summary.results(contents, contents.once(score))
+    except ValidationError:
+        if not verdict.reasons:  # else they say more: of a run that never began there is no time
+            raise
     system = contents.read(SystemRecord, folder.system_file)
     return Entry.model_validate(
         {
@@ -97,7 +108,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "framework": summary.framework_of(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
-            "reasons": [_without(path, each) for each in verdict.reasons]
+            "reasons": [_public(each, path) for each in verdict.reasons]
             or ([] if found else ["nothing was trained in it"]),
             "results": found,
         }

@@ -37,10 +37,15 @@ class Built:
     ranking: Ranking
     written: int
     """Pages that are not as they were."""
+    skipped: tuple[Path, ...] = ()
+    """Files among the submissions that are none."""
 
 
-def add(archive: Path, folder: Path) -> Path:
-    """Copy an archive among the submissions of ``folder``; one of that name is never replaced."""
+def add(archive: Path, folder: Path) -> bool:
+    """Copy an archive among the submissions of ``folder``; False where it is there already.
+
+    Another one of that name is never replaced.
+    """
     if not archive.is_file() or not archive.name.endswith(ARCHIVE):
         raise UsageError(
             f"{archive} is no archive of a run", cure=f"give a {ARCHIVE} of vflops archive"
@@ -48,17 +53,18 @@ def add(archive: Path, folder: Path) -> Path:
     target = folder / archive.name
     if target.exists() and not filecmp.cmp(target, archive, shallow=False):
         raise UsageError(f"{target} is another submission", cure="give the archive another name")
-    if not target.exists():
-        atomic.make_folder(folder)
-        temporary = folder / f".{archive.name}.{os.getpid()}.tmp"
-        try:
-            shutil.copyfile(archive, temporary)
-            temporary.replace(target)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise atomic.cannot_write(target, error) from error
-    return target
+    if target.exists():
+        return False
+    atomic.make_folder(folder)
+    temporary = folder / f".{archive.name}.{os.getpid()}.tmp"
+    try:
+        shutil.copyfile(archive, temporary)
+        temporary.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise atomic.cannot_write(target, error) from error
+    return True
 
 
 def build(
@@ -74,8 +80,14 @@ def build(
         raise UsageError(
             f"{site} holds something else than a ranking", cure="name a new or an empty folder"
         )
+    skipped: list[Path] = []
+    submissions = find(folders, site, skipped)
+    if not submissions and not entries_folder.is_dir():
+        raise UsageError(
+            f"{', '.join(map(str, folders))}: no submission there",
+            cure="put run folders or archives there: vflops archive makes one, --add copies it",
+        )
     store = Store(entries_folder, judged_by(signers))
-    submissions = find(folders, site)
     # Where nothing is kept, the processes that read take the fingerprints as well.
     keys = {each: store.key(each.fingerprint()) for each in submissions} if store else {}
     kept = {each: entry for each, key in keys.items() if (entry := store.get(key)) is not None}
@@ -89,7 +101,8 @@ def build(
     store.keep_only(set(keys.values()))
     found = ranking([kept[each] for each in submissions])
     written = _write(found, site)
-    return Built(site / "index.html", len(submissions), len(new), found, written)
+    index = site / "index.html"
+    return Built(index, len(submissions), len(new), found, written, tuple(skipped))
 
 
 def _write(found: Ranking, site: Path) -> int:

@@ -52,9 +52,15 @@ class Submission:
         return digest.hexdigest()
 
 
-def find(folders: Sequence[Path], leave_out: Path) -> list[Submission]:
-    """All submissions, by their places; ``leave_out`` is the site itself."""
+def find(
+    folders: Sequence[Path], leave_out: Path, skipped: list[Path] | None = None
+) -> list[Submission]:
+    """All submissions, by their places; ``leave_out`` is the site itself.
+
+    Files that are none are added to ``skipped``.
+    """
     found: dict[Path, Submission] = {}
+    others: list[Path] = [] if skipped is None else skipped
     for folder in folders:
         if not folder.exists():
             raise UsageError(
@@ -63,7 +69,7 @@ def find(folders: Sequence[Path], leave_out: Path) -> list[Submission]:
         base = (
             folder.resolve()
         )  # links inside are not followed, so that all below is as it is named
-        for path in _walk(base, leave_out.resolve(), _DEPTH):
+        for path in _walk(base, leave_out.resolve(), _DEPTH, others):
             below = path.relative_to(base)
             place = base.name if path == base else str(below)
             source = below.parts[0] if len(below.parts) > 1 else ""
@@ -91,11 +97,13 @@ def bounded(folder: Path) -> None:
             raise FolderError(f"it holds more than {MOST_FILES} files")
 
 
-def _walk(path: Path, leave_out: Path, depth: int) -> Iterator[Path]:
+def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterator[Path]:
     """Archives and run folders below ``path``, or that itself, in the order of their names."""
     if path.is_file():
         if path.name.endswith(ARCHIVE):
             yield path
+        else:
+            others.append(path)
         return
     try:
         with os.scandir(path) as inside:
@@ -106,11 +114,14 @@ def _walk(path: Path, leave_out: Path, depth: int) -> Iterator[Path]:
         yield path
         return
     for each in entries:
-        if each.is_file(follow_symlinks=False) and each.name.endswith(ARCHIVE):
+        if each.is_dir(follow_symlinks=False):
+            hidden = each.name.startswith(".")
+            if depth and not hidden and (below := path / each.name) != leave_out:
+                yield from _walk(below, leave_out, depth - 1, others)
+        elif each.is_file(follow_symlinks=False) and each.name.endswith(ARCHIVE):
             yield path / each.name
-        hidden = each.name.startswith(".") or not each.is_dir(follow_symlinks=False)
-        if depth and not hidden and (below := path / each.name) != leave_out:
-            yield from _walk(below, leave_out, depth - 1)
+        elif not each.name.startswith("."):
+            others.append(path / each.name)
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vflops.config.settings import Settings
@@ -18,6 +18,7 @@ from vflops.scale.result import (
     Scale,
     SearchFigures,
     Size,
+    Variant,
 )
 from vflops.score.words import count
 
@@ -29,6 +30,12 @@ class Axis(ABC):
     job: str
     """What there is more of: ``model`` or ``worker``."""
     same_batch: SameBatch | None = None
+    variants: tuple[Variant, ...] = ()
+    """That are compared at every size; empty: only sizes are."""
+    heading: str = "Efficiency"
+    """Of the table."""
+    named_columns: int = 0
+    """Columns of the table, from the first on, that are words."""
 
     def words(self, size: Size) -> str:
         """``2 models × 1 rank``."""
@@ -45,6 +52,10 @@ class Axis(ABC):
     @abstractmethod
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
         """Refuse a point that its own settings could not be run with."""
+
+    def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
+        """Why a point cannot be had here while others can; ``settings`` makes those of it."""
+        return None
 
     @abstractmethod
     def goal(self, record: JobRecord) -> tuple[str, float]:
@@ -71,8 +82,8 @@ class Axis(ABC):
     def note(self, scale: Scale) -> str:
         """What the columns of the table are."""
 
-    def broken(self, scale: Scale) -> list[tuple[str, str]]:
-        """The points that break the paper's rules of a result, each with what they break."""
+    def remarks(self, scale: Scale) -> list[tuple[str, str]]:
+        """What must be known of single points, each after their name."""
         return []
 
     def deviations(self, scale: Scale) -> list[str]:
@@ -80,8 +91,14 @@ class Axis(ABC):
         return []
 
 
-def axis_of(kind: Kind, same_batch: SameBatch | None = "rank") -> Axis:
+def axis_of(
+    kind: Kind, same_batch: SameBatch | None = "rank", variants: tuple[Variant, ...] = ()
+) -> Axis:
     """The axis of an experiment."""
+    if variants:
+        from vflops.scale.variants import Variants
+
+        return Variants(kind, same_batch or "rank", variants=variants)
     if kind == "workers":
         from vflops.scale.workers import Workers
 

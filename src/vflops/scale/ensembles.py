@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from vflops.config.settings import Settings
 from vflops.metrics import flops, mean, penalty
 from vflops.record.folder import RunFolder
-from vflops.record.training import JobRecord
+from vflops.record.training import Exchanged, JobRecord
 from vflops.scale import charts
 from vflops.scale.axis import Axis, checks_failed, marks
 from vflops.scale.charts import Across, Curve, Row
@@ -84,6 +84,10 @@ class Ensembles(Axis):
             vflops=mean(valid) if known else None,
             quality=mean([each.quality for each in found]),
             quality_alone=mean([each.alone for each in found]),
+            penalty=mean([each.worth for each in found]),
+            time_to_quality_s=_time_to_quality(scored.trainings),
+            exchanged_bytes=_exchanged(contents),
+            emulated=next((each.emulated for each in scored.trainings if each.emulated), None),
         )
 
     @property
@@ -203,3 +207,26 @@ def _of_one(contents: Contents, score: TrainingScore) -> _Found:
     known = score.speed is not None and window_s > 0
     rate = flops(ops=score.speed.ops_training, time_s=window_s) if score.speed and known else None
     return _Found(window_s, rate, worth, achieved, achieved)
+
+
+def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
+    """The mean over the repeats of the time of the slowest model; None: one never got there."""
+    slowest: dict[int, float] = {}
+    for score in scores:
+        time_s = score.quality.time_to_quality_s
+        if time_s is None:
+            return None
+        slowest[score.repeat] = max(time_s, slowest.get(score.repeat, 0.0))
+    return mean(list(slowest.values()))
+
+
+def _exchanged(contents: Contents) -> float | None:
+    """Bytes of a step of one model; stages of a pipeline tell theirs one by one."""
+    told: list[float] = []
+    for trained in contents.trained:
+        events = contents.history.events("exchange", trained.record.job)
+        found = [event.payload(Exchanged) for event in events]
+        steps = max((each.steps for each in found), default=0)
+        if steps:
+            told.append(sum(each.bytes_near + each.bytes_far for each in found) / steps)
+    return mean(told) if told else None

@@ -1,6 +1,6 @@
 """Runs an experiment: every point an ordinary run folder, what is complete is not run again.
 
-DIR/<M>x<P>/<run>/   the run folder of a point
+DIR/<M>x<P>/<run>/   the run folder of a point; of a variant it is in DIR/<variant>/
 DIR/scale.json       the figures of all points
 DIR/scale.html       the same as a page with curves
 """
@@ -8,7 +8,8 @@ DIR/scale.html       the same as a page with curves
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,20 @@ from vflops.record import atomic
 from vflops.record.folder import RunFolder, latest
 from vflops.record.lock import held
 from vflops.scale.axis import Axis
-from vflops.scale.result import Kind, Point, Scale, Size
+from vflops.scale.result import Kind, Point, Scale, Size, Variant
 from vflops.suite import Watch
 
 _MOST_NAMED = 4
 """Settings that a refusal names."""
 
 
-def sizes(kind: Kind, scales: Sequence[int], ranks: int = 1) -> list[Size]:
+def sizes(
+    kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
+) -> list[Size]:
     """The points of an experiment, fewest slots first; of a trade-off the one scale's divisors."""
+    if variants:
+        pairs = [(1, scale) if kind == "precisions" else (scale, ranks) for scale in scales]
+        return [Size(*pair, variant.name) for pair in pairs for variant in variants]
     if kind in ("weak", "workers"):
         return [Size(jobs, ranks) for jobs in scales]
     if kind == "bagging-vs-data":
@@ -47,6 +53,8 @@ class Experiment:
     sizes: tuple[Size, ...]
     settings: Settings
     """Of all points, but for what the axis changes."""
+    refused: Mapping[Size, str] = field(default_factory=dict)
+    """Points that cannot be had here, each with the reason: the others are run."""
 
     @property
     def page_file(self) -> Path:
@@ -74,8 +82,13 @@ class Experiment:
             device = settings.workloads[workload]["train"]["device"]
             alike["launch.cores_per_rank"] = _share(device, largest)
         made = cls(folder, workload, axis, tuple(points), _changed(settings, alike))
-        made._check()
-        return made
+        refused = made._check()
+        if len(refused) == len(made.sizes):
+            raise UsageError(
+                f"no point of this experiment can be had here: {next(iter(refused.values()))}",
+                cure="take other variants, sizes or precisions",
+            )
+        return replace(made, refused=refused)
 
     def point_settings(self, size: Size) -> Settings:
         """The settings of the run of one point."""
@@ -88,8 +101,9 @@ class Experiment:
 
         atomic.make_folder(self.folder)
         with held(self.folder / ".lock", self.folder):
-            for number, size in enumerate(self.sizes, start=1):
-                watch.step(f"point {number} of {len(self.sizes)}: {self.axis.words(size)}")
+            sizes = [size for size in self.sizes if size not in self.refused]
+            for number, size in enumerate(sizes, start=1):
+                watch.step(f"point {number} of {len(sizes)}: {self.axis.words(size)}")
                 self._run(size, watch)
                 scale = self.result()
                 scale.write(self.figures_file)
@@ -109,8 +123,9 @@ class Experiment:
             same_batch=self.axis.same_batch,
             quality_name=goal[0],
             target=goal[1],
+            variants=self.axis.variants,
             points=points,
-        ).with_efficiency()
+        ).compared()
 
     def _run(self, size: Size, watch: Watch) -> None:
         folder = self._folder_of(size)
@@ -128,13 +143,14 @@ class Experiment:
             ) from error
 
     def _point(self, size: Size) -> Point:
+        if size in self.refused:
+            return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
         done = folder is not None and all(path.is_file() for path in folder.conclusions)
         complete = done and folder is not None and folder.history().state.complete
         return Point(
-            jobs=size.jobs,
-            ranks=size.ranks,
+            **size._asdict(),
             run=run,
             figures=self.axis.figures(folder, size) if folder and complete else None,
         )
@@ -152,8 +168,11 @@ class Experiment:
         path = latest(self.folder / str(size))
         return RunFolder.open(path) if path else None
 
-    def _check(self) -> None:
-        """Refuse, before anything runs, what a later point would be refused for."""
+    def _check(self) -> dict[Size, str]:
+        """Refuse, before anything runs, what a later point would be refused for.
+
+        Back come the points that are left out, as variants are that cannot be had here.
+        """
         from vflops.admission import check_launch
 
         check_launch(self.settings.launch)
@@ -164,12 +183,18 @@ class Experiment:
                     f"{self.folder} holds another experiment: {other.kind} of {other.workload}",
                     cure="give another --out",
                 )
+        refused: dict[Size, str] = {}
         for size in self.sizes:
+            why = self.axis.refusal(partial(self.point_settings, size), self.workload)
+            if why is not None:
+                refused[size] = why
+                continue
             wanted = self.point_settings(size)
             self.axis.refuse(wanted, self.workload, size)
             before = self._folder_of(size)
             if before is not None:
                 _refuse_other(before, wanted)
+        return refused
 
 
 def _refuse_other(before: RunFolder, wanted: Settings) -> None:

@@ -9,7 +9,7 @@ from vflops.metrics import weak_efficiency
 from vflops.record.schema import Data, Document
 from vflops.score.record import SearchMoment
 
-Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers"]
+Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers", "optimisations", "precisions"]
 SameBatch = Literal["model", "rank"]
 
 _BRIEF_S = 30.0
@@ -21,6 +21,8 @@ class Size(NamedTuple):
 
     jobs: int
     ranks: int
+    variant: str | None = None
+    """Of how it is done, where several are compared."""
 
     @property
     def slots(self) -> int:
@@ -28,7 +30,15 @@ class Size(NamedTuple):
         return self.jobs * self.ranks
 
     def __str__(self) -> str:
-        return f"{self.jobs}x{self.ranks}"
+        return f"{self.variant}/" * bool(self.variant) + f"{self.jobs}x{self.ranks}"
+
+
+class Variant(Data):
+    """One of several ways to do the same, by the settings that make it so."""
+
+    name: str
+    settings: dict[str, str]
+    """As ``--set`` takes them."""
 
 
 class Figures(Data):
@@ -71,6 +81,19 @@ class EnsembleFigures(Figures):
     """Of all models together."""
     quality_alone: float
     """The mean of the models by themselves."""
+    penalty: float | None = None
+    """(quality / target)ⁿ: what FLOPS are multiplied with."""
+    time_to_quality_s: float | None = None
+    """Until the last of the models, by itself, was at the target; None: one never was."""
+    exchanged_bytes: float | None = None
+    """That the ranks of a model sent each other a step, for its gradients; None: not counted, as
+    torch's own all-reduce is not."""
+    emulated: str | None = None
+    """What to know where the device computes wider than the precision and converts."""
+    speedup: float | None = None
+    """FLOPS over those of the first variant at the same size."""
+    quality_change: float | None = None
+    """Quality less that of the first variant at the same size."""
 
     @property
     def rate(self) -> float | None:
@@ -126,6 +149,9 @@ class Point(Data):
     """Base models, or workers."""
     ranks: int
     """Of each."""
+    variant: str | None = None
+    refused: str | None = None
+    """Why it cannot be had here; None: it can."""
     run: str | None
     """The run folder, from the experiment's; None: not begun."""
     figures: EnsembleFigures | SearchFigures | None
@@ -133,8 +159,8 @@ class Point(Data):
 
     @property
     def size(self) -> Size:
-        """M and P."""
-        return Size(self.jobs, self.ranks)
+        """M, P and the variant."""
+        return Size(self.jobs, self.ranks, self.variant)
 
 
 class Scale(Document):
@@ -153,12 +179,14 @@ class Scale(Document):
     quality_name: str | None
     target: float | None
     """Of the quality; of a search the largest error of a valid result."""
+    variants: tuple[Variant, ...] = ()
+    """That are compared, the first with all others; empty: only sizes are."""
     points: tuple[Point, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether every point has its figures."""
-        return all(point.figures for point in self.points)
+        """Whether every point that can be had has its figures."""
+        return all(point.figures or point.refused for point in self.points)
 
     @property
     def base(self) -> Point:
@@ -183,11 +211,16 @@ class Scale(Document):
         value: float | None = getattr(own, figure) if own and not own.partial else None
         return None if value is None else value * slots / base.size.slots
 
-    def with_efficiency(self) -> Scale:
-        """Every point compared with the base, but for those that a job is missing of."""
-        base = self.base
-        points = tuple(_compared(point, base) for point in self.points)
-        return self.model_copy(update={"points": points})
+    def compared(self) -> Scale:
+        """Every point beside the base, or beside the first variant; not what misses a job."""
+        if self.variants:
+            first = self.variants[0].name
+            others = {p.size: p.figures for p in self.points if p.variant == first}
+            points = [_beside(p, others.get(p.size._replace(variant=first))) for p in self.points]
+        else:
+            base = self.base
+            points = [_compared(point, base) for point in self.points]
+        return self.model_copy(update={"points": tuple(points)})
 
 
 def _compared(point: Point, base: Point) -> Point:
@@ -197,6 +230,19 @@ def _compared(point: Point, base: Point) -> Point:
     update = {
         "efficiency": _efficiency(own.rate, point.size, other.rate, base.size),
         "efficiency_valid": _efficiency(own.valid, point.size, other.valid, base.size),
+    }
+    return point.model_copy(update={"figures": own.model_copy(update=update)})
+
+
+def _beside(point: Point, other: Figures | None) -> Point:
+    own = point.figures
+    if not isinstance(own, EnsembleFigures) or not isinstance(other, EnsembleFigures):
+        return point
+    if own.partial or other.partial:
+        return point
+    update = {
+        "speedup": own.flops / other.flops if own.flops and other.flops else None,
+        "quality_change": own.quality - other.quality,
     }
     return point.model_copy(update={"figures": own.model_copy(update=update)})
 

@@ -138,7 +138,7 @@ class Workers(Axis):
             " what does not count is dashed."
         )
 
-    def broken(self, scale: Scale) -> list[tuple[str, str]]:
+    def remarks(self, scale: Scale) -> list[tuple[str, str]]:
         """The searches that are no results by AIPerf's rules."""
         return [
             (

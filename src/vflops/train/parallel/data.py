@@ -52,6 +52,8 @@ class DataParallel(GroupPlan):
             gradient_as_bucket_view=True,
         )
         local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        if self._exchange is not None:  # of the candidate before, in a search
+            self._exchange.close()
         self._exchange = exchange_gradients(wrapped, self._communication, None, local)
         return wrapped
 
@@ -69,7 +71,7 @@ class DataParallel(GroupPlan):
         average_buffers(model, None)
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the ranks sent, where that is not left to DDP."""
+        """What the ranks sent."""
         if self._exchange is None or not self._exchange.steps:
             return []
         return [("exchange", self._exchange.report(None, self._device))]

@@ -180,8 +180,7 @@ class Pipeline(GroupPlan):
         local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
         near = max(local // self._sharing, 1)
         exchange = exchange_gradients(wrapped, self._settings.communication, self._data, near)
-        if exchange is not None:
-            self._exchanges.append(exchange)
+        self._exchanges.append(exchange)
         return wrapped
 
     def _through(self, inputs: Inputs, *, first: bool = False) -> Any:
