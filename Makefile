@@ -20,7 +20,7 @@ test:
 pytest: $(VENV)/.installed-dev packages
 	OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal
 
-# What the tests use besides Python: a browser, a scheduler of four nodes, and ssh-keygen. Installed
+# What the tests use besides Python: a browser, a scheduler of four nodes, ssh-keygen, and ip and tc. Installed
 # where one may; else those tests skip.
 packages:
 	@need=; \
@@ -28,6 +28,7 @@ packages:
 	PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld >/dev/null || need="$$need slurm-wlm"; \
 	command -v munged >/dev/null || need="$$need munge"; \
 	command -v ssh-keygen >/dev/null || need="$$need openssh-client"; \
+	command -v tc >/dev/null || need="$$need iproute2"; \
 	[ -z "$$need" ] || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \

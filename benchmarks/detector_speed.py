@@ -72,7 +72,7 @@ class Body(nn.Module):
 
     def forward(self, images: Tensor, *rest: Tensor) -> Tensor:
         with torch.autocast(images.device.type, torch.bfloat16):
-            levels = self.model.pyramid(self.model.body.stage_outputs(images))
+            levels = self.model.head.pyramid(self.model.body.stage_outputs(images))
         return torch.stack([level.float().mean() for level in levels]).sum()
 
 

@@ -18,13 +18,15 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from links_bench import Host, hosts, lacking, train
+from links_bench import Host, Ranks, hosts, lacking, train
+from links_page import write_page
 from vflops import training
 from vflops.config.profiles import profile
 from vflops.config.settings import load
@@ -45,11 +47,12 @@ WORK = (
     "train.learning_rate=0.01",
     "train.checkpoint_share=0.01",
 )
-"""A ResNet whose gradients weigh as much against its work as those of a large one on an accelerator."""
+"""A ResNet whose gradients weigh much against its work, as on an accelerator."""
 RANK_BATCH = 16
 FEW = 4
 """Steps of the short training of each point."""
 GIGABIT = 1e9
+LINK_RANK = Path(__file__).parents[1] / "tests" / "links_rank.py"
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,15 @@ def measure(point: Point, steps: int, folder: Path) -> Measured:
 
 
 @dataclass(frozen=True)
+class LinkFigures:
+    """Of the way round all hosts."""
+
+    bandwidth: float
+    """Bytes a second of one host."""
+    latency_s: float
+
+
+@dataclass(frozen=True)
 class _Trained:
     seconds: float
     wire: int
@@ -189,6 +201,24 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path) -> _Tra
     return _Trained(seconds, wire, counted, begun.parameters or 0)
 
 
+def measure_link(wires: Wires, count: int, parameters: int) -> LinkFigures:
+    """What a plain all-reduce of the model's gradients reaches, with nothing else going on."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        hosts(
+            count, rate_bits=wires.near_bits, nodes=wires.nodes, far_bits=wires.far_bits
+        ) as places,
+    ):
+        file = Path(name, "link.json")
+        words = [sys.executable, str(LINK_RANK), str(4 * parameters), str(file)]
+        Ranks(places, words, Path(name), f"tcp://{places[0].address}:29590", {}).wait()
+        found = json.loads(file.read_text())
+    latency_s = found["small_s"] / (2 * (count - 1))
+    share = 2 * (count - 1) / count
+    bandwidth = share * 4 * parameters / (found["large_s"] - found["small_s"])
+    return LinkFigures(bandwidth, latency_s)
+
+
 def _median(rounds: Sequence[Measured]) -> Measured:
     ordered = sorted(rounds, key=lambda each: each.step_s)
     return ordered[len(ordered) // 2]
@@ -218,10 +248,16 @@ def main() -> None:
                 flush=True,
             )
     result = [_median(each) for each in rounds.values()]
+    links = {
+        f"{hosts}, {wires.words}": asdict(measure_link(wires, hosts, result[0].parameters))
+        for hosts, wires in dict.fromkeys((p.hosts, p.wires) for p in wanted if p.hosts > 1)
+    }
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "links.json").write_text(
-        json.dumps([asdict(each) for each in result], indent=1)
-    )
+    both = {"points": [asdict(each) for each in result], "links": links}
+    (arguments.out / "links.json").write_text(json.dumps(both, indent=1))
+    page = arguments.out / "links.html"
+    write_page(result, links, page)
+    print(f"open {page.resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -98,13 +98,18 @@ def train(run: Path, job: int, attempt: int, hosts: list[Host], logs: Path, port
     return Ranks(hosts, words, logs, store, {})
 
 
+def missing_tools() -> str | None:
+    """What Debian's packages iproute2 and util-linux have and is not here."""
+    found = [tool for tool in ("ip", "tc", "taskset") if not shutil.which(tool, path=_SEARCH)]
+    return f"no {', '.join(found)}: install iproute2 and util-linux" if found else None
+
+
 def lacking() -> str | None:
     """Why there can be no hosts here; None when there can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    missing = [tool for tool in ("ip", "tc", "taskset") if _tool(tool, None) is None]
-    if missing:
-        return f"no {', '.join(missing)} (Debian's iproute2 and util-linux)"
+    if missing := missing_tools():
+        return missing
     try:
         with hosts(1, rate_bits=1e9):
             return None
@@ -198,5 +203,5 @@ def _run(tool: str, *words: str) -> str:
     return subprocess.run([_tool(tool), *words], check=True, capture_output=True, text=True).stdout
 
 
-def _tool(name: str, fallback: str | None = "") -> str:
-    return shutil.which(name, path=_SEARCH) or (name if fallback == "" else fallback)  # type: ignore[return-value]
+def _tool(name: str) -> str:
+    return shutil.which(name, path=_SEARCH) or name

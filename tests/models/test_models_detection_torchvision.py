@@ -77,7 +77,8 @@ def detectors(device: torch.device) -> tuple[FasterRCNN, nn.Module]:
         regions=4 * (2 * PROPOSALS + 15),
     )
     ours = FasterRCNN(design, classes=CLASSES, channels=CHANNELS, height=HEIGHT, width=WIDTH)
-    for head in (ours.proposer.head, ours.regions.head):  # as if trained: scores that differ
+    parts = ours.head
+    for head in (parts.proposer.head, parts.regions.head):  # as if trained: scores that differ
         for name, parameter in head.named_parameters():
             if name.startswith(("scores", "deltas")) and parameter.ndim > 1:
                 nn.init.normal_(parameter, std=0.1)

@@ -16,7 +16,9 @@ from vflops.ranking.site import build
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
 RUNS = {
     "ant": Submitted(quality=0.95, device="Alpha", ranks=10, created_utc="2024-05-01T00:00:00Z"),
-    "bee": Submitted(quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"),
+    "bee@centre": Submitted(
+        quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"
+    ),
     "cat": Submitted(quality=0.85, device="Beta", ranks=4, created_utc="2023-05-01T00:00:00Z"),
     "dog": Submitted(quality=0.81, device=HOSTILE, cpu="a\u202eb", power=False),
 }
@@ -60,14 +62,14 @@ def sources(tab: Tab) -> list[str]:
 
 
 def test_the_best_is_first_and_every_column_sorts_both_ways(tab: Tab) -> None:
-    assert sources(tab) == ["ant", "bee", "cat", "dog"]
+    assert sources(tab) == ["ant", "bee@centre", "cat", "dog"]
     assert tab.texts("#table td.rank") == ["1", "2", "3", "4"]
     for key, order in {
-        "source": ["ant", "bee", "cat", "dog"],
-        "score": ["ant", "bee", "cat", "dog"],
-        "quality": ["ant", "bee", "cat", "dog"],
-        "ranks": ["ant", "cat", "bee", "dog"],
-        "day": ["dog", "bee", "ant", "cat"],
+        "source": ["ant", "bee@centre", "cat", "dog"],
+        "score": ["ant", "bee@centre", "cat", "dog"],
+        "quality": ["ant", "bee@centre", "cat", "dog"],
+        "ranks": ["ant", "cat", "bee@centre", "dog"],
+        "day": ["dog", "bee@centre", "ant", "cat"],
     }.items():
         tab.click(f'[data-sort="{key}"]')
         assert sources(tab) == order, key
@@ -92,18 +94,18 @@ def test_search_and_filters_leave_the_rank_as_it_is(tab: Tab) -> None:
     assert tab.texts("#count") == ["1 of 4 results in this list"]
     tab.enter("#search", "")
     tab.enter("#device", "Beta")
-    assert sources(tab) == ["bee", "cat"]
+    assert sources(tab) == ["bee@centre", "cat"]
 
 
 def test_the_address_holds_the_state_and_opens_it_again(tab: Tab, browser: Browser) -> None:
     tab.enter("#device", "Beta")
     tab.click('[data-sort="day"]')
     tab.click('[data-sort="day"]')
-    assert sources(tab) == ["cat", "bee"]
+    assert sources(tab) == ["cat", "bee@centre"]
     address = tab.run("document.getElementById('link').href")
     assert address == tab.run("location.href")
     again = browser.open(address)
-    assert sources(again) == ["cat", "bee"]
+    assert sources(again) == ["cat", "bee@centre"]
     assert again.run("document.getElementById('device').value") == "Beta"
     again.go(re.sub("#.*", "#q=ant&data=synthetic", address))
     assert sources(again) == ["ant"]
@@ -147,7 +149,7 @@ def test_a_name_with_a_script_is_text(tab: Tab, browser: Browser) -> None:
     assert not opened.errors
     back = opened.run("document.querySelector('td.name a').href")
     opened.go(back)
-    assert sources(opened) == ["ant", "bee", "cat", "dog"]
+    assert sources(opened) == ["ant", "bee@centre", "cat", "dog"]
 
 
 def test_the_policy_stops_what_was_not_there(browser: Browser, page: Path) -> None:
@@ -180,6 +182,38 @@ def test_no_day_stands_twice_below_the_picture(tab: Tab, data: str, days: int) -
     assert len(shown) == days
 
 
+@pytest.mark.parametrize("data", ["synthetic", "real"])
+def test_the_picture_has_a_unit_and_more_than_one_mark_of_it(tab: Tab, data: str) -> None:
+    tab.enter("[data-facet=data]", data)
+    assert tab.run("document.querySelector('#over-ranks .unit').textContent") == "VFLOPS"
+    marks = "document.querySelectorAll('#over-time text[text-anchor=end][x=\"56\"]').length"
+    assert tab.run(marks) >= 2
+
+
+def test_a_system_has_the_same_figures_on_its_page_as_in_the_list(
+    tab: Tab, browser: Browser
+) -> None:
+    row = "#table tbody tr:nth-child(2)"
+    opened = browser.open(tab.run(f"document.querySelector('{row} td.name a').href"))
+    for label in ("VFLOPS", "quality", "time", "accelerators", "efficiency", "validity"):
+        cell = f'td[data-label="{label}"]'
+        assert opened.texts(cell) == tab.texts(f"{row} {cell}"), label
+    assert not opened.errors
+
+
+def test_the_words_of_the_lists_are_explained(tab: Tab) -> None:
+    told = tab.run("[...document.querySelectorAll('#words dt')].map(e => e.textContent)")
+    assert told == ["size", "n = 5", "length", "level", "problem", "efficiency"]
+
+
+def test_a_name_is_not_broken_where_there_is_room(browser: Browser, page: Path) -> None:
+    tab = browser.open(f"{page.as_uri()}#data=synthetic", width=1280, height=800)
+    lines = (
+        "[...document.querySelectorAll('#table td.source bdi')].map(e => e.getClientRects().length)"
+    )
+    assert tab.run(lines) == [1, 1, 1, 1]
+
+
 def test_it_prints_all_rows_in_light_colours(browser: Browser, page: Path) -> None:
     tab = browser.open(f"{page.as_uri()}#data=synthetic", dark=True)
     screen = tab.run("getComputedStyle(document.body).backgroundColor")
@@ -205,3 +239,9 @@ def test_a_phone_shows_each_result_without_scrolling_sideways(browser: Browser, 
     assert tab.run("document.documentElement.scrollWidth") <= 390
     assert tab.run("document.querySelector('.card').scrollWidth") <= 390
     assert len(sources(tab)) == 4
+    edges = "[...document.querySelectorAll('#table tr:first-child td bdi')]"
+    edges += ".map(e => Math.round(e.getBoundingClientRect().right))"
+    assert len(set(tab.run(edges)[4:])) == 1, "figures and words end at one edge"
+    tab.click("#tab-published")
+    (first, *_) = tab.texts("#published td.score")
+    assert first == "31.41 VPFLOPS, published"

@@ -90,11 +90,13 @@ def _used(
 ) -> float | None:
     """The mean of a percentage that a part has read while ``of`` trained; None without enough."""
     start_s, end_s = _shared(part, of)
-    zero_s = of.span_s[0]
-    found = sampled_by(part, zero_s, contents.telemetry) if start_s < end_s else None
-    if found is None or series not in {each.id for each in found[0].header.series}:
+    if part.telemetry is None or start_s >= end_s:
         return None
-    values = _within(found[0], series, start_s - zero_s, end_s - zero_s)
+    if all(each.id != series for each in contents.telemetry(part.telemetry).header.series):
+        return None
+    zero_s = of.span_s[0]
+    found = sampled_by(part, zero_s, contents.telemetry)
+    values = _within(found[0], series, start_s - zero_s, end_s - zero_s) if found else []
     return sum(values) / len(values) / 100 if len(values) >= least else None
 
 

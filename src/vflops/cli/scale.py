@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vflops.config.settings import Settings
+    from vflops.scale.result import Variant
 
 
 class Kind(StrEnum):
@@ -24,6 +25,8 @@ class Kind(StrEnum):
     BAGGING_VS_DATA = "bagging-vs-data"
     TRADE_OFF = "trade-off"
     WORKERS = "workers"
+    OPTIMISATIONS = "optimisations"
+    PRECISIONS = "precisions"
 
 
 class Batch(StrEnum):
@@ -38,6 +41,8 @@ _TAKES = {
     Kind.BAGGING_VS_DATA: ("--scales", "--batch", "--repeat"),
     Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
     Kind.WORKERS: ("--workers", "--ranks", "--for"),
+    Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
+    Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
 }
 """The options that only some experiments have; the first says the points."""
 
@@ -53,7 +58,8 @@ def scale(
         Kind | None,
         typer.Option(
             help="weak: M grows, the default; bagging-vs-data: M against P; trade-off: M × P at one"
-            " scale; workers: those of a search, its default."
+            " scale; optimisations: original, mixed precision, compression; precisions: quality"
+            " against P in each; workers: those of a search, its default."
         ),
     ] = None,
     scales: Annotated[
@@ -67,6 +73,16 @@ def scale(
         typer.Option(help="Workers of a search, e.g. 1,2,4; by default 1, 2, 4 … that fit here."),
     ] = None,
     ranks: Annotated[int | None, typer.Option(help="Ranks of each model or worker.", min=1)] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An optimisation of your own, NAME=key=value,key=value; repeatable, the first is"
+            " what the others are compared with."
+        ),
+    ] = None,
+    precisions: Annotated[
+        str | None, typer.Option(help="Precisions to compare, e.g. fp32,mixed-bf16.")
+    ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", help="How long each search takes: 90s, 30m, 1h.")
     ] = None,
@@ -97,10 +113,13 @@ def scale(
     from vflops.scale.axis import axis_of
     from vflops.scale.experiment import Experiment, sizes
 
+    if kind is None and (variant or precisions):
+        kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
     chosen = _kind(kind, workload)
     points = {"--scales": scales, "--scale": scale, "--workers": workers}
     rest = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
-    _refuse_others(chosen, {**points, **rest})
+    named = {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
+    _refuse_others(chosen, {**points, **rest, **named})
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(workload, None, for_)
     given = [f"{key}={value}" for key, value in flags.items() if value is not None]
@@ -108,23 +127,34 @@ def scale(
         profile, seed, config, ["micro.benchmarks=[]", *(set_ or []), *given], workloads=workload
     )
     ((name, section),) = settings.workloads.items()
+    variants = _variants(chosen, variant, precisions, section["train"])
     each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
     option = _TAKES[chosen][0]
-    axis = axis_of(chosen.value, batch.value if batch else "rank")
+    if chosen is Kind.OPTIMISATIONS:
+        points[option] = scales or "1"
+        if each == 1 and ranks is None:  # without a second rank nothing is exchanged
+            most = max(_counts(str(points[option]), option))
+            each = max(_room(settings, 1, "--ranks") // most, 1)
+    axis = axis_of(chosen.value, batch.value if batch else "rank", variants)
     experiment = Experiment.of(
         out or Path("runs") / f"scale-{chosen.value}-{name}",
         name,
         axis,
-        sizes(chosen.value, _scales(option, points[option], each, settings), each),
+        sizes(chosen.value, _scales(option, points[option], each, settings), each, variants),
         settings,
     )
+    if experiment.refused:  # before hours are spent on the others
+        refusals = [
+            (axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
+        ]
+        typer.echo(columns(refusals) + "\n")
     with Progress(quiet=quiet) as progress:
         found = experiment.run(progress.watch)
     table = axis.table(found)
-    typer.echo("\n" + columns(table, right=range(len(table[0]) - 1)))
-    broken = axis.broken(found)
-    if broken:
-        typer.echo("\n" + columns(broken))
+    typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
+    remarks = axis.remarks(found)
+    if remarks:
+        typer.echo("\n" + columns(remarks))
     typer.echo(f"\nfigures  {console.shown(experiment.figures_file)}")
     typer.echo(f"page     {console.shown(experiment.page_file)}")
     failed = [p for p in found.points if p.figures and p.figures.checks_failed]
@@ -148,6 +178,20 @@ def _kind(kind: Kind | None, workload: str) -> Kind:
             cure="leave --kind out" if searches else "vflops scale automl, or another --kind",
         )
     return kind or (Kind.WORKERS if searches else Kind.WEAK)
+
+
+def _variants(
+    kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
+) -> tuple[Variant, ...]:
+    """What is compared at every size; nothing but in two of the experiments."""
+    from vflops.scale import variants
+
+    if kind is Kind.OPTIMISATIONS:
+        return variants.parsed(given) if given else variants.optimisations(train["precision"])
+    if kind is Kind.PRECISIONS:
+        names = [word.strip() for word in precisions.split(",")] if precisions else None
+        return variants.precisions(names or variants.PRECISIONS)
+    return ()
 
 
 def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:

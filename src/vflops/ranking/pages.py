@@ -92,7 +92,7 @@ def _data(ranking: Ranking) -> dict[str, Any]:
             "score": [_short(result.score) for result in results],
             "time_s": [_short(result.time_s) for result in results],
             "to_target_s": [_short(result.to_target_s) for result in results],
-            "quality": [_short(result.quality) for result in results],
+            "quality": [_short(result.quality, 4) for result in results],
             "ranks": [result.ranks for result in results],
             "accelerators": [result.accelerators for result in results],
             "device": _words([result.device for result in results]),
@@ -124,9 +124,9 @@ def _words(values: Sequence[str]) -> dict[str, list[Any]]:
     return {"words": list(known), "at": at}
 
 
-def _short(value: float | None) -> float | None:
+def _short(value: float | None, digits: int = 5) -> float | None:
     """Five digits: more than is shown, less than would fill the page."""
-    return None if value is None else float(f"{value:.5g}")
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 def _page(name: str, *, script: str, **context: Any) -> str:
@@ -163,7 +163,7 @@ def _template(name: str) -> Template:
         auto_reload=False,  # else a page asks for each of its templates whether it changed
     )
     environment.filters.update(
-        quantity=units.quantity, percent=units.percent, seconds=units.seconds
+        quantity=units.quantity, percent=units.percent, seconds=units.seconds, short=_short
     )
     environment.globals["version"] = __version__
     return environment.get_template(name)

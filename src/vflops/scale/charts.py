@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,8 @@ from vflops.scale.result import Scale
 IDEAL = "ideal"
 _GREY = "#888888"
 _MARK = "#444"
+_BAR = 120
+"""Pixels of a bar and of what is around it, where there are few."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def lines(
     import altair as alt
 
     names = list(dict.fromkeys(row.series for row in rows))
-    colours = [_GREY if name == IDEAL else SERIES[k] for k, name in enumerate(names)]
+    colours = [_GREY if name == IDEAL else colour for name, colour in _coloured(names)]
     below = alt.Legend(orient="bottom", title=None) if len(names) > 1 else None
     dashes = [[6, 4] if name == IDEAL else [1, 0] for name in names]
     if across.ticks is None:
@@ -89,13 +92,58 @@ def lines(
     dash = alt.StrokeDash("series:N").scale(domain=names, range=dashes).legend(below)
     dots = base.transform_filter(f"datum.series != '{IDEAL}'").mark_point(filled=True, size=60)
     layers = [base.mark_line().encode(strokeDash=dash), dots]
-    if target is not None:
-        name, level = target
-        mark = alt.Chart(data([{"value": level, "label": f"{name} {level:g}"}]))
-        layers.append(mark.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
-        text = mark.mark_text(align="left", dx=6, dy=-8, color=_MARK)
-        layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
+    layers += _level(target, y)
     return finished(alt.layer(*layers).properties(width=WIDTH, height=260))
+
+
+def bars(
+    rows: Sequence[Row],
+    across: str,
+    title: str,
+    *,
+    rate: bool = False,
+    target: tuple[str, float] | None = None,
+) -> dict[str, Any]:
+    """A bar a series, side by side at each place; with a target dots, as 0 is far from it."""
+    import altair as alt
+
+    names = list(dict.fromkeys(row.series for row in rows))
+    places = list(dict.fromkeys(str(row.at) for row in rows))
+    y = alt.Y("value:Q").scale(zero=target is None).title(title)
+    if rate:
+        y = y.axis(format="~s")
+    base = alt.Chart(data([row._asdict() for row in rows])).encode(
+        x=alt.X("at:N").sort(places).title(across).axis(labelAngle=0),
+        xOffset=alt.XOffset("series:N").sort(names),
+        y=y,
+        color=alt.Color("series:N")
+        .scale(domain=names, range=[colour for _, colour in _coloured(names)])
+        .legend(orient="bottom", title=None),
+        tooltip=["series:N", "at:N", "value:Q"],
+    )
+    drawn = base.mark_bar() if target is None else base.mark_point(filled=True, size=90)
+    width = min(WIDTH, _BAR * len(names) * len(places))
+    return finished(alt.layer(drawn, *_level(target, y)).properties(width=width, height=260))
+
+
+def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Each name with a colour, as far as there are different ones."""
+    return list(zip(names, itertools.cycle(SERIES), strict=False))
+
+
+def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
+    """A dashed line at a level, with its name."""
+    import altair as alt
+
+    if target is None:
+        return []
+    name, level = target
+    mark = alt.Chart(data([{"value": level, "label": f"{name} {level:g}"}]))
+    text = mark.mark_text(align="left", dx=6, dy=-8, color=_MARK)
+    return [
+        mark.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y),
+        text.encode(y=y, x=alt.value(0), text="label:N"),
+    ]
 
 
 def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:

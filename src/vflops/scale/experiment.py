@@ -125,7 +125,7 @@ class Experiment:
             target=goal[1],
             variants=self.axis.variants,
             points=points,
-        ).compared()
+        ).with_efficiency()
 
     def _run(self, size: Size, watch: Watch) -> None:
         folder = self._folder_of(size)

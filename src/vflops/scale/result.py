@@ -86,8 +86,7 @@ class EnsembleFigures(Figures):
     time_to_quality_s: float | None = None
     """Until the last of the models, by itself, was at the target; None: one never was."""
     exchanged_bytes: float | None = None
-    """That the ranks of a model sent each other a step, for its gradients; None: not counted, as
-    torch's own all-reduce is not."""
+    """That the ranks of a model sent each other a step, for its gradients; None: not counted."""
     emulated: str | None = None
     """What to know where the device computes wider than the precision and converts."""
     speedup: float | None = None
@@ -211,7 +210,7 @@ class Scale(Document):
         value: float | None = getattr(own, figure) if own and not own.partial else None
         return None if value is None else value * slots / base.size.slots
 
-    def compared(self) -> Scale:
+    def with_efficiency(self) -> Scale:
         """Every point beside the base, or beside the first variant; not what misses a job."""
         if self.variants:
             first = self.variants[0].name

@@ -18,11 +18,13 @@ function quantity(number, unit) {
   return `${shown.includes("e") ? (number / scale).toExponential(2) : shown} ${prefix}${unit}`.trim();
 }
 
+// As the pages of the systems write it, and every other page: 12.4 ms, 3.2 s, 4 min 05 s.
 function duration(seconds) {
   if (seconds === null) return "—";
-  if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
-  if (seconds < 7200) return `${Number((seconds / 60).toPrecision(3))} min`;
-  return `${Number((seconds / 3600).toPrecision(3))} h`;
+  if (seconds < 1) return `${Number((1e3 * seconds).toPrecision(3))} ms`;
+  if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
+  const whole = Math.round(seconds);
+  return `${Math.trunc(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
 }
 
 const plain = (text) => (text === null || text === "" ? "—" : String(text));
@@ -35,16 +37,16 @@ const devices = (row) => {
 // `first` is the direction of the first click: the best is on top.
 const COLUMNS = [
   { key: "rank", title: () => "#", kind: "n rank", show: (row) => value("rank", row), first: 1 },
-  { key: "source", title: () => "source", kind: "word", show: (row) => value("source", row), first: 1 },
+  { key: "source", title: () => "source", kind: "word source", show: (row) => value("source", row), first: 1 },
   { key: "system", title: () => "system", kind: "name", show: (row) => value("system", row), href: (row) => `systems/${value("page", row)}.html`, first: 1 },
   { key: "score", title: (unit) => unit, kind: "n score", show: (row, unit) => quantity(value("score", row), unit === "VFLOPS" ? "VFLOPS" : "FLOPS"), first: -1 },
   { key: "time_s", title: () => "time", kind: "n", show: (row) => duration(value("time_s", row)), first: 1 },
   { key: "to_target_s", title: () => "to target", kind: "n", show: (row) => duration(value("to_target_s", row)), first: 1 },
-  { key: "quality", title: () => "quality", kind: "n", show: (row) => (value("quality", row) === null ? "—" : Number(value("quality", row).toPrecision(4))), first: -1 },
+  { key: "quality", title: () => "quality", kind: "n", show: (row) => plain(value("quality", row)), first: -1 },
   { key: "ranks", title: () => "accelerators", kind: "word", show: devices, first: -1 },
   { key: "framework", title: () => "framework", kind: "word", show: (row) => plain(value("framework", row)), first: 1 },
   { key: "per_watt", title: (unit) => (unit === "VFLOPS" ? "VFLOPS/W" : "FLOPS/W"), kind: "n", show: (row) => quantity(value("per_watt", row), ""), first: -1 },
-  { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${Number((100 * value("efficiency", row)).toPrecision(3))} %`), first: -1 },
+  { key: "efficiency", title: () => "efficiency", kind: "n", show: (row) => (value("efficiency", row) === null ? "—" : `${(100 * value("efficiency", row)).toFixed(1)} %`), first: -1 },
   { key: "tally", title: () => "validity", kind: "good", show: (row) => `${value("tally", row)}${value("signed", row) ? ", signed" : ""}${value("repeats", row) > 1 ? `, ${value("repeats", row)} repeats` : ""}`, first: 1 },
   { key: "day", title: () => "day", kind: "n", show: (row) => plain(value("day", row)), first: -1 },
 ];

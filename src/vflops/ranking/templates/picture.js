@@ -16,7 +16,7 @@ function logTicks(low, high) {
   const decades = Math.log10(high / low);
   const step = Math.max(1, Math.ceil(decades / 6));
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
-    for (const digit of decades < 1.5 ? [1, 2, 5] : [1]) {
+    for (const digit of decades < 0.5 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : decades < 1.5 ? [1, 2, 5] : [1]) {
       const tick = digit * 10 ** power;
       if (tick >= low * 0.999 && tick <= high * 1.001 && (step === 1 || power % step === 0)) ticks.push(tick);
     }
@@ -100,8 +100,9 @@ function draw(id, rows, series, unit) {
   const toY = (y) => BOX.bottom - (Math.log(y / least) / Math.log(most / least)) * (BOX.bottom - BOX.top);
   for (const tick of logTicks(least, most)) {
     svg.append(shape("path", { class: "grid", d: `M${BOX.left} ${toY(tick)}H${BOX.right}` }));
-    svg.append(shape("text", { x: BOX.left - 6, y: toY(tick) + 4, "text-anchor": "end" }, quantity(tick, "").replace(/\.0+(?= |$)/, "")));
+    svg.append(shape("text", { x: BOX.left - 6, y: toY(tick) + 4, "text-anchor": "end" }, quantity(tick, "").replace(/(\.\d*?)0+(?= |$)/, "$1").replace(/\.(?= |$)/, "")));
   }
+  svg.append(shape("text", { class: "unit", transform: `translate(12 ${(BOX.top + BOX.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, unit));
   picture.ticks(low, high).forEach((tick, number, all) => {
     const anchor = picture.record && number === 0 ? "start" : picture.record && number === all.length - 1 ? "end" : "middle";
     svg.append(shape("text", { x: toX(tick), y: BOX.bottom + 18, "text-anchor": anchor }, picture.label(tick)));

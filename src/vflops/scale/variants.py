@@ -1,0 +1,272 @@
+"""The same training done in several ways: V3.0's figure 8, and V2.0's figure 1.
+
+*optimisations*: as it was, in mixed precision, and with compressed communication as well.
+*precisions*: the quality that each precision reaches when the ranks of a model become more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from vflops.config.settings import Settings
+from vflops.config.training import TrainingPrecision
+from vflops.errors import UsageError, unknown_name
+from vflops.scale import charts
+from vflops.scale.axis import marks
+from vflops.scale.charts import Across, Curve, Row
+from vflops.scale.ensembles import Ensembles
+from vflops.scale.result import EnsembleFigures, Point, Scale, Size, Variant
+from vflops.score.words import number
+from vflops.units import quantity, seconds
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+_NEXT_SETTING = re.compile(r",(?=[\w.-]+=)")
+_OF_THE_SIZE = ("ranks", "models")
+_MIXED, _COMPRESSED = "mixed-bf16", "fp16"
+PRECISIONS = ("fp32", _MIXED)
+"""That are compared unless others are named."""
+
+Value = Callable[[EnsembleFigures], float | None]
+
+
+def optimisations(precision: str) -> tuple[Variant, ...]:
+    """The three of figure 8; mixed as ``precision`` is, where that is a mixed one."""
+    exchange = "train.communication."
+    plain = {f"{exchange}mode": "all-reduce", f"{exchange}precision": "fp32"}
+    mixed = {"train.precision": precision if precision.startswith("mixed-") else _MIXED}
+    packed = {f"{exchange}mode": "all-reduce", f"{exchange}precision": _COMPRESSED}
+    return (
+        Variant(name="original", settings={"train.precision": "fp32", **plain}),
+        Variant(name="mixed", settings={**mixed, **plain}),
+        Variant(name="mixed+compression", settings={**mixed, **packed}),
+    )
+
+
+def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
+    """A variant a precision; fp32, where it is among them, is what others are compared with."""
+    known: tuple[str, ...] = get_args(TrainingPrecision)
+    for name in names:
+        if name not in known:
+            raise unknown_name("training precision", name, known, where=" in --precisions")
+    ordered = sorted(dict.fromkeys(names), key=lambda name: name != "fp32")
+    return tuple(Variant(name=name, settings={"train.precision": name}) for name in ordered)
+
+
+def parsed(texts: Sequence[str]) -> tuple[Variant, ...]:
+    """Variants as ``NAME=key=value,key=value``; without settings it is the run as it is."""
+    found = tuple(_parsed(text) for text in texts)
+    (most, times), *_ = Counter(each.name for each in found).most_common()
+    if times > 1:
+        raise UsageError(f"--variant {most} is given {times} times", cure="give each its own name")
+    return found
+
+
+def _parsed(text: str) -> Variant:
+    name, _, rest = text.partition("=")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--variant {text!r}: {name!r} is no name of a folder",
+            cure="e.g. --variant int8=communication.precision=int8",
+        )
+    settings = {}
+    for assignment in _NEXT_SETTING.split(rest) if rest else ():
+        key, equals, value = assignment.partition("=")
+        if not (key and equals):
+            raise UsageError(
+                f"--variant {text!r}: {assignment!r} has no '='",
+                cure="write NAME=key=value,key=value",
+            )
+        if key.rpartition(".")[2] in _OF_THE_SIZE:
+            raise UsageError(
+                f"--variant {text!r}: {key} is the same for all variants",
+                cure="take --ranks, and --scales for models",
+            )
+        settings[key] = value
+    return Variant(name=name, settings=settings)
+
+
+@dataclass(frozen=True)
+class Variants(Ensembles):
+    """Every variant at every size, each compared with the first at the same size."""
+
+    variants: tuple[Variant, ...] = field(kw_only=True)
+    heading: str = "Figures"
+    named_columns: int = 1
+
+    def words(self, size: Size) -> str:
+        """``mixed, 1 model × 2 ranks``."""
+        return f"{size.variant}, {super().words(size)}"
+
+    def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
+        """Models and ranks, and then what makes it this variant."""
+        (own,) = (each for each in self.variants if each.name == size.variant)
+        return {**super().changes(section, size), **own.settings}
+
+    def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
+        """Settings that do not go together at this size; a precision that this machine lacks."""
+        try:
+            found = settings()
+        except UsageError as error:
+            if _contradicts(error):
+                return error.message
+            raise  # there is no such setting, or no such value
+        if found.launch.on != "local":  # the nodes of a scheduler are not seen from here
+            return None
+        from vflops.micro.device import pick
+        from vflops.train.precision import Precision
+
+        train = found.workloads[workload]["train"]
+        place = pick(train["device"], "train.device").place
+        try:
+            Precision.named(train["precision"], place)
+        except UsageError as error:
+            return error.message
+        return None
+
+    @property
+    def title(self) -> str:
+        """Which of the two it is."""
+        return "Quality against scale" if self._by_scale else "Optimisations"
+
+    @property
+    def _by_scale(self) -> bool:
+        return self.kind == "precisions"
+
+    @property
+    def _first(self) -> str:
+        return self.variants[0].name
+
+    def table(self, scale: Scale) -> list[Sequence[str]]:
+        """Speed and quality of every variant, at each size beside the first one's."""
+        named = scale.quality_name or "quality"
+        if self._by_scale:
+            names = ("P", named, f"against {self._first}", "factor", "FLOPS", "VFLOPS", "speed-up")
+            cells = self._quality_cells
+        else:
+            names = ("M × P", "FLOPS", "VFLOPS", "speed-up", named, "to target", "sent")
+            cells = self._speed_cells
+        found: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
+        for point in scale.points:
+            own, size = point.figures, f"{point.jobs} × {point.ranks}"
+            start = (point.variant or "", str(point.ranks) if self._by_scale else size)
+            if isinstance(own, EnsembleFigures):
+                *most, last = cells(own)
+                found.append((*start, *most, last + marks(own)))
+            else:
+                blank = ("—",) * (len(names) - 2)
+                found.append((*start, *blank, "refused" if point.refused else "not complete"))
+        return found
+
+    def _quality_cells(self, own: EnsembleFigures) -> tuple[str, ...]:
+        return (
+            number(own.quality),
+            _signed(own.quality_change),
+            "—" if own.penalty is None else number(own.penalty),
+            quantity(own.flops, "FLOPS"),
+            quantity(own.vflops, "VFLOPS"),
+            _times(own.speedup),
+        )
+
+    def _speed_cells(self, own: EnsembleFigures) -> tuple[str, ...]:
+        change = f" ({_signed(own.quality_change)})" if own.quality_change else ""
+        return (
+            quantity(own.flops, "FLOPS"),
+            quantity(own.vflops, "VFLOPS"),
+            _times(own.speedup),
+            number(own.quality) + change,
+            seconds(own.time_to_quality_s),
+            quantity(own.exchanged_bytes, "B"),
+        )
+
+    def curves(self, scale: Scale) -> list[Curve]:
+        """Of precisions a curve each over ranks; of optimisations bars side by side."""
+        if not any(point.figures for point in scale.points):
+            return []
+        named = scale.quality_name or "quality"
+        target = None if scale.target is None else ("target", scale.target)
+
+        def drawn(id: str, title: str, axis: str, value: Value, **how: Any) -> Curve:
+            rows = [
+                Row(self._at(point), value(own), point.variant or "")
+                for point, own in scale.found(EnsembleFigures)
+            ]
+            if self._by_scale:
+                ticks = tuple(sorted({point.ranks for point in scale.points}))
+                chart = charts.lines(rows, Across("ranks of the model: P", ticks), axis, **how)
+            else:
+                chart = charts.bars(rows, "models × ranks", axis, **how)
+            return Curve(id, title, chart)
+
+        speed = [
+            drawn("flops", "FLOPS", "FLOPS", lambda own: own.flops, rate=True),
+            drawn("vflops", "VFLOPS", "VFLOPS", lambda own: own.vflops, rate=True),
+        ]
+        quality = drawn(
+            "quality", f"Quality: {named}", named, lambda own: own.quality, target=target
+        )
+        if self._by_scale:
+            factor = drawn(
+                "factor",
+                "Quality factor",
+                "(quality / target)ⁿ",
+                lambda own: own.penalty,
+                target=("neither reward nor penalty", 1.0),
+            )
+            return [quality, factor, *speed]
+        reached = any(own.time_to_quality_s for _, own in scale.found(EnsembleFigures))
+        time = drawn("time", "Time to the target", "seconds", lambda own: own.time_to_quality_s)
+        return [*speed, *([time] if reached else []), quality]
+
+    def note(self, scale: Scale) -> str:
+        """What the columns of the table are."""
+        speed = (
+            "FLOPS: operations of all models over the time from the first step of the first to the"
+            " end of the last one’s training; VFLOPS: FLOPS × factor, with the factor (quality /"
+            " target)ⁿ, so that what a variant loses of quality it loses of its score. Speed-up:"
+            f" FLOPS over those of {self._first} at the same size."
+        )
+        if self._by_scale:
+            return (
+                f"{speed} Against {self._first}: quality less that of {self._first} at the same P."
+            )
+        return (
+            f"{speed} In brackets: quality less that of {self._first}. To target: time until the"
+            " last model, by itself, was there, start-up included. Sent: bytes a step, of all"
+            " ranks of a model to each other, for its gradients."
+        )
+
+    def remarks(self, scale: Scale) -> list[tuple[str, str]]:
+        """The variants that cannot be had here, and those that the device only imitates."""
+        told = [(p.variant or "", f"refused: {p.refused}") for p in scale.points if p.refused]
+        told += [
+            (point.variant or "", own.emulated)
+            for point, own in scale.found(EnsembleFigures)
+            if own.emulated
+        ]
+        return list(dict.fromkeys(told))
+
+    def _at(self, point: Point) -> int | str:
+        return point.ranks if self._by_scale else f"{point.jobs} × {point.ranks}"
+
+
+def _contradicts(error: UsageError) -> bool:
+    """Whether the settings are all there and do not go together."""
+    cause = error.__cause__
+    return isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
+
+
+def _signed(change: float | None) -> str:
+    """``−0.003``."""
+    if change is None:
+        return "—"
+    return f"{change:+.2g}".replace("-", "−") if change else "0"
+
+
+def _times(speedup: float | None) -> str:
+    return "—" if speedup is None else f"{speedup:.2f} ×"
