@@ -73,7 +73,7 @@ def predicted(points: Sequence[Measured], links: Links) -> dict[int, Compared]:
         link = links.get(f"{point.hosts}, {point.wires}")
         if point.bagging or link is None or point.hosts not in alone:
             continue
-        base = {
+        base: dict[str, dict[str, Any]] = {
             "step": {"time_s": alone[point.hosts], "batch": 16},
             "model": {"gradient_bytes": 4 * point.parameters},
             "node": {"accelerators": 1},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from links_bench import Host, Ranks, hosts, train
+from links_bench import Host, Ranks, hosts, lacking, missing_tools, train
 from vflops import training
 from vflops.config.profiles import profile
 from vflops.config.settings import load

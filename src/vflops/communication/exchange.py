@@ -36,6 +36,7 @@ class Exchange(ABC):
         self._settings, self._near, self._backend = settings, near, backend
         self.steps = 0
         """Backward passes whose gradients were averaged."""
+        self._elements = 0
 
     @property
     @abstractmethod
@@ -46,15 +47,20 @@ class Exchange(ABC):
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """What DDP calls when the gradients of a bucket are ready: their mean over the ranks."""
 
-    def report(self, group: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
-        """What all ranks of ``group`` have sent; all of them call it."""
-        sent = torch.tensor([self.traffic.near, self.traffic.far], device=device)
-        dist.all_reduce(sent, group=group)
+    def note(self, bucket: GradBucket) -> None:
+        """Count a bucket that is to be averaged."""
+        self.steps += bucket.is_last()
+        self._elements += bucket.buffer().numel()
+
+    def report(self, copies: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
+        """What all ranks have sent, each to its ``copies``; all of them call it."""
+        sent = torch.tensor([self.traffic.near, self.traffic.far, self._elements], device=device)
+        dist.all_reduce(sent)
         algorithm, reason = _algorithm(self._backend, self.traffic.calls)
         return Exchanged(
             mode=self._settings.mode,
             precision=self._settings.precision,
-            ranks=dist.get_world_size(group),
+            ranks=dist.get_world_size(copies),
             near=self._near,
             backend=self._backend,
             algorithm=algorithm,
@@ -62,6 +68,7 @@ class Exchange(ABC):
             bytes_near=int(sent[0]),
             bytes_far=int(sent[1]),
             steps=self.steps,
+            elements=int(sent[2]),
         )
 
     @abstractmethod
@@ -83,7 +90,7 @@ class PlainExchange(Exchange):
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """Torch's own."""
-        self.steps += bucket.is_last()
+        self.note(bucket)
         self._link.count_all_reduce(bucket.buffer().nbytes)
         return allreduce_hook(self._link.group, bucket)
 
@@ -106,7 +113,7 @@ class OwnExchange(Exchange):
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """Put into the lane."""
-        self.steps += bucket.is_last()
+        self.note(bucket)
         return self._lane.put(lambda: self.average(bucket))
 
     def close(self) -> None:

@@ -405,6 +405,8 @@ class Exchanged(Data):
     bytes_far: Number
     steps: Number
     """Backward passes whose gradients were averaged."""
+    elements: Number | None = None
+    """Gradients that the ranks averaged, over all steps; None in a log of an older vflops."""
 
 
 class KernelTime(Data):

@@ -98,34 +98,41 @@ def lines(
 
 def bars(
     rows: Sequence[Row],
-    across: str,
     title: str,
+    words: Callable[[float | None], str],
     *,
-    rate: bool = False,
     target: tuple[str, float] | None = None,
 ) -> dict[str, Any]:
-    """A bar a series, side by side at each place; with a target dots, as 0 is far from it."""
+    """A bar a series with its value in ``words``, at each place; with a target dots beside it."""
     import altair as alt
 
     names = list(dict.fromkeys(row.series for row in rows))
     places = list(dict.fromkeys(str(row.at) for row in rows))
-    y = alt.Y("value:Q").scale(zero=target is None).title(title)
-    if rate:
-        y = y.axis(format="~s")
-    base = alt.Chart(data([row._asdict() for row in rows])).encode(
-        x=alt.X("at:N").sort(places).title(across).axis(labelAngle=0),
-        xOffset=alt.XOffset("series:N").sort(names),
-        y=y,
-        color=alt.Color("series:N")
-        .scale(domain=names, range=[colour for _, colour in _coloured(names)])
-        .legend(orient="bottom", title=None),
-        tooltip=["series:N", "at:N", "value:Q"],
+    known = [row.value for row in rows if row.value is not None] + [target[1]] * bool(target)
+    least, most = (min(known), max(known)) if target else (0.0, max(known, default=0.0))
+    room = (most - least or abs(most) or 1.0) * 0.1
+    domain = [least - room if target else 0.0, most + 2 * room]  # the values stand to the right
+    drawn = [
+        {**row._asdict(), "from": domain[0], "label": words(row.value)}
+        | {"value": domain[0] if row.value is None else row.value}
+        for row in rows
+    ]
+    if target:
+        title += f" (dashed: {target[0]} {target[1]:g})"
+    x = alt.X("value:Q").scale(domain=domain, nice=False).title(title).axis(format="~s")
+    base = alt.Chart(data(drawn)).encode(
+        x=x,
+        y=alt.Y("series:N").sort(names).title(None).axis(labelLimit=300, labelPadding=6),
+        tooltip=["series:N", "at:N", "label:N"],
     )
-    drawn = base.mark_bar() if target is None else base.mark_point(filled=True, size=90)
-    width = min(WIDTH, _BAR * len(names) * len(places))
-    return finished(alt.layer(drawn, *_level(target, y)).properties(width=width, height=260))
-
-
+    colours = [colour for _, colour in _coloured(names)]
+    colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
+    bar = base.mark_bar() if target is None else base.mark_point(filled=True, opacity=1, size=90)
+    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text="label:N")
+    layers = [bar.encode(color=colour), text]
+    if target:
+        layers.insert(0, base.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(x=alt.datum(target[1]), y=alt.Y()))
+    ...
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
     """Each name with a colour, as far as there are different ones."""
     return list(zip(names, itertools.cycle(SERIES), strict=False))
