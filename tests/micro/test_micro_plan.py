@@ -15,7 +15,7 @@ ALL = MicroSettings()
 @pytest.mark.parametrize("accelerators", [0, 1, 8])
 def test_every_benchmark_case_and_precision_is_planned_once(accelerators: int) -> None:
     keys = [item.key for item in plan(ALL, accelerators=accelerators)]
-    assert len(keys) == len(set(keys)) == 6 + 3 * 6 + 2 + 4 + 3 + 2
+    assert len(keys) == len(set(keys)) == 7 + 3 * 7 + 2 + 4 + 3 + 2
     assert {benchmark for benchmark, _, _ in keys} == set(ALL.benchmarks)
     assert ("convolution", "weight-gradient", "fp8") in keys
 

@@ -51,7 +51,7 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
         f"attaching to {name}: of {len(records)} jobs {len(living)} go on, {len(ended)} have ended"
         + (f", {rest} will be started" if rest else "")
     )
-    resume(folder.path, quiet)
+    resume(folder.path, quiet=quiet)
 
 
 def cancel(

@@ -95,6 +95,7 @@ def run(
 
 def resume(
     run: options.Run = None,
+    *,
     ranks: Annotated[
         int | None, typer.Option(help="Go on with so many ranks; the result is not valid then.")
     ] = None,
