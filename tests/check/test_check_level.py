@@ -29,6 +29,20 @@ def found(run: HandmadeRun, changes: dict[str, Any], **train: Any) -> Levels:
         ({}, {}, "hardware", []),
         ({"data": "/elsewhere", "models": 8}, {"ranks": 8, "batch": 2048}, "hardware", []),
         ({}, {"precision": "fp32"}, "hardware", []),
+        ({}, {"precision": "mixed-fp8"}, "hardware", []),
+        ({}, {"ranks": 4, "communication": {"mode": "torus"}}, "hardware", []),
+        (
+            {},
+            {"ranks": 2, "parallel": {"mode": "sharded"}},
+            "system",
+            ["train.parallel.mode = sharded (reference data)"],
+        ),
+        (
+            {},
+            {"ranks": 2, "communication": {"precision": "int8"}},
+            "free",
+            ["train.communication.precision = int8 (reference fp32)"],
+        ),
         ({}, {"compile": "off"}, "system", ["train.compile = off (reference auto)"]),
         (
             {},

@@ -10,6 +10,7 @@ import pytest
 from forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forger
 from forgeries import Break, GoodRun, good_runs, judged, later, together
 from vflops import suite
+from vflops.check import load
 from vflops.check.record import Finding
 from vflops.record.folder import RunFolder
 from vflops.record.node import Clock, NodeRecord
@@ -121,6 +122,13 @@ def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
     assert found.verdict == verdict
     assert f"others used {share} of the CPUs while" in found.evidence
     assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
+
+
+def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
+    good: GoodRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "LEAST_S", WORK_S + 60)
+    assert finding(good("one model"), tmp_path, "quiet", busy(1, 95.0, 80.0)).verdict == "pass"
 
 
 @pytest.mark.parametrize(("others", "verdict"), [(48.0, "pass"), (65.0, "fail")])

@@ -76,19 +76,20 @@ def settings(*changes: str) -> Settings:
 
 
 def test_weak_scaling_adds_models_of_the_same_size() -> None:
-    assert sizes("weak", [1, 2, 4], ranks=2) == [(1, 2), (2, 2), (4, 2)]
+    assert sizes("weak", [1, 2, 4], ranks=2) == [Size(1, 2), Size(2, 2), Size(4, 2)]
 
 
 def test_a_search_adds_workers_of_the_same_size() -> None:
-    assert sizes("workers", [1, 2], ranks=4) == [(1, 4), (2, 4)]
+    assert sizes("workers", [1, 2], ranks=4) == [Size(1, 4), Size(2, 4)]
 
 
 def test_bagging_and_data_parallelism_share_the_point_of_one_slot() -> None:
-    assert sizes("bagging-vs-data", [1, 2, 4]) == [(1, 1), (2, 1), (1, 2), (4, 1), (1, 4)]
+    pairs = [(1, 1), (2, 1), (1, 2), (4, 1), (1, 4)]
+    assert sizes("bagging-vs-data", [1, 2, 4]) == [Size(*pair) for pair in pairs]
 
 
 def test_a_trade_off_has_every_pair_of_its_scale() -> None:
-    assert sizes("trade-off", [6]) == [(6, 1), (3, 2), (2, 3), (1, 6)]
+    assert [str(size) for size in sizes("trade-off", [6])] == ["6x1", "3x2", "2x3", "1x6"]
 
 
 def test_efficiency_is_what_a_slot_does_against_a_slot_of_the_base() -> None:
@@ -158,9 +159,13 @@ def test_repeats_of_an_ensemble_become_means(
             partial=partial,
         )
 
+    def alone(repeat: int, attempts: int, reached_s: float) -> SimpleNamespace:
+        quality = SimpleNamespace(time_to_quality_s=reached_s)
+        return SimpleNamespace(repeat=repeat, attempts=attempts, quality=quality, emulated=None)
+
     scored = SimpleNamespace(
         ensembles=[repeat(2e9, 0.6, False), repeat(4e9, 0.8, True)],
-        trainings=[SimpleNamespace(attempts=1), SimpleNamespace(attempts=2)],
+        trainings=[alone(0, 1, 5.0), alone(0, 2, 9.0), alone(1, 1, 3.0), alone(1, 1, 1.0)],
     )
     monkeypatch.setattr("vflops.scale.ensembles.Score.read", lambda path: scored)
     monkeypatch.setattr("vflops.scale.ensembles.checks_failed", lambda folder: 3)
@@ -173,6 +178,10 @@ def test_repeats_of_an_ensemble_become_means(
     assert found.quality_alone == pytest.approx(0.6)
     assert (found.repeats, found.attempts, found.checks_failed) == (2, 2, 3)
     assert found.partial
+    assert found.penalty == 0.5
+    assert found.time_to_quality_s == 6  # the mean of the slowest models, 9 and 3
+    scored.trainings[0].quality.time_to_quality_s = None
+    assert Ensembles("weak").figures(folder, Size(2, 1)).time_to_quality_s is None
 
 
 def test_slots_are_as_large_at_every_point_as_the_largest_allows(tmp_path: Path) -> None:
@@ -261,7 +270,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
             path.touch()
         done.append(("conclude", folder.path.parent.name))
 
-    figures = [point(*size, 1e9).figures for size in points]
+    figures = [point(size.jobs, size.ranks, 1e9).figures for size in points]
     monkeypatch.setattr("vflops.scale.experiment.suite", SimpleNamespace(**locals()))
     monkeypatch.setattr("vflops.scale.page.chart_library", str)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures[0])
@@ -320,4 +329,4 @@ def test_the_file_meets_its_schema(tmp_path: Path) -> None:
     scale(point(1, 1, 1e9), point(2, 1, 2e9)).write(tmp_path / "scale.json")
     data = json.loads((tmp_path / "scale.json").read_text())
     jsonschema.validate(data, schemas()["vflops.scale.json"])
-    assert Scale.read(tmp_path / "scale.json").points[1].size == (2, 1)
+    assert Scale.read(tmp_path / "scale.json").points[1].size == Size(2, 1)

@@ -85,6 +85,13 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (training, {**trade, "ranks": 2}, "--ranks 2 is not for --kind trade-off"),
         (training, {"on": "slurm"}, "launch.on = slurm and no --scales"),
         (training, {"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
+        (training, {"precisions": "fp33"}, "unknown training precision 'fp33' in --precisions"),
+        (training, {"variant": ["a b=seed=2"]}, "'a b' is no name of a folder"),
+        (training, {"variant": ["a"], "precisions": "fp32"}, "--precisions fp32 is not for"),
+        (training, {"kind": Kind.WEAK, "variant": ["a"]}, "--variant a is not for --kind weak"),
+        (training, {"precisions": "fp32", "ranks": 2}, "--ranks 2 is not for --kind precisions"),
+        (training, {"kind": Kind.OPTIMISATIONS, "on": "slurm"}, "slurm and no --ranks"),
+        (searching, {"precisions": "fp32"}, "--kind precisions of automl, which is a search"),
         (searching, {"scales": "1,2"}, "--scales 1,2 is not for --kind workers"),
         (searching, {"workers": "0"}, "--workers 0: not whole numbers from 1 up"),
         (searching, {"repeat": 2}, "--repeat 2 is not for --kind workers"),
@@ -112,6 +119,24 @@ class Stopped(Exception):
         ("automl", {"on": "slurm"}, ["1x1", "2x1", "4x1"]),
         ("image-classification", {}, ["1x1", "2x1", "4x1"]),
         ("image-classification", {"kind": Kind.TRADE_OFF}, ["6x1", "3x2", "2x3", "1x6"]),
+        (
+            "image-classification",
+            {"kind": Kind.OPTIMISATIONS, "scales": "1,2"},
+            [
+                *("original/1x3", "mixed/1x3", "mixed+compression/1x3"),
+                *("original/2x3", "mixed/2x3", "mixed+compression/2x3"),
+            ],
+        ),
+        (
+            "image-classification",
+            {"variant": ["plain", "int8=communication.precision=int8"], "ranks": 2},
+            ["plain/1x2", "int8/1x2"],
+        ),
+        (
+            "image-classification",
+            {"precisions": "mixed-bf16,fp32", "scales": "1,4"},
+            ["fp32/1x1", "mixed-bf16/1x1", "fp32/1x4", "mixed-bf16/1x4"],
+        ),
     ],
 )
 def test_points_are_those_that_fit_unless_they_are_given(
@@ -133,7 +158,9 @@ def test_points_are_those_that_fit_unless_they_are_given(
     monkeypatch.setattr("vflops.scale.experiment.Experiment.of", of)
     with pytest.raises(Stopped):
         scale(workload, profile="tiny", **words)
-    kind = words.get("kind", "workers" if workload == "automl" else "weak")
+    own = {"variant": "optimisations", "precisions": "precisions"}
+    default = next((own[key] for key in words if key in own), "weak")
+    kind = words.get("kind", "workers" if workload == "automl" else default)
     assert made[0] == Path("runs") / f"scale-{kind}-{workload}"
     assert [str(size) for size in made[3]] == expected
     if "for_" in words:

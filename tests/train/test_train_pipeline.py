@@ -16,7 +16,7 @@ from train_runs import evaluations, losses, planned, run_ranks
 
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
-from vflops.record.training import StagesRun
+from vflops.record.training import Exchanged, JobStarted, StagesRun
 from vflops.train import placement
 
 SHORT = (
@@ -166,6 +166,11 @@ def test_copies_of_a_pipeline_train_as_one(tmp_path: Path, quarters: RunFolder) 
     """Each copy has two quarters; statistics are the mean of the copies' own, as in mode data."""
     mixed = trained(tmp_path / "mixed", *MIXED, HALVES, ranks=4)
     agree(mixed, quarters, rounded=True)
+    (sent,) = (e.payload(Exchanged) for e in mixed.history().events("exchange", job=1))
+    (began,) = (e.payload(JobStarted) for e in mixed.history().events("job", job=1))
+    assert began.parameters is not None
+    whole = 20 * 2 * began.parameters  # the stages of all ranks
+    assert (sent.ranks, sent.elements, sent.bytes_near + sent.bytes_far) == (2, whole, 4 * whole)
     data = trained(tmp_path / "data", HALVES, ranks=2)
     assert max(apart(mixed, data, statistics=True).values()) < 1e-2
 

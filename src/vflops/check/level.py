@@ -52,6 +52,12 @@ _LAYER_OF: dict[str, str] = {
     "search.batches": _MACHINE,
     # The papers publish both whole and mixed precision; how low it may be is a rule of its own.
     "train.precision": "accelerator libraries",
+    # Who sends to whom is what libraries choose too, and the mean stays the same. What is sent does
+    # not: rounded gradients are others, and no rule says how few bits they may have.
+    "train.communication": "communication libraries",
+    "train.communication.precision": "workload implementation",
+    # The same losses and weights, computed by ranks in other places.
+    "train.parallel": "programming model",
     "train.compile": "framework",
     "train.deterministic": "framework",
     "train.batch_norm": "workload implementation",

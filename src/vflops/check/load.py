@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 MOST_LOAD = 0.1
 """Of the CPUs, by others, while ceilings are measured and while a job trains."""
-LEAST_READINGS = 10
-"""Of a training; a shorter one says nothing: starting it is noise enough."""
+LEAST_S, LEAST_READINGS = 60.0, 10
+"""Of a training; the start of a shorter one is noise enough. Ceilings are measured beside it."""
 
 _BUSY, _OTHERS = "cpu.busy", "cpu.others"
 
@@ -64,7 +64,8 @@ def _at_trainings(contents: Contents) -> Iterator[tuple[Part, float]]:
     """The share of others, of every node of every attempt that says it for long enough."""
     for parts in Timeline((*contents.trained, *contents.workers)).parts.values():
         for part in parts:
-            used = _used(contents, part, part, _OTHERS)
+            long = part.span_s[1] - part.span_s[0] >= LEAST_S
+            used = _used(contents, part, part, _OTHERS) if long else None
             if used is None:
                 continue
             if used > MOST_LOAD:  # jobs side by side: what one has for others may be our own

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from vflops.check.level import flat
 from vflops.check.published import EPOCH_ROUNDING
 from vflops.check.rule import Outcome
+from vflops.check.shared import shared_otherwise
 from vflops.check.where import job_file
 from vflops.config.training import CEILING_OF
 from vflops.errors import UsageError
@@ -37,7 +38,8 @@ def as_told(contents: Contents) -> Outcome:
         fault = next(_told(contents, job.record), None)
         if fault:
             return Outcome("fail", fault, job_file(job.record))
-        found = next(_went_on(contents, job), None) or next(_did(job), None)
+        ways = (_went_on(contents, job), _did(job), shared_otherwise(job))
+        found = next((fault for way in ways for fault in way), None)
         if found:
             return Outcome("fail", found[1], found[0].source)
     return Outcome("pass", f"{count(len(jobs), 'job')}, as run.json has it")

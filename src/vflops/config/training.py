@@ -91,7 +91,9 @@ class TrainSettings(Section):
         self.communication.check(self.parallel, self.shares)
         parts = self.shares * self.accumulate * self.ghosts
         if self.batch % parts:
-            sharing = "ranks" if self.shares == self.ranks else "copies of the model"
+            one = self.shares == 1 < self.ranks
+            sharing = "copy of the model" if one else "copies of the model"
+            sharing = "ranks" if self.shares == self.ranks else sharing
             raise ValueError(
                 f"batch {self.batch} cannot be shared evenly by {self.shares} {sharing} × "
                 f"{self.accumulate} accumulation × {self.ghosts} ghosts: "

@@ -55,6 +55,13 @@ QUANTITIES = (
         "flops",
         "Of a search: operations a second times -ln(error).",
     ),
+    Quantity(
+        "sent a step",
+        "B",
+        "exchanged_bytes",
+        "bytes",
+        "Sent by all ranks to average the gradients of a step.",
+    ),
     Quantity("MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
     Quantity("power", "W", "power_watts", "watts", "Mean power of what was measured."),
     Quantity("energy", "J", "energy_joules", "joules", "Energy of what was measured."),
@@ -81,7 +88,18 @@ class Pass:
     """By the names of ``QUANTITIES``; None or absent: not measured."""
 
 
-FACTS = ("seed", "complete", "data", "device", "ranks", "precision", "batch", "quality is")
+FACTS = (
+    "seed",
+    "complete",
+    "data",
+    "device",
+    "ranks",
+    "parallel mode",
+    "communication",
+    "precision",
+    "batch",
+    "quality is",
+)
 """The facts that a pass may have."""
 
 
@@ -114,6 +132,7 @@ def _key(it: EnsembleScore | SearchScore) -> tuple[str, int]:
 
 def _training(run: str, it: TrainingScore) -> Pass:
     speed = it.speed
+    sent = it.shared.exchange if it.shared else None
     return Pass(
         kind="training" if it.model is None else "base model",
         run=run,
@@ -126,6 +145,8 @@ def _training(run: str, it: TrainingScore) -> Pass:
             "data": "synthetic" if it.synthetic else "real",
             "device": it.device or "",
             "ranks": str(it.ranks),
+            "parallel mode": it.shared.settings.mode if it.shared else "",
+            "communication": f"{sent.mode} {sent.precision}" if sent else "",
             "precision": it.precision or "",
             "batch": "" if it.batch is None else str(it.batch),
             "quality is": it.quality.name,
@@ -142,6 +163,7 @@ def _training(run: str, it: TrainingScore) -> Pass:
             "time to quality": it.quality.time_to_quality_s,
             "FLOPS": speed.flops if speed else None,
             "VFLOPS": speed.vflops if speed else None,
+            "sent a step": sent.bytes if sent else None,
             "MFU": it.mfu.value,
             "power": it.power.power_w,
             "energy": it.power.energy_j,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.training import PHASES
-from vflops.score import words
+from vflops.score import shared_words, words
 from vflops.score.record import TrainingScore
 from vflops.units import integer, percent, quantity, seconds
 
@@ -71,7 +71,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
     work, quality = training.work, training.quality
     rows = [
         ("device", training.device or "—"),
-        ("precision", training.precision or "—"),
+        ("precision", shared_words.precision(training)),
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),
         ("data", words.data(training)),

@@ -15,7 +15,7 @@ from vflops.report.figures import Tile
 from vflops.report.roofline_points import Achieved
 from vflops.report.training_charts import Course
 from vflops.roofline.analysis import Bound, Roofs, bound
-from vflops.score import show, words
+from vflops.score import shared_words, show, words
 from vflops.score.contents import Contents
 from vflops.score.record import RepeatScore, Score, TrainingScore
 from vflops.score.score import best_bound
@@ -52,6 +52,8 @@ class Block:
     traffic: dict[str, Any] | None
     budget: dict[str, Any] | None
     wall: str
+    shared: list[tuple[str, str]]
+    """How its ranks shared the model, and what they sent; empty for one rank."""
     kernels: dict[str, Any] | None
 
 
@@ -172,6 +174,7 @@ def _block(
         traffic=training_charts.traffic(courses),
         budget=training_charts.budget(courses),
         wall=_wall(scores),
+        shared=shared_words.shared_rows(shown),
         kernels=training_charts.kernels(profiled),
     )
 

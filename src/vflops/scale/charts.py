@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,8 +14,6 @@ from vflops.scale.result import Scale
 IDEAL = "ideal"
 _GREY = "#888888"
 _MARK = "#444"
-_BAR = 120
-"""Pixels of a bar and of what is around it, where there are few."""
 
 
 @dataclass(frozen=True)
@@ -103,36 +101,42 @@ def bars(
     *,
     target: tuple[str, float] | None = None,
 ) -> dict[str, Any]:
-    """A bar a series with its value in ``words``, at each place; with a target dots beside it."""
+    """A bar a row, its value in ``words`` beside it; with a target dots, as 0 is far from it."""
     import altair as alt
 
     names = list(dict.fromkeys(row.series for row in rows))
-    places = list(dict.fromkeys(str(row.at) for row in rows))
-    known = [row.value for row in rows if row.value is not None] + [target[1]] * bool(target)
-    least, most = (min(known), max(known)) if target else (0.0, max(known, default=0.0))
-    room = (most - least or abs(most) or 1.0) * 0.1
-    domain = [least - room if target else 0.0, most + 2 * room]  # the values stand to the right
+    single = len({row.at for row in rows}) == 1
+    levels = [row.value for row in rows if row.value is not None] + ([target[1]] if target else [])
+    least, most = (min(levels) if target else 0.0), max(levels, default=0.0)
+    room = (most - least or 1.0) / 10
+    domain = [least - room if target else 0.0, most + 2 * room]  # the words need some
+    places = [row.series if single else f"{row.at}, {row.series}" for row in rows]
     drawn = [
-        {**row._asdict(), "from": domain[0], "label": words(row.value)}
-        | {"value": domain[0] if row.value is None else row.value}
-        for row in rows
+        {
+            "place": place,
+            "series": row.series,
+            "value": domain[0] if row.value is None else row.value,
+            "words": words(row.value),
+        }
+        for row, place in zip(rows, places, strict=True)
     ]
-    if target:
-        title += f" (dashed: {target[0]} {target[1]:g})"
-    x = alt.X("value:Q").scale(domain=domain, nice=False).title(title).axis(format="~s")
-    base = alt.Chart(data(drawn)).encode(
-        x=x,
-        y=alt.Y("series:N").sort(names).title(None).axis(labelLimit=300, labelPadding=6),
-        tooltip=["series:N", "at:N", "label:N"],
-    )
+    mark = f" (dashed: {target[0]} {target[1]:g})" if target else ""
+    x = alt.X("value:Q").scale(domain=domain, nice=False).title(title + mark)
+    x = x.axis(format="~g" if target else "~s", tickCount=6)
+    y = alt.Y("place:N").sort(places).title(None)
     colours = [colour for _, colour in _coloured(names)]
     colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
-    bar = base.mark_bar() if target is None else base.mark_point(filled=True, opacity=1, size=90)
-    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text="label:N")
-    layers = [bar.encode(color=colour), text]
-    if target:
-        layers.insert(0, base.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(x=alt.datum(target[1]), y=alt.Y()))
-    ...
+    base = alt.Chart(data(drawn)).encode(x=x, y=y.axis(labelLimit=300, labelPadding=6))
+    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text="words:N")
+    if target is None:
+        layers = [base.mark_bar(size=22).encode(color=colour), text]
+    else:
+        dots = base.mark_point(filled=True, size=90, opacity=1)
+        level = alt.Chart(data([{"value": target[1]}])).mark_rule(color=_MARK, strokeDash=[6, 4])
+        layers = [level.encode(x=x), dots.encode(color=colour), text]
+    return finished(alt.layer(*layers).properties(width=WIDTH - 60, height=36 * len(rows)))
+
+
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
     """Each name with a colour, as far as there are different ones."""
     return list(zip(names, itertools.cycle(SERIES), strict=False))

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -19,10 +20,10 @@ from vflops.config.training import TrainingPrecision
 from vflops.errors import UsageError, unknown_name
 from vflops.scale import charts
 from vflops.scale.axis import marks
-from vflops.scale.charts import Across, Curve, Row
+from vflops.scale.charts import Across, Curve
 from vflops.scale.ensembles import Ensembles
 from vflops.scale.result import EnsembleFigures, Point, Scale, Size, Variant
-from vflops.score.words import number
+from vflops.score.words import NOT_REACHED, number
 from vflops.units import quantity, seconds
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
@@ -31,8 +32,6 @@ _OF_THE_SIZE = ("ranks", "models")
 _MIXED, _COMPRESSED = "mixed-bf16", "fp16"
 PRECISIONS = ("fp32", _MIXED)
 """That are compared unless others are named."""
-
-Value = Callable[[EnsembleFigures], float | None]
 
 
 def optimisations(precision: str) -> tuple[Variant, ...]:
@@ -153,8 +152,8 @@ class Variants(Ensembles):
             cells = self._speed_cells
         found: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
         for point in scale.points:
-            own, size = point.figures, f"{point.jobs} × {point.ranks}"
-            start = (point.variant or "", str(point.ranks) if self._by_scale else size)
+            own = point.figures
+            start = (point.variant or "", self._at(point))
             if isinstance(own, EnsembleFigures):
                 *most, last = cells(own)
                 found.append((*start, *most, last + marks(own)))
@@ -167,7 +166,7 @@ class Variants(Ensembles):
         return (
             number(own.quality),
             _signed(own.quality_change),
-            "—" if own.penalty is None else number(own.penalty),
+            _number(own.penalty),
             quantity(own.flops, "FLOPS"),
             quantity(own.vflops, "VFLOPS"),
             _times(own.speedup),
@@ -185,43 +184,35 @@ class Variants(Ensembles):
         )
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Of precisions a curve each over ranks; of optimisations bars side by side."""
+        """Of precisions a curve each over ranks; of optimisations bars below each other."""
         if not any(point.figures for point in scale.points):
             return []
         named = scale.quality_name or "quality"
         target = None if scale.target is None else ("target", scale.target)
-
-        def drawn(id: str, title: str, axis: str, value: Value, **how: Any) -> Curve:
-            rows = [
-                Row(self._at(point), value(own), point.variant or "")
-                for point, own in scale.found(EnsembleFigures)
-            ]
-            if self._by_scale:
-                ticks = tuple(sorted({point.ranks for point in scale.points}))
-                chart = charts.lines(rows, Across("ranks of the model: P", ticks), axis, **how)
-            else:
-                chart = charts.bars(rows, "models × ranks", axis, **how)
-            return Curve(id, title, chart)
-
-        speed = [
-            drawn("flops", "FLOPS", "FLOPS", lambda own: own.flops, rate=True),
-            drawn("vflops", "VFLOPS", "VFLOPS", lambda own: own.vflops, rate=True),
-        ]
-        quality = drawn(
-            "quality", f"Quality: {named}", named, lambda own: own.quality, target=target
-        )
+        speed = self._rows(scale, lambda own: own.flops)
+        valid = self._rows(scale, lambda own: own.vflops)
+        good = self._rows(scale, lambda own: own.quality)
+        title = f"Quality: {named}"
         if self._by_scale:
-            factor = drawn(
-                "factor",
-                "Quality factor",
-                "(quality / target)ⁿ",
-                lambda own: own.penalty,
-                target=("neither reward nor penalty", 1.0),
-            )
-            return [quality, factor, *speed]
-        reached = any(own.time_to_quality_s for _, own in scale.found(EnsembleFigures))
-        time = drawn("time", "Time to the target", "seconds", lambda own: own.time_to_quality_s)
-        return [*speed, *([time] if reached else []), quality]
+            across = Across("ranks of the model: P")
+            factor = self._rows(scale, lambda own: own.penalty)
+            level = ("at the target:", 1.0)
+            drawn = charts.lines(factor, across, "(quality / target)ⁿ", target=level)
+            return [
+                Curve("quality", title, charts.lines(good, across, named, target=target)),
+                Curve("factor", "Quality factor", drawn),
+                Curve("flops", "FLOPS", charts.lines(speed, across, "FLOPS", rate=True)),
+                Curve("vflops", "VFLOPS", charts.lines(valid, across, "VFLOPS", rate=True)),
+            ]
+        time = self._rows(scale, lambda own: own.time_to_quality_s)
+        return [
+            Curve("flops", "FLOPS", charts.bars(speed, "FLOPS", partial(quantity, unit="FLOPS"))),
+            Curve(
+                "vflops", "VFLOPS", charts.bars(valid, "VFLOPS", partial(quantity, unit="VFLOPS"))
+            ),
+            Curve("time", "Time to the target", charts.bars(time, "seconds", _reached)),
+            Curve("quality", title, charts.bars(good, named, _number, target=target)),
+        ]
 
     def note(self, scale: Scale) -> str:
         """What the columns of the table are."""
@@ -251,8 +242,11 @@ class Variants(Ensembles):
         ]
         return list(dict.fromkeys(told))
 
-    def _at(self, point: Point) -> int | str:
-        return point.ranks if self._by_scale else f"{point.jobs} × {point.ranks}"
+    def _at(self, point: Point) -> str:
+        return str(point.ranks) if self._by_scale else f"{point.jobs} × {point.ranks}"
+
+    def _series(self, point: Point) -> list[str]:
+        return [point.variant or ""]
 
 
 def _contradicts(error: UsageError) -> bool:
@@ -266,6 +260,14 @@ def _signed(change: float | None) -> str:
     if change is None:
         return "—"
     return f"{change:+.2g}".replace("-", "−") if change else "0"
+
+
+def _number(value: float | None) -> str:
+    return "—" if value is None else number(value)
+
+
+def _reached(time_s: float | None) -> str:
+    return NOT_REACHED if time_s is None else seconds(time_s)
 
 
 def _times(speedup: float | None) -> str:

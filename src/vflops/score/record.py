@@ -9,6 +9,7 @@ from pydantic import Field
 from vflops.record.measurement import Unit
 from vflops.record.schema import Data, Document
 from vflops.record.training import EnsembleSize, KernelTime
+from vflops.score.shared import SharedScore
 from vflops.score.verdicts import NodesNamed, TwinsScore
 
 
@@ -192,6 +193,8 @@ class TrainingScore(Data):
     power: PowerScore
     vflops_per_watt: float | None
     kernels: tuple[KernelTime, ...]
+    shared: SharedScore | None = None
+    """How its ranks shared the model; None for one rank."""
 
 
 class Spread(Data):

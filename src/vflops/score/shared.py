@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from vflops.config.parallel import ParallelSettings
-from vflops.record.schema import Data
+from vflops.errors import FolderError
+from vflops.record.schema import Data, first_fault
 from vflops.record.training import Exchanged, JobRearranged, StagesRun
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
@@ -54,11 +57,7 @@ def shared(contents: Contents, trained: Trained) -> SharedScore | None:
     started = trained.started
     if started is None or started.ranks == 1 or started.torch is None:
         return None
-    told = trained.record.settings
-    for event in contents.history.events("job-rearranged"):
-        change = event.payload(JobRearranged)
-        told = change.settings if change.job == trained.record.job else told
-    settings = ParallelSettings.model_validate(told.get("train", {}).get("parallel", {}))
+    settings = _settings(contents, trained)
     newest = trained.logs[-1].events
     cut = [event.payload(StagesRun) for event in newest if event.kind == "stages"]
     return SharedScore(
@@ -68,6 +67,19 @@ def shared(contents: Contents, trained: Trained) -> SharedScore | None:
         stages=cut[-1] if cut else None,
         exchange=_exchange([e.payload(Exchanged) for e in newest if e.kind == "exchange"]),
     )
+
+
+def _settings(contents: Contents, trained: Trained) -> ParallelSettings:
+    """As the job was told, or as it was told when it went on."""
+    job, told = trained.record.job, trained.record.settings
+    for event in contents.history.events("job-rearranged"):
+        change = event.payload(JobRearranged)
+        told = change.settings if change.job == job else told
+    try:
+        return ParallelSettings.model_validate(told.get("train", {}).get("parallel", {}))
+    except (ValidationError, AttributeError) as error:
+        fault = first_fault(error) if isinstance(error, ValidationError) else "no section"
+        raise FolderError(f"jobs/{job}/job.json does not hold train.parallel: {fault}") from error
 
 
 def _exchange(sent: Sequence[Exchanged]) -> ExchangeScore | None:

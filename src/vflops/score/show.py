@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vflops.record.measurement import Measurement
-from vflops.score import words
+from vflops.score import shared_words, words
 from vflops.score.record import (
     CeilingScore,
     EnsembleScore,
@@ -97,12 +97,14 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("quality", words.achieved(quality)),
         (words.FACTOR, words.factor(quality)),
         ("time to quality", words.time_to_quality(quality)),
+        ("precision", shared_words.precision(training)),
         ("speed", words.rate(speed.samples_per_s if speed else None)),
         ("MFU", words.mfu(training.mfu)),
         ("VFLOPS/W", _per_watt(training)),
         ("time", words.budget(training)),
         ("data", words.data(training)),
         *([("", words.data_facts(training))] if training.data_facts else []),
+        *shared_words.shared_rows(training),
     ]
     if training.attempts > 1:
         again = words.count(training.samples_redone, "sample")

@@ -30,6 +30,7 @@ from vflops.score.record import (
     TrainingScore,
     WorkScore,
 )
+from vflops.score.shared import shared as shared_by
 from vflops.score.trained import Trained
 
 SCORING_RULES = "hpcai500"
@@ -99,6 +100,7 @@ def _score(
         if speed and speed.vflops is not None
         else None,
         kernels=trained.kernels,
+        shared=shared_by(contents, trained),
     )
 
 

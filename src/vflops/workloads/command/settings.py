@@ -60,6 +60,12 @@ class CommandSettings(WorkloadSettings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> CommandSettings:
+        for section in ("parallel", "communication"):
+            if getattr(self.train, section) != TrainSettings.model_fields[section].default:
+                raise ValueError(
+                    f"train.{section} is of models that vflops trains; how a command's ranks work "
+                    "together is its script's own: leave it out"
+                )
         if (self.ops_forward is None) != (self.ops_total is None):
             raise ValueError("ops_forward and ops_total belong together: give both")
         if self.ops_forward is not None and self.graph is not None:
