@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
-from vflops.config.training import TrainSettings, WorkloadSettings
+from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.training import DataFacts
 from vflops.workloads.spec import ENGINE, WorkloadSpec
@@ -39,11 +39,20 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> None:
-    """Refuse a model that its ranks cannot share as the settings say; few modes need a look."""
-    if spec.runner == ENGINE and section.train.parallel.inner in ("model", "pipeline"):
+    """Refuse a model that cannot be shared, or computed, as the settings say; few need a look."""
+    train = section.train
+    if spec.runner != ENGINE:
+        return
+    if train.parallel.inner in ("model", "pipeline"):
         from vflops.train.parallel.shareable import check_shareable
 
-        check_shareable(spec.load_code().create(section, data), spec.name, section.train)
+        check_shareable(spec.load_code().create(section, data), spec.name, train)
+    if train.precision in EIGHT_BITS:
+        from vflops.flops.capture import on_meta
+        from vflops.train.products import check_products
+
+        model = spec.load_code().create(section, data).model
+        check_products(on_meta(model, spec.name), train.precision)
 
 
 def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:

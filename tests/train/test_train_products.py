@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+from train_runs import planned
 
 from vflops.errors import UsageError
 from vflops.models.resnet import ResNet
 from vflops.train.precision import Precision
-from vflops.train.products import Kind, convert
+from vflops.train.products import Kind, check_products, convert
 
 ERROR = {"fp8": 0.08, "int8": 0.015}
 """Relative, of random numbers: 3 bits of mantissa (2 of a gradient), or 255 steps a row."""
@@ -104,11 +107,17 @@ def test_a_batch_that_does_not_fit_is_multiplied_as_before() -> None:
 
 
 def test_a_model_without_such_layers_is_refused() -> None:
-    precision = Precision(
-        "mixed-fp8", torch.device("cpu"), "fp8", torch.float32, None, "none", None, "fp8"
-    )
     with pytest.raises(UsageError, match="multiples of 16"):
-        precision.prepare(nn.Sequential(nn.Linear(10, 10), nn.Conv2d(16, 16, 3)))
+        check_products(nn.Sequential(nn.Linear(10, 10), nn.Conv2d(16, 16, 3)), "mixed-fp8")
+
+
+def test_a_run_of_such_a_model_is_refused_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflops.train.precision._missing", lambda device, policy: None)
+    with pytest.raises(UsageError, match="mixed-int8: this model has no linear layer"):
+        planned(tmp_path, "train.precision=mixed-int8", "network.width=2")
+    planned(tmp_path, "train.precision=mixed-int8")
 
 
 @pytest.mark.parametrize("name", ["mixed-fp8", "mixed-int8"])

@@ -25,6 +25,8 @@ CEILING_OF: dict[str, str] = {
     "mixed-int8": "int8",
 }
 """The precision of the ceiling that bounds training in each precision."""
+EIGHT_BITS = ("mixed-fp8", "mixed-int8")
+"""Those with matrix products of 8 bits."""
 BatchNorm = Literal["local", "synchronised"]
 Compile = Literal["auto", "on", "off", "record"]
 

@@ -112,12 +112,8 @@ class Precision:
                 if not isinstance(module, _BatchNorm):
                     for parameter in module.parameters(recurse=False):
                         parameter.data = parameter.data.to(self.weights)
-        if self.products and not convert(model, self.products, self.operands):
-            raise UsageError(
-                f"precision {self.name}: this model has no linear layer or 1×1 convolution whose "
-                "channels are multiples of 16, so nothing of it would be computed so",
-                cure="take precision mixed-bf16, or a wider network",
-            )
+        if self.products:
+            convert(model, self.products, self.operands)
         return model
 
     def autocast(self) -> AbstractContextManager[object]:

@@ -17,6 +17,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from vflops.errors import UsageError
+
 Kind = Literal["fp8", "int8"]
 
 _MULTIPLE = 16
@@ -36,6 +38,16 @@ def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> i
         own = cast(_Eight, layer)
         own.kind, own.dtype = kind, dtype
     return len(found)
+
+
+def check_products(model: nn.Module, precision: str) -> None:
+    """Refuse a precision of 8 bits that no layer of ``model`` would have."""
+    if not any(_fits(layer) for layer in model.modules()):
+        raise UsageError(
+            f"precision {precision}: this model has no linear layer or 1×1 convolution whose "
+            "channels are multiples of 16, so nothing of it would be computed so",
+            cure="take precision mixed-bf16, or a wider network",
+        )
 
 
 def _fits(layer: nn.Module) -> bool:
