@@ -116,7 +116,7 @@ def test_a_run_of_such_a_model_is_refused_before_it_starts(
 ) -> None:
     monkeypatch.setattr("vflops.train.precision._missing", lambda device, policy: None)
     with pytest.raises(UsageError, match="mixed-int8: this model has no linear layer"):
-        planned(tmp_path, "train.precision=mixed-int8", "network.width=2")
+        planned(tmp_path, "train.precision=mixed-int8", "network.width=1")
     planned(tmp_path, "train.precision=mixed-int8")
 
 
