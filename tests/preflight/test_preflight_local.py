@@ -151,9 +151,12 @@ def test_only_the_gpus_of_the_job_are_looked_at(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_nvml_there_are_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("vflops.system.nvidia.is_here", lambda: True)
     found, reason = gpus()
     assert found == ()
     assert "pynvml is not installed" in (reason or "")
+    monkeypatch.setattr("vflops.system.nvidia.is_here", lambda: False)
+    assert gpus() == ((), "no NVIDIA accelerator on this machine")
 
 
 def test_the_probe_itself_needs_no_torch() -> None:
