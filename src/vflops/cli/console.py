@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import textwrap
@@ -56,7 +57,7 @@ def next_step(command: str, why: str) -> None:
     line = f"next: {command}   ({why})"
     if sys.stderr.isatty() and len(line) > shutil.get_terminal_size().columns:
         line = f"next: {command}\n      ({why})"
-    print(f"\n{line}", file=sys.stderr)
+    print(printable(f"\n{line}", keep="\n"), file=sys.stderr)
 
 
 def open_report(folder: RunFolder) -> None:
@@ -108,11 +109,11 @@ def own_name() -> str:
 
 
 def shown(path: Path) -> str:
-    """``path`` as short as it can be typed from here."""
+    """``path`` as short as it can be typed from here, quoted where a shell needs that."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return shlex.quote(str(path.relative_to(Path.cwd())))
     except ValueError:
-        return str(path)
+        return shlex.quote(str(path))
 
 
 def open_run(run: Path | None) -> RunFolder:

@@ -83,6 +83,7 @@ def incomparable(names: Sequence[str], runs: Sequence[ReadRun]) -> Iterator[str]
         ("operations are counted by other rules", [run.rules for run in runs]),
         ("a sample takes other work, so FLOPS are of other networks", [r.work for r in runs]),
         ("the goal is another, so VFLOPS are of other goals", [run.goals for run in runs]),
+        ("one trained longer, so quality is bought with time", [run.lengths for run in runs]),
     ):
         for workload in dict.fromkeys(name for side in of for name in side):
             held = [(name, each) for name, each in zip(names, of, strict=True) if workload in each]

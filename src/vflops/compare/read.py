@@ -15,6 +15,7 @@ from vflops.record.folder import RunFolder, RunRecord
 from vflops.score.contents import Contents
 from vflops.score.record import Score
 from vflops.score.score import score
+from vflops.score.words import count
 from vflops.system.record import SystemRecord
 from vflops.system.words import shown
 
@@ -112,6 +113,15 @@ class ReadRun:
             each.workload: f"{each.quality.name} {each.quality.target:g}, "
             f"exponent {each.quality.exponent}"
             for each in self.score.trainings
+        }
+
+    @cached_property
+    def lengths(self) -> dict[str, str]:
+        """How long each workload was told to train."""
+        return {
+            each.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
+            for each in self.contents.trained
+            if "epochs" in (train := each.record.settings.get("train", {}))
         }
 
     @cached_property

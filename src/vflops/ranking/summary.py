@@ -150,7 +150,7 @@ def _ensembles(contents: Contents, whole: Score, all_of: Sequence[EnsembleScore]
         efficiency=_mean([each.mfu.value for each in members]),
         repeats=len(all_of),
         problem=_problem(contents, members[0]),
-        length=_length(contents, members[0]),
+        length=_ensemble_length(contents, first, members[0]),
         reason=cut
         or _fault(score, members)
         or _mixed(contents, members)
@@ -282,6 +282,15 @@ def _length(contents: Contents, training: TrainingScore) -> str:
         return "its own"
     early = [words for key, words in _ENDS.items() if train.get(key)]
     return ", ".join([count(epochs, "epoch"), *early])
+
+
+def _ensemble_length(contents: Contents, whole: EnsembleScore, member: TrainingScore) -> str:
+    """That of a member; of models one after the other, which do more for the same places, how many.
+
+    Models side by side take a place each, and are as long as one.
+    """
+    waves = f", {count(whole.planned, 'model')} in waves" if whole.waves else ""
+    return _length(contents, member) + waves
 
 
 def _search_length(contents: Contents, search: SearchScore, workers: Sequence[Trained]) -> str:

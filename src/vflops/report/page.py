@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vflops import __version__, units
 from vflops.data.cache import made_once
 from vflops.errors import VflopsError
+from vflops.printable import printable
 from vflops.record import atomic
 from vflops.report.style import DARK
 from vflops.system.words import shown
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _LIBRARY = "library.js"
+
+
+def _harmless(value: object) -> object:
+    """What a record holds, with signs that turn text round or hide it written out."""
+    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def render(template: str, **context: Any) -> str:
@@ -78,6 +84,7 @@ def templates() -> Environment:
         loader=PackageLoader("vflops.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_harmless,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -55,10 +55,22 @@ def _mean(scored: Score, repeat: RepeatScore) -> Result:
     return Result(
         f"{repeat.workload}, {words.seeds(repeat)}",
         quantity(repeat.vflops.mean, "VFLOPS"),
-        f"Mean of {words.seeds(repeat)}, CV {percent(repeat.vflops.variation)}; "
-        f"{repeat.reached} of {repeat.complete} reached the target {own[0].quality.target:g} "
-        f"{own[0].quality.name}",
+        f"Mean of {words.seeds(repeat)}, CV {percent(repeat.vflops.variation)}: {_made_of(own)}; "
+        f"{repeat.reached} of {repeat.complete} reached it",
         ", ".join(seeds),
+    )
+
+
+def _made_of(trainings: Sequence[TrainingScore]) -> str:
+    """Quality against target, and FLOPS: what the score is the product of."""
+    quality = trainings[0].quality
+    reached = sorted(e.quality.achieved for e in trainings if e.quality.achieved is not None)
+    ends = dict.fromkeys(words.number(each) for each in (reached[0], reached[-1]))
+    speeds = [e.speed.flops for e in trainings if e.speed and e.speed.flops is not None]
+    flops = quantity(sum(speeds) / len(speeds), "FLOPS") if speeds else "FLOPS not known"
+    return (
+        f"{' to '.join(ends)} {quality.name} of the target {quality.target:g}, "
+        f"by the power of {quality.exponent}, × {flops}"
     )
 
 
