@@ -188,7 +188,8 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path) -> _Tra
         attempt = run.next_attempt(number)
         logs = run.attempt_folder(number, attempt)
         logs.mkdir(parents=True)
-        started.append(train(run.path, number, attempt, own, logs, 29_600 + number))
+        port, core = 29_600 + number, (number - 1) * ranks
+        started.append(train(run.path, number, attempt, own, logs, port, core))
     for each in started:
         each.wait()
     wire = sum(place.sent_bytes() for place in places) - before

@@ -53,6 +53,7 @@ class Ranks:
         logs: Path,
         store: str | None,
         environment: Mapping[str, str],
+        first_core: int = 0,
     ) -> None:
         cores = sorted(os.sched_getaffinity(0))
         self._processes = []
@@ -70,7 +71,12 @@ class Ranks:
             }
             with (logs / f"rank-{rank}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    ["taskset", "-c", str(cores[rank % len(cores)]), *host.words(*words)],
+                    [
+                        "taskset",
+                        "-c",
+                        str(cores[(first_core + rank) % len(cores)]),
+                        *host.words(*words),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -91,11 +97,19 @@ class Ranks:
                 process.wait()
 
 
-def train(run: Path, job: int, attempt: int, hosts: list[Host], logs: Path, port: int) -> Ranks:
+def train(
+    run: Path,
+    job: int,
+    attempt: int,
+    hosts: list[Host],
+    logs: Path,
+    port: int,
+    first_core: int = 0,
+) -> Ranks:
     """One attempt at a job of a planned run, its ranks on the hosts."""
     words = [sys.executable, "-m", "vflops.train.rank", str(run), str(job), str(attempt)]
     store = f"tcp://{hosts[0].address}:{port}" if len(hosts) > 1 else None
-    return Ranks(hosts, words, logs, store, {})
+    return Ranks(hosts, words, logs, store, {}, first_core)
 
 
 def missing_tools() -> str | None:

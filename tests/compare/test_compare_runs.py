@@ -113,7 +113,16 @@ def test_runs_of_other_things_are_compared_with_a_warning(tmp_path: Path) -> Non
     text = "\n".join(found.warnings)
     assert f"{IC}: the data is not the same, by fingerprint: A 000000000000, B 111111111111" in text
     assert "the goal is another" in text
+    assert "trained longer" not in text
     assert figure(found, "FLOPS").difference == pytest.approx(0.0)
+
+
+def test_one_that_trained_longer_is_compared_with_a_warning(tmp_path: Path) -> None:
+    told = [{"settings": {"train": {"epochs": epochs}}} for epochs in (3, 9)]
+    found = compared(*(dated_run(tmp_path, Dated(day, job=job)) for day, job in enumerate(told)))
+    assert any(
+        "trained longer" in each and "A 3 epochs, B 9 epochs" in each for each in found.warnings
+    )
 
 
 def test_a_run_that_is_unfinished_or_fails_its_rules_is_marked(tmp_path: Path) -> None:
