@@ -69,14 +69,10 @@ class Ranks:
                 "VFLOPS_LAUNCHER": str(os.getpid()),
                 **({} if store is None else {"VFLOPS_STORE": store}),
             }
+            core = str(cores[(first_core + rank) % len(cores)])
             with (logs / f"rank-{rank}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    [
-                        "taskset",
-                        "-c",
-                        str(cores[(first_core + rank) % len(cores)]),
-                        *host.words(*words),
-                    ],
+                    ["taskset", "-c", core, *host.words(*words)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -66,7 +66,7 @@ def test_findings_of_another_set_are_shown_and_not_kept(
     good, _ = two
     result = vflops("check", good, "--rules", "hpcai500-v2")
     assert result.returncode == 1
-    assert "rule set hpcai500-v2/3" in result.stdout
+    assert "rule set hpcai500-v2/4" in result.stdout
     assert "1 of 13 rules is not met: workload" in result.stderr
     assert not (good / "findings.json").exists()
     result = vflops("check", good, "--rules", "hpcai500-v4")
