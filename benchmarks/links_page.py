@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 Links = Mapping[str, Mapping[str, float]]
 
-BUCKETS = 3
-"""Of DDP, for gradients of this size: 1 MB first, 25 MB after that."""
-OVERLAP = 2 / 3
-"""The share of a step that is the backward pass."""
-
 
 @dataclass(frozen=True)
 class Curve:
@@ -58,8 +53,9 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
         rows=[_row(point, beside.get(index)) for index, point in enumerate(points)],
         note="Predicted: the step of as many models side by side, which exchange nothing, and the "
         "exchange by the formulas of vflops predict, with bandwidth and latency of a plain "
-        f"all-reduce on the same links; {OVERLAP:.2f} of a step is backward pass, under which "
-        f"{BUCKETS} buckets can go. MB a step: what all interfaces sent.",
+        "all-reduce on the same links. Nothing is hidden behind the backward pass: a host has one "
+        "core. What int8 and PowerSGD compute to send less is not in the formulas. MB a step: what "
+        "all interfaces sent.",
         library=chart_library(),
     )
     atomic.write_text(path, page)
@@ -78,7 +74,8 @@ def predicted(points: Sequence[Measured], links: Links) -> dict[int, Compared]:
             "model": {"gradient_bytes": 4 * point.parameters},
             "node": {"accelerators": 1},
             "link": dict(link),
-            "exchange": {"mode": "ring", "overlap": OVERLAP, "buckets": BUCKETS},
+            # A host has one core: who sends and receives does not compute meanwhile.
+            "exchange": {"mode": "ring", "overlap": 0.0, "buckets": 1},
         }
         if point.figure == "compression" and point.series != "powersgd":
             base["exchange"]["precision"] = point.series
