@@ -21,12 +21,15 @@ from vflops.automl.buffer import Buffer
 from vflops.automl.record import RULES, Candidate, Hyper, Turn
 from vflops.automl.replay import keep_ledger
 from vflops.automl.search import curve
+from vflops.check.check import check
 from vflops.config.profiles import tiny
 from vflops.record import atomic, events
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.node import Clock as NodeClock
 from vflops.record.node import NodeRecord
 from vflops.record.training import DataFacts, Goal, JobRecord, WorkerRecord
+from vflops.score.contents import Contents
+from vflops.score.score import score
 from vflops.workloads.automl import settings as automl
 
 TRAIN, VALIDATION, BATCH = 1000, 200, 100
@@ -268,3 +271,10 @@ def _phases(since_s: float, between_s: float) -> dict[str, float]:
     names = ("compilation", "data", "evaluation", "checkpointing")
     own = {"start-up": LOADING_S + between_s, "training": since_s - between_s}
     return {**dict.fromkeys(names, 0.0), **own}
+
+
+def judged(folder: RunFolder) -> dict[str, str]:
+    """The rules that are not met, with their evidence."""
+    score(Contents(folder)).write(folder.score_file)
+    findings = check(Contents(folder)).findings
+    return {finding.rule: finding.told for finding in findings if finding.failed}

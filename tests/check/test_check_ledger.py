@@ -8,13 +8,11 @@ import pytest
 
 from conftest import write_system
 from forged_runs import Forger
-from search_runs import HandmadeSearch, one_worker
+from search_runs import HandmadeSearch, judged, one_worker
 from vflops.automl.record import Turn
 from vflops.automl.replay import SearchLedger
 from vflops.check.check import check
-from vflops.record.folder import RunFolder
 from vflops.score.contents import Contents
-from vflops.score.score import score
 
 SECOND = "r00001-w00000"
 
@@ -25,13 +23,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
     made.true_ops = True
     write_system(made.folder)
     return made
-
-
-def judged(folder: RunFolder) -> dict[str, str]:
-    """The rules that are not met, with their evidence."""
-    score(Contents(folder)).write(folder.score_file)
-    findings = check(Contents(folder)).findings
-    return {finding.rule: finding.told for finding in findings if finding.failed}
 
 
 def test_a_search_that_wrote_no_ledger_did_not_come_to_its_end(run: HandmadeSearch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import write_system
 from forged_runs import Forger
-from search_runs import HandmadeSearch, Note, one_worker, started
+from search_runs import HandmadeSearch, Note, judged, one_worker, started
 from vflops.automl.record import Claim, Turn
 from vflops.automl.replay import SearchLedger
 from vflops.check.check import check
@@ -30,13 +30,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
     made.true_ops = True
     write_system(made.folder)
     return made
-
-
-def judged(folder: RunFolder) -> dict[str, str]:
-    """The rules that are not met, with their evidence."""
-    score(Contents(folder)).write(folder.score_file)
-    findings = check(Contents(folder)).findings
-    return {finding.rule: finding.told for finding in findings if finding.failed}
 
 
 def test_a_good_search_meets_every_rule_and_is_no_result_of_aiperf(run: HandmadeSearch) -> None:

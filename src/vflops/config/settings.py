@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,7 +12,7 @@ from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
 from vflops.config.names import BENCHMARKS, NOT_BY_DEFAULT, PRECISIONS
 from vflops.config.section import Section
-from vflops.config.toml import NOT_TOML, read_toml
+from vflops.config.toml import assigned, read_toml
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError, shown, unknown_name
 
@@ -100,14 +99,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
     if file is not None:
         _apply(data, read_toml(file), where=f" in {file}")
     for assignment in assignments:
-        key, separator, text = assignment.partition("=")
-        if not separator:
-            raise UsageError(
-                f"--set {assignment!r} has no '='", cure="write it as --set micro.budget_s=20"
-            )
-        change: Any = _value(text)
-        for part in reversed(key.strip().split(".")):
-            change = {part: change}
+        change = assigned(assignment, example="micro.budget_s=20")
         _apply(data, change, where=f" in --set {assignment}")
     settings = _validated(Settings, data, "")
     sections = {
@@ -207,14 +199,6 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             _merge(data[key], value, where=where, path=f"{name}.")
         else:
             data[key] = value
-
-
-def _value(text: str) -> Any:
-    """``text`` as TOML writes values; a bare word is a string, a comma makes a list."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except NOT_TOML:
-        return [part.strip() for part in text.split(",")] if "," in text else text.strip()
 
 
 def _describe(section: type[BaseModel], name: str) -> str:

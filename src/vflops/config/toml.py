@@ -20,3 +20,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except NOT_TOML as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
+
+
+def assigned(assignment: str, *, example: str) -> dict[str, Any]:
+    """``section.key=value`` as the nested sections that it changes; ``example`` is a good one.
+
+    A value is as TOML writes it; a bare word is a string, a comma makes a list.
+    """
+    key, separator, text = assignment.partition("=")
+    if not separator:
+        raise UsageError(f"--set {assignment!r} has no '='", cure=f"write it as --set {example}")
+    change: Any = _value(text)
+    for part in reversed(key.strip().split(".")):
+        change = {part: change}
+    found: dict[str, Any] = change
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except NOT_TOML:
+        return [part.strip() for part in text.split(",")] if "," in text else text.strip()

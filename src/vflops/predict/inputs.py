@@ -6,7 +6,6 @@ gradients are exchanged, how a model is split) has one, which is shown with the 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from vflops.config.section import Section
-from vflops.config.toml import NOT_TOML, read_toml
+from vflops.config.toml import assigned, read_toml
 from vflops.errors import UsageError, shown, unknown_name
 from vflops.predict.exchange import SHARES, ExchangeMode
 from vflops.predict.steps import ParallelMode, Splitting
@@ -169,15 +168,7 @@ def typed(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
     """What a user says: the file, then the assignments."""
     data: dict[str, Any] = read_toml(file) if file is not None else {}
     for assignment in assignments:
-        key, separator, text = assignment.partition("=")
-        if not separator:
-            raise UsageError(
-                f"--set {assignment!r} has no '='", cure="write it as --set link.bandwidth=1.25e9"
-            )
-        change: Any = _value(text)
-        for part in reversed(key.strip().split(".")):
-            change = {part: change}
-        data = _merged(data, change)
+        data = _merged(data, assigned(assignment, example="link.bandwidth=1.25e9"))
     return data
 
 
@@ -220,11 +211,3 @@ def _merged(data: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
         both = isinstance(own, Mapping) and isinstance(value, Mapping)
         found[key] = _merged(own, value) if both else value  # type: ignore[arg-type]
     return found
-
-
-def _value(text: str) -> Any:
-    """``text`` as TOML writes values; a bare word is a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except NOT_TOML:
-        return text.strip()
