@@ -12,7 +12,7 @@ from train_runs import planned
 from vflops.errors import UsageError
 from vflops.models.resnet import ResNet
 from vflops.train.precision import Precision
-from vflops.train.products import Kind, check_products, convert
+from vflops.train.products import Kind, check_products, convert, converted
 
 ERROR = {"fp8": 0.08, "int8": 0.015}
 """Relative, of random numbers: 3 bits of mantissa (2 of a gradient), or 255 steps a row."""
@@ -93,7 +93,7 @@ def test_a_tensor_of_zeros_stays_one() -> None:
 def test_the_1x1_convolutions_of_a_resnet_and_no_others() -> None:
     model = ResNet((1, 1), classes=10, width=16, stem="small")
     # two blocks: 1×1 down, 1×1 up and a projection each; the classifier has 10 columns
-    assert convert(model, "fp8") == 6
+    assert convert(model, "fp8") == 6 == converted(model)
     assert type(model.classifier) is nn.Linear
     model(torch.randn(4, 3, 32, 32)).sum().backward()
 

@@ -3,8 +3,12 @@
 Operands are rounded to fp8 or int8 with a scale each time they are used; sums, weights and all else
 keep their precision. A layer stays as it is where its sizes are not what the hardware takes.
 
-- *fp8*: activations and weights e4m3, gradients e5m2 (Micikevicius et al. 2022), a scale a tensor.
-- *int8*: a scale a row of the left operand and a column of the right.
+- *fp8*: activations and weights e4m3, gradients e5m2 (Micikevicius et al. 2022); the sums of
+  outputs are as short as tensor cores like them, those of gradients are not.
+- *int8*: 255 steps, sums of 32 bits.
+
+Both have a scale a row of the left operand and a column of the right: a row's largest number is
+found where the row is made, a tensor's only after another pass over it.
 
 Output and input gradient are of 8 bits. The weights' gradient is not: it sums over the batch, where
 rounding adds up, and both its operands would have to be turned round in memory first.
@@ -38,6 +42,11 @@ def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> i
         own = cast(_Eight, layer)
         own.kind, own.dtype = kind, dtype
     return len(found)
+
+
+def converted(model: nn.Module) -> int:
+    """How many layers of ``model`` have products of 8 bits."""
+    return sum(isinstance(layer, _Eight) for layer in model.modules())
 
 
 def check_products(model: nn.Module, precision: str) -> None:
@@ -118,17 +127,22 @@ class _Product(torch.autograd.Function):
 
 def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
     """a · b with ``a`` rounded to ``left`` and ``b`` to e4m3."""
-    a8, a_scale = _to_fp8(a, left)
-    b8, b_scale = _to_fp8(b, torch.float8_e4m3fn)
+    a8, a_scale = _to_fp8(a, left, 1)
+    b8, b_scale = _to_fp8(b, torch.float8_e4m3fn, 0)
     return torch._scaled_mm(
-        a8.contiguous(), _by_columns(b8), scale_a=a_scale, scale_b=b_scale, out_dtype=a.dtype
+        a8.contiguous(),
+        _by_columns(b8),
+        scale_a=a_scale,
+        scale_b=b_scale,
+        out_dtype=a.dtype,
+        use_fast_accum=left == torch.float8_e4m3fn,
     )
 
 
-def _to_fp8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _to_fp8(x: Tensor, dtype: torch.dtype, axis: int) -> tuple[Tensor, Tensor]:
     """``x`` in fp8, and what its numbers are multiples of."""
     most = torch.finfo(dtype).max
-    scale = x.abs().amax().float().clamp(min=_LEAST) / most
+    scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_LEAST) / most
     return (x.float() / scale).clamp(-most, most).to(dtype), scale
 
 
