@@ -201,6 +201,26 @@ def test_the_batch_of_a_rank_or_of_a_model_stays(tmp_path: Path, same: Any, batc
     assert (found["ranks"], found["batch"]) == (2, batch)
 
 
+@pytest.mark.parametrize(
+    ("mode", "batch"), [("sharded", 128), ("pipeline", 32), ("mixed", 64), ("data", 128)]
+)
+def test_the_batch_grows_with_the_copies_of_a_model_and_not_with_its_parts(
+    tmp_path: Path, mode: str, batch: int
+) -> None:
+    sharing = {"parallel.mode": mode}
+    if mode in ("pipeline", "mixed"):
+        sharing |= {"train.accumulate": "4"}
+    if mode == "mixed":
+        sharing |= {"train.parallel.mesh": "[2, 2]"}
+    axis, sizes = axis_of("bagging-vs-data", "rank", (), sharing), (Size(1, 1), Size(1, 4))
+    made = Experiment(tmp_path, "image-classification", axis, sizes, settings())
+    one, four = (
+        made.point_settings(size).workloads["image-classification"]["train"] for size in sizes
+    )
+    assert (one["batch"], one["parallel"]["mode"]) == (32, "data")
+    assert (four["batch"], four["parallel"]["mode"]) == (batch, mode)
+
+
 def test_a_point_that_does_not_fit_is_refused_before_any_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no room for 4096 models"):
         experiment(tmp_path / "e", [Size(1, 1), Size(4096, 1)])

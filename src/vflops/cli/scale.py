@@ -113,7 +113,7 @@ def scale(
     from vflops.scale.axis import axis_of
     from vflops.scale.experiment import Experiment, sizes
 
-    if kind is None and (variant or precisions):
+    if kind is None and (variant or precisions is not None):
         kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
     chosen = _kind(kind, workload)
     points = {"--scales": scales, "--scale": scale, "--workers": workers}
@@ -123,8 +123,9 @@ def scale(
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(workload, None, for_)
     given = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    rest_set, sharing = _sharing(set_ or [])
     settings = options.settings(
-        profile, seed, config, ["micro.benchmarks=[]", *(set_ or []), *given], workloads=workload
+        profile, seed, config, ["micro.benchmarks=[]", *rest_set, *given], workloads=workload
     )
     ((name, section),) = settings.workloads.items()
     variants = _variants(chosen, variant, precisions, section["train"])
@@ -135,13 +136,18 @@ def scale(
         if each == 1 and ranks is None:  # without a second rank nothing is exchanged
             most = max(_counts(str(points[option]), option))
             each = max(_room(settings, 1, "--ranks") // most, 1)
-    axis = axis_of(chosen.value, batch.value if batch else "rank", variants)
+    axis = axis_of(chosen.value, batch.value if batch else "rank", variants, sharing)
+    found_sizes = sizes(
+        chosen.value, _scales(option, points[option], each, settings), each, variants
+    )
+    if sharing and all(size.ranks == 1 for size in found_sizes):
+        key, value = next(iter(sharing.items()))
+        raise UsageError(
+            f"{key}={value} is about ranks that share a model, and no point here has two",
+            cure=f"take {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
+        )
     experiment = Experiment.of(
-        out or Path("runs") / f"scale-{chosen.value}-{name}",
-        name,
-        axis,
-        sizes(chosen.value, _scales(option, points[option], each, settings), each, variants),
-        settings,
+        out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, found_sizes, settings
     )
     if experiment.refused:  # before hours are spent on the others
         refusals = [
@@ -163,6 +169,19 @@ def scale(
     console.next_step(f"open {experiment.page_file.resolve().as_uri()}", "the curves, offline")
     if failed:
         raise typer.Exit(CheckFailed.exit_code)
+
+
+def _sharing(assignments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """What holds at every point; and how ranks share a model, where a point has several."""
+    rest, sharing = [], {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        about = key.strip().removeprefix("train.").partition(".")[0]
+        if equals and about in ("parallel", "communication"):
+            sharing[key.strip()] = value.strip()
+        else:
+            rest.append(assignment)
+    return rest, sharing
 
 
 def _kind(kind: Kind | None, workload: str) -> Kind:
@@ -189,8 +208,9 @@ def _variants(
     if kind is Kind.OPTIMISATIONS:
         return variants.parsed(given) if given else variants.optimisations(train["precision"])
     if kind is Kind.PRECISIONS:
-        names = [word.strip() for word in precisions.split(",")] if precisions else None
-        return variants.precisions(names or variants.PRECISIONS)
+        if precisions is None:
+            return variants.precisions(variants.PRECISIONS)
+        return variants.precisions([word.strip() for word in precisions.split(",")])
     return ()
 
 
@@ -199,7 +219,7 @@ def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value is not None and option not in _TAKES[kind]:
             raise UsageError(
-                f"{option} {value} is not for --kind {kind.value}",
+                f"{option} {value if value != '' else repr(value)} is not for --kind {kind.value}",
                 cure=f"that takes {', '.join(_TAKES[kind])}",
             )
 

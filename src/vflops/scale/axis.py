@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from vflops.config.settings import Settings
@@ -32,6 +33,8 @@ class Axis(ABC):
     same_batch: SameBatch | None = None
     variants: tuple[Variant, ...] = ()
     """That are compared at every size; empty: only sizes are."""
+    sharing: Mapping[str, str] = MappingProxyType({})
+    """Settings of how ranks share a model: of the points that have more than one."""
     heading: str = "Efficiency"
     """Of the table."""
     named_columns: int = 0
@@ -40,6 +43,10 @@ class Axis(ABC):
     def words(self, size: Size) -> str:
         """``2 models × 1 rank``."""
         return f"{count(size.jobs, self.job)} × {count(size.ranks, 'rank')}"
+
+    def own(self, size: Size) -> dict[str, str]:
+        """What is set at points like this one alone."""
+        return dict(self.sharing) if size.ranks > 1 else {}
 
     def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
         """Settings that all points must have alike, and would not by themselves."""
@@ -92,20 +99,23 @@ class Axis(ABC):
 
 
 def axis_of(
-    kind: Kind, same_batch: SameBatch | None = "rank", variants: tuple[Variant, ...] = ()
+    kind: Kind,
+    same_batch: SameBatch | None = "rank",
+    variants: tuple[Variant, ...] = (),
+    sharing: Mapping[str, str] = MappingProxyType({}),
 ) -> Axis:
     """The axis of an experiment."""
     if variants:
         from vflops.scale.variants import Variants
 
-        return Variants(kind, same_batch or "rank", variants=variants)
+        return Variants(kind, same_batch or "rank", sharing=sharing, variants=variants)
     if kind == "workers":
         from vflops.scale.workers import Workers
 
-        return Workers()
+        return Workers(sharing=sharing)
     from vflops.scale.ensembles import Ensembles
 
-    return Ensembles(kind, same_batch or "rank")
+    return Ensembles(kind, same_batch or "rank", sharing=sharing)
 
 
 def checks_failed(folder: RunFolder) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
+from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
+from vflops.config.toml import assigned
 from vflops.metrics import flops, mean, penalty
 from vflops.record.folder import RunFolder
 from vflops.record.training import Exchanged, JobRecord
@@ -34,18 +38,20 @@ class Ensembles(Axis):
     kind: Kind
     same_batch: SameBatch = "rank"
     job: str = "model"
+    sharing: Mapping[str, str] = field(default_factory=dict)
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Models and ranks; the batch grows with the ranks of a model unless it is to stay."""
-        train = section["train"]
+        """Models and ranks; the batch grows with the copies of a model unless it is to stay."""
+        train, own = section["train"], self.own(size)
         batch = train["batch"]
         if self.same_batch == "rank":
-            batch = batch // train["ranks"] * size.ranks
+            batch = batch // _copies(train, {}, train["ranks"]) * _copies(train, own, size.ranks)
         return {
             "bagging.models": size.jobs,
             "models": size.jobs,
             "train.ranks": size.ranks,
             "train.batch": batch,
+            **own,
         }
 
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
@@ -172,6 +178,19 @@ class Ensembles(Axis):
             return ["measured"]
         both = (point.ranks == 1, "bagging, P = 1"), (point.jobs == 1, "data parallel, M = 1")
         return [name for is_on, name in both if is_on]
+
+
+def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) -> int:
+    """Ranks, or groups of ranks, that each have samples of their own."""
+    told = dict(train["parallel"])
+    for key, value in changes.items():
+        section, _, name = key.removeprefix("train.").rpartition(".")
+        if section == "parallel":
+            told |= assigned(f"{name}={value}", example="mode=sharded")
+    try:
+        return ParallelSettings.model_validate(told).shares(ranks)
+    except ValidationError:  # the settings of the point are refused for it, in words
+        return ranks
 
 
 class _Found(NamedTuple):

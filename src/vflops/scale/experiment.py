@@ -124,6 +124,7 @@ class Experiment:
             quality_name=goal[0],
             target=goal[1],
             variants=self.axis.variants,
+            sharing=dict(self.axis.sharing),
             points=points,
         ).with_efficiency()
 

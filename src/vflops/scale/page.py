@@ -12,7 +12,7 @@ from vflops.scale.result import Scale
 
 def write_page(scale: Scale, path: Path) -> None:
     """Write the page; points that are not complete are in its table only."""
-    axis = axis_of(scale.kind, scale.same_batch, scale.variants)
+    axis = axis_of(scale.kind, scale.same_batch, scale.variants, scale.sharing)
     page = render(
         "scale.html",
         title=f"{axis.title}: {scale.workload}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
+from pydantic import Field
+
 from vflops.metrics import weak_efficiency
 from vflops.record.schema import Data, Document
 from vflops.score.record import SearchMoment
@@ -180,6 +182,8 @@ class Scale(Document):
     """Of the quality; of a search the largest error of a valid result."""
     variants: tuple[Variant, ...] = ()
     """That are compared, the first with all others; empty: only sizes are."""
+    sharing: dict[str, str] = Field(default_factory=dict)
+    """Settings of how ranks share a model, at the points that have more than one."""
     points: tuple[Point, ...]
 
     @property

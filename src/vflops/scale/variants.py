@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -50,20 +50,28 @@ def optimisations(precision: str) -> tuple[Variant, ...]:
 def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
     """A variant a precision; fp32, where it is among them, is what others are compared with."""
     known: tuple[str, ...] = get_args(TrainingPrecision)
+    if not all(names):
+        several = "has an empty name" if len(names) > 1 else "is empty"
+        raise UsageError(f"--precisions {','.join(names)!r} {several}", cure="e.g. fp32,mixed-bf16")
     for name in names:
         if name not in known:
             raise unknown_name("training precision", name, known, where=" in --precisions")
-    ordered = sorted(dict.fromkeys(names), key=lambda name: name != "fp32")
+    _refuse_twice("--precisions", names, "name each once")
+    ordered = sorted(names, key=lambda name: name != "fp32")
     return tuple(Variant(name=name, settings={"train.precision": name}) for name in ordered)
 
 
 def parsed(texts: Sequence[str]) -> tuple[Variant, ...]:
     """Variants as ``NAME=key=value,key=value``; without settings it is the run as it is."""
     found = tuple(_parsed(text) for text in texts)
-    (most, times), *_ = Counter(each.name for each in found).most_common()
-    if times > 1:
-        raise UsageError(f"--variant {most} is given {times} times", cure="give each its own name")
+    _refuse_twice("--variant", [each.name for each in found], "give each its own name")
     return found
+
+
+def _refuse_twice(option: str, names: Sequence[str], cure: str) -> None:
+    (most, times), *_ = Counter(names).most_common()
+    if times > 1:
+        raise UsageError(f"{option} {most} is given {times} times", cure=cure)
 
 
 def _parsed(text: str) -> Variant:
@@ -102,10 +110,10 @@ class Variants(Ensembles):
         """``mixed, 1 model × 2 ranks``."""
         return f"{size.variant}, {super().words(size)}"
 
-    def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Models and ranks, and then what makes it this variant."""
-        (own,) = (each for each in self.variants if each.name == size.variant)
-        return {**super().changes(section, size), **own.settings}
+    def own(self, size: Size) -> dict[str, str]:
+        """How ranks share a model, and then what makes it this variant."""
+        (variant,) = (each for each in self.variants if each.name == size.variant)
+        return {**super().own(size), **variant.settings}
 
     def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
         """Settings that do not go together at this size; a precision that this machine lacks."""

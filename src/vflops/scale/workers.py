@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vflops.config.settings import Settings, workload_settings
@@ -29,6 +29,7 @@ class Workers(Axis):
 
     kind: Kind = "workers"
     job: str = "worker"
+    sharing: Mapping[str, str] = field(default_factory=dict)
 
     def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
         """One order of search: `auto` would make the large points free and the small ordered."""
@@ -40,7 +41,7 @@ class Workers(Axis):
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
         """Workers, and the ranks of each."""
-        return {"search.workers": size.jobs, "train.ranks": size.ranks}
+        return {"search.workers": size.jobs, "train.ranks": size.ranks, **self.own(size)}
 
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
         """Refuse what `vflops run` would: workers without a place, repeats, base models."""
