@@ -7,6 +7,7 @@ from typing import Any
 
 from vflops import admission
 from vflops.check.level import flat
+from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings, load, workload_settings
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
@@ -35,7 +36,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
     records = [running_record(folder, job) for job in jobs if not history.ended(job)]
     now = {**run.workloads, **{record.workload: record.settings for record in records}}
     before = run.model_copy(update={"workloads": now})
-    after = load(before, None, assignments)
+    after = load(_without_mode(before, assignments), None, assignments)
     _refuse_others(before, after)
     sections = workload_settings(after)
     found = []
@@ -60,6 +61,18 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
             )
         )
     return found
+
+
+def _without_mode(settings: Settings, assignments: Sequence[str]) -> Settings:
+    """``settings`` less what belongs to the mode, as a mesh does, where another one is wanted."""
+    if not any(each.partition("=")[0].strip().endswith("parallel.mode") for each in assignments):
+        return settings
+    plain = ParallelSettings().model_dump()
+    workloads = {
+        name: {**section, "train": {**section["train"], "parallel": plain}}
+        for name, section in settings.workloads.items()
+    }
+    return settings.model_copy(update={"workloads": workloads})
 
 
 def _refuse_others(before: Settings, after: Settings) -> None:

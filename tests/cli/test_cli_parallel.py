@@ -54,15 +54,35 @@ def refused(
         (
             ("--ranks", 2, *PIPELINE, "--set", "train.accumulate=3"),
             "batch 32 cannot be shared evenly by 1 copy of the model × 3 accumulation",
-            "the nearest that can is 33",
+            "the nearest that can is 33; or train.accumulate 1, 2, 4, 8",
         ),
+        (
+            ("--ranks", 3, *PIPELINE, "--set", "train.batch=10", "--set", "train.accumulate=2"),
+            "3 ranks by 1f1b needs as many",
+            "train.accumulate=10",
+        ),
+        (
+            ("--ranks", 5, *INTERLEAVED, "--set", "train.accumulate=4"),
+            "a multiple of its ranks as micro-batches",
+            "a train.batch that 10 parts divide",
+        ),
+        (("--ranks", 2, "--set", "parallel.schedule=interleaved"), "belongs to", "pipeline"),
+        (("--ranks", 2, "--set", "parallel.split=tensor"), "belongs to", "mode model"),
+        (("--ranks", 2, "--set", "parallel.within=model"), "belongs to", "mode mixed"),
+        (
+            ("--ranks", 2, *PIPELINE, "--set", "parallel.split=tensor"),
+            "belongs to",
+            "and the mode is pipeline",
+        ),
+        (("--ranks", 2, *TENSOR, "--set", "train.precision=mixed-int8"), "whole layers", "sharded"),
+        (("--ranks", 4, *MIXED, "--set", "parallel.mesh=2x2"), "mesh = '2x2'", "e.g. [2, 2]"),
         (("--ranks", 2, *PIPELINE), "2 ranks by 1f1b needs as many", "train.accumulate=4"),
         (
             ("--ranks", 2, *INTERLEAVED, "--set", "train.accumulate=5"),
             "a multiple of its ranks as micro-batches",
             "train.accumulate=4",
         ),
-        (("--ranks", 6, *MIXED), "needs parallel.mesh for 6 ranks", "[2, 3], [3, 2]"),
+        (("--ranks", 6, *MIXED), "of 6 ranks needs parallel.mesh", "[2, 3], [3, 2]"),
         (
             ("--ranks", 4, *MIXED, "--set", "parallel.mesh=[2,3]"),
             "[2, 3] does not make 4 ranks",

@@ -41,6 +41,35 @@ def test_copies_of_a_pipeline_are_told_in_five_rows(handmade_run: HandmadeRun) -
     }
 
 
+WITHIN = {
+    "mode": "pipeline",
+    "precision": "bf16",
+    "near": 2,
+    "algorithm": "send: pairs",
+    "bytes_near": 30_000_000,
+    "bytes_far": 0,
+    "elements": None,
+}
+
+
+def test_ranks_of_a_copy_and_copies_are_told_apart(handmade_run: HandmadeRun) -> None:
+    folder = shared_run(handmade_run, told(**MIXED), exchange(**WITHIN), exchange())
+    (training,) = score(Contents(folder)).trainings
+    found = dict(show.training_rows(training))
+    assert found["sent in a step"].startswith("2.00 MB by all ranks")
+    assert found["sent in copies"] == "1.00 MB by all ranks (1.00 MB near, 0 B far)"
+    assert found["exchange in copies"] == "pipeline in bf16 over gloo; send: pairs"
+    (row,) = csv.DictReader(StringIO(runs_csv([Contents(folder)])))
+    assert (row["communication"], row["sent a step [B]"]) == ("all-reduce int8", "3000000.0")
+
+
+def test_without_copies_it_is_what_ranks_of_one_sent(handmade_run: HandmadeRun) -> None:
+    pipeline = {"mode": "pipeline"}
+    found = rows(handmade_run, exchange(**WITHIN), ranks=2, accumulate=5, parallel=pipeline)
+    assert found["sent in a step"] == "1.00 MB by all ranks (1.00 MB near, 0 B far)"
+    assert found["exchange"] == "pipeline in bf16 over gloo; send: pairs"
+
+
 def test_what_is_not_known_has_its_reason(handmade_run: HandmadeRun) -> None:
     unseen = "the host does not see when an accelerator computes"
     many = stages(operations=[1, 2, 3, 4] * 3, bubble=None, reason=unseen)
@@ -104,10 +133,13 @@ def test_settings_that_are_none_are_a_fault_of_the_folder(handmade_run: Handmade
 
 
 def test_products_of_8_bits_are_named_with_what_they_cost(handmade_run: HandmadeRun) -> None:
-    folder = shared_run(handmade_run, told(2), precision="mixed-fp8", ceiling_precision="fp8")
+    precision = {"precision": "mixed-fp8", "ceiling_precision": "fp8", "layers_of_8_bits": 36}
+    folder = shared_run(handmade_run, told(2), **precision)
     (training,) = score(Contents(folder)).trainings
     found = dict(show.training_rows(training))["precision"]
-    assert "1×1 convolutions in fp8" in found and found.endswith("quality factor is 1.611")
+    assert "36 linear layers and 1×1 convolutions in fp8" in found
+    assert "in the quality factor, 1.611" in found
+    assert found.endswith("vflops scale image-classification --precisions fp32,mixed-fp8")
 
 
 def page_of(folder: RunFolder) -> str:

@@ -2,66 +2,49 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from divided_runs import SHORT, all_losses, differs
+from divided_runs import SHORT, all_losses
+from team_runs import SMALL, Team
 from train_runs import losses, planned, run_ranks, start_ranks
 
 from vflops.arrangement import rearranged
 from vflops.check.told import as_told
 from vflops.errors import UsageError
-from vflops.record.folder import RunFolder
 from vflops.record.training import JobRecord
 from vflops.score.contents import Contents
 from vflops.train import placement
 
-MODEL = ("train.parallel.mode=model", "train.parallel.split=tensor", "train.ghosts=2")
-MIXED = (
-    "train.parallel.mode=mixed",
-    "train.parallel.mesh=[2,2]",
-    "train.parallel.within=model",
-    "train.parallel.split=tensor",
+WAYS: tuple[dict[str, Any], ...] = (
+    {"ghosts": 2},
+    {"ranks": 2},
+    {"ranks": 2, "parallel": {"mode": "pipeline"}, "accumulate": 2},
+    {"ranks": 4, "parallel": {"mode": "sharded"}},
+    {"ranks": 2, "parallel": {"mode": "model", "split": "tensor"}, "ghosts": 2},
+    {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2)}, "accumulate": 2},
+    {"ranks": 2, "parallel": {"mode": "pipeline", "schedule": "interleaved"}, "accumulate": 2},
+    {
+        "ranks": 4,
+        "parallel": {"mode": "mixed", "mesh": (2, 2), "within": "model", "split": "tensor"},
+    },
+    {"ranks": 3, "parallel": {"mode": "model"}},
+    {},
 )
-WAYS = (
-    (1, ("train.ghosts=2",)),
-    (2, ()),
-    (2, MODEL),
-    (2, ("train.parallel.mode=sharded",)),
-    (2, ()),
-    (4, MIXED),
-    (1, ("train.ghosts=2",)),
-)
-"""Ranks and modes, one after the other; batch norm always sees halves of a batch."""
-LENGTH = ("synthetic.train=64", f"train.epochs={len(WAYS)}", "train.evaluate_every=100")
-"""Two steps for each way."""
+"""Ranks and modes, one after the other, two steps each."""
 
 
-def checkpoints(folder: RunFolder) -> Path:
-    return folder.path / "jobs" / "1" / "checkpoint"
-
-
-def test_a_checkpoint_of_any_mode_is_one_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placement, "usable_cores", lambda: [0, 1, 2, 3])
-    whole = planned(tmp_path / "whole", *SHORT, *LENGTH, "train.ghosts=2")
-    run_ranks(whole)
-    before: list[float] = []
-    folder: RunFolder | None = None
-    for number, (ranks, way) in enumerate(WAYS, start=1):
-        told = (*SHORT, *LENGTH, *way, f"train.ranks={ranks}", f"train.end_epoch={number}")
-        following = planned(tmp_path / str(number), *told)
-        if folder is not None:
-            before += all_losses(folder)
-            shutil.copytree(checkpoints(folder), checkpoints(following))
-        folder = following
-        run_ranks(folder, ranks)
-        assert len(all_losses(folder)) == 2
-    assert folder is not None
-    assert differs(folder, whole, steps=2 * len(WAYS), before=before) is None
+def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
+    """One rank takes the same parts of each batch, whoever shares them."""
+    team = Team(tmp_path, *SMALL)
+    ways = [team.way(**way, end_epoch=number) for number, way in enumerate(WAYS, start=1)]
+    ((mine, alone),) = team.train({"chain": ways}).values()
+    assert len(mine.losses) == 20
+    assert [each["step"] for each in mine.all("resumed")] == list(range(2, 20, 2))
+    assert mine.losses_far(alone) < 1e-6
+    assert mine.far(alone) < 1e-10
 
 
 def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> None:
@@ -92,3 +75,19 @@ def test_what_would_be_another_training_is_not_gone_on_with(tmp_path: Path) -> N
         rearranged(folder, ["train.learning_rate=1.0"])
     with pytest.raises(UsageError, match="cannot be shared evenly by 3 ranks"):
         rearranged(folder, ["train.ranks=3"])
+
+
+def test_what_belongs_to_the_mode_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: [0, 1, 2, 3])
+    sharing = (
+        "train.ranks=4",
+        "parallel.mode=mixed",
+        "parallel.mesh=[2,2]",
+        "parallel.within=model",
+    )
+    folder = planned(tmp_path, *sharing)
+    (new,) = rearranged(folder, ["parallel.mode=data"])
+    assert "parallel.mesh [2, 2] → None" in "; ".join(new.changes)
+    assert new.settings["train"]["parallel"]["within"] == "pipeline"

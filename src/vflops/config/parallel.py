@@ -30,7 +30,7 @@ class ParallelSettings(Section):
     can be divided so."""
     schedule: PipelineSchedule = "1f1b"
     """Of a pipeline; its micro-batches are the parts that ``train.accumulate`` says."""
-    mesh: tuple[int, int] | None = None
+    mesh: tuple[int, int] | None = Field(default=None, examples=["[2, 2]"])
     """Of mode ``mixed``: copies of the model × ranks that share one; their product is P."""
     within: Literal["pipeline", "model"] = "pipeline"
     """Of mode ``mixed``: how the ranks of one copy share it."""
@@ -50,6 +50,11 @@ class ParallelSettings(Section):
         """Whether the ranks of one copy have some of its layers each."""
         return self.inner == "pipeline" or (self.inner == "model" and self.split == "layers")
 
+    @property
+    def divides_channels(self) -> bool:
+        """Whether the ranks of one copy have some channels of its layers each."""
+        return self.inner == "model" and self.split == "tensor"
+
     def stages(self, ranks: int) -> int:
         """Parts that a model is cut into, where it is."""
         return ranks // self.shares(ranks) * (CHUNKS if self.running == "interleaved" else 1)
@@ -60,17 +65,34 @@ class ParallelSettings(Section):
             return self.mesh[0] if self.mesh else 1
         return ranks if self.mode in ("data", "sharded") else 1
 
-    def check(self, ranks: int, accumulate: int) -> None:
-        """Refuse what contradicts itself, with what would fit."""
+    def check(self, ranks: int, accumulate: int, batch: int) -> None:
+        """Refuse what contradicts itself, with what would fit; ``batch`` is of all copies."""
         if self.mode != "data" and ranks == 1:
             raise ValueError(
                 f"parallel.mode {self.mode} shares a model between ranks, and there is 1: "
                 "take --ranks 2 or more"
             )
         self._check_mesh(ranks)
+        self._check_idle()
         sharing = ranks // self.shares(ranks)
         if self.inner == "pipeline":
-            self._check_micro_batches(sharing, accumulate)
+            self._check_micro_batches(sharing, accumulate, batch // self.shares(ranks))
+
+    def _check_idle(self) -> None:
+        """Refuse settings that would do nothing: whoever set one expects a difference."""
+        asked = {name: getattr(self, name) for name in ("split", "schedule", "within")}
+        takes = {
+            "within": (self.mode == "mixed", "parallel.mode mixed"),
+            "split": (self.inner == "model", "parallel.mode model, or mixed with within model"),
+            "schedule": (self.inner == "pipeline", "parallel.mode pipeline, or mixed with one"),
+        }
+        for name, value in asked.items():
+            fits, belongs = takes[name]
+            if not fits and value != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"parallel.{name} {value} belongs to {belongs}, and the mode is {self.mode}"
+                    f"{f' with within {self.within}' if self.mode == 'mixed' else ''}"
+                )
 
     def _check_mesh(self, ranks: int) -> None:
         if self.mode != "mixed":
@@ -83,7 +105,11 @@ class ParallelSettings(Section):
         fitting = [f"[{n}, {ranks // n}]" for n in range(2, ranks // 2 + 1) if ranks % n == 0]
         fits = f"those that do are {', '.join(fitting)}" if fitting else "take 4 ranks or more"
         if self.mesh is None:
-            raise ValueError(f"parallel.mode mixed needs parallel.mesh for {ranks} ranks: {fits}")
+            takes = f"one of {', '.join(fitting)}" if fitting else "4 ranks or more"
+            raise ValueError(
+                f"parallel.mode mixed of {ranks} ranks needs parallel.mesh, copies of the model × "
+                f"ranks that share one: take {takes}"
+            )
         copies, sharing = self.mesh
         if copies * sharing != ranks or min(self.mesh) < 2:
             raise ValueError(
@@ -91,15 +117,22 @@ class ParallelSettings(Section):
                 f"{fits}"
             )
 
-    def _check_micro_batches(self, stages: int, parts: int) -> None:
+    def _check_micro_batches(self, stages: int, parts: int, batch: int) -> None:
         need = "as many micro-batches as ranks or more"
         bad = self.schedule != "gpipe" and parts < stages
         if self.schedule == "interleaved" and parts % stages:
             need, bad = "a multiple of its ranks as micro-batches", True
         if bad:
+            step = stages if self.schedule == "interleaved" else 1
+            fitting = [n for n in range(stages, batch + 1, step) if batch % n == 0]
+            most = 2 * stages  # where the bubble is a third or less
+            best = next((n for n in fitting if n >= most), max(fitting, default=None))
+            cure = f"--set train.accumulate={best}"
+            if best is None:
+                cure = f"a train.batch that {most} parts divide, and train.accumulate={most}"
             raise ValueError(
                 f"a pipeline of {stages} ranks by {self.schedule} needs {need}, and "
-                f"train.accumulate is {parts}: take --set train.accumulate={2 * stages}"
+                f"train.accumulate is {parts}: take {cure}"
             )
 
 
@@ -137,14 +170,14 @@ class CommunicationSettings(Section):
         if self.precision == "powersgd" and self.mode != "all-reduce":
             raise ValueError(f"powersgd sums by all-reduce only, not {self.mode}")
         if self.mode != "all-reduce":
-            self._check_near(copies)
+            self._check_near(copies, "copies" if parallel.mode == "mixed" else "ranks")
 
-    def _check_near(self, copies: int) -> None:
+    def _check_near(self, copies: int, what: str) -> None:
         fitting = [n for n in range(2, copies // 2 + 1) if copies % n == 0]
         if not fitting:
             raise ValueError(
                 f"{copies} copies of the model have no rows of equal length for communication "
-                f"{self.mode}: take 4, 6, 8 … ranks"
+                f"{self.mode}: take 4, 6, 8 … {what}"
             )
         if self.near is not None and self.near not in fitting:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -93,7 +93,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
 
     A key that is no section of a run belongs to its workloads: ``train.epochs=3`` is set for each
     workload that has it, ``image-classification.train.epochs=3`` for that one; ``parallel.mode``
-    is short for ``train.parallel.mode``.
+    is short for ``train.parallel.mode``, also behind a workload's name.
     """
     data = base.model_dump()
     if file is not None:
@@ -102,10 +102,12 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
         change = assigned(assignment, example="micro.budget_s=20")
         _apply(data, change, where=f" in --set {assignment}")
     settings = _validated(Settings, data, "")
-    sections = {
-        name: section.model_dump(mode="json")
-        for name, section in workload_settings(settings).items()
-    }
+    try:
+        checked = workload_settings(settings)
+    except UsageError as error:
+        error.cure = error.cure or _for_one(error.message, assignments, settings.workloads)
+        raise
+    sections = {name: section.model_dump(mode="json") for name, section in checked.items()}
     return settings.model_copy(update={"workloads": sections})
 
 
@@ -117,6 +119,16 @@ def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
         name: _validated(workload(name).settings, data, f"{name}.")
         for name, data in settings.workloads.items()
     }
+
+
+def _for_one(message: str, assignments: Sequence[str], names: Iterable[str]) -> str | None:
+    """How a setting that one of several workloads refused is given to another alone."""
+    others = [name for name in names if not message.startswith(f"settings {name}")]
+    for assignment in assignments:
+        key = assignment.partition("=")[0].strip().removeprefix("train.")
+        if "." in key and key in message and others:
+            return f"for {others[0]} alone: --set {others[0]}.{assignment}"
+    return None
 
 
 def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> Checked:
@@ -141,7 +153,7 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
         if key in data or not sections:
             _merge(data, {key: value}, where=where)
         elif key in sections:
-            _merge(sections, {key: value}, where=where)
+            _merge_into(sections, key, value, where=where)
         else:
             owners = [section for section in sections.values() if key in section]
             owners = owners or _sections_inside(key, value, sections)
@@ -153,6 +165,18 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
                 raise unknown_name("setting", key, [*data, *own], where=where)
             for section in owners:
                 _merge(section, {key: value}, where=where)
+
+
+def _merge_into(sections: dict[str, Any], name: str, change: object, *, where: str) -> None:
+    """Merge ``change`` into the settings of the workload ``name``; they can be short as well."""
+    section = sections[name]
+    if not isinstance(change, Mapping):
+        _merge(sections, {name: change}, where=where)
+        return
+    for key, value in change.items():
+        inside = [] if key in section else _sections_inside(key, value, {name: section})
+        for part in inside or [section]:
+            _merge(part, {key: value}, where=where, path=f"{name}.")
 
 
 def _sections_inside(
@@ -209,6 +233,8 @@ def _describe(section: type[BaseModel], name: str) -> str:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
     found = section.model_fields.get(leaf)
+    if found is not None and found.examples:
+        return f"e.g. {found.examples[0]}"
     if found is not None and found.default is None:
         return "leave it out for the profile's own"
     return f"its default is {found.default!r}" if found else "the README lists all settings"

@@ -89,7 +89,7 @@ class TrainSettings(Section):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainSettings:
-        self.parallel.check(self.ranks, self.accumulate)
+        self.parallel.check(self.ranks, self.accumulate, self.batch // self.ghosts)
         self.communication.check(self.parallel, self.shares)
         parts = self.shares * self.accumulate * self.ghosts
         if self.batch % parts:
@@ -100,6 +100,7 @@ class TrainSettings(Section):
                 f"batch {self.batch} cannot be shared evenly by {self.shares} {sharing} × "
                 f"{self.accumulate} accumulation × {self.ghosts} ghosts: "
                 f"the nearest that can is {max(round(self.batch / parts), 1) * parts}"
+                f"{self._other_parts()}"
             )
         if self.warmup_epochs >= self.epochs and self.warmup_epochs > 0:
             raise ValueError(
@@ -122,11 +123,24 @@ class TrainSettings(Section):
                 f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
                 "take precision mixed-fp16, or optimizer sgd or lars"
             )
+        if self.precision in EIGHT_BITS and self.parallel.divides_channels:
+            raise ValueError(
+                f"{self.precision} multiplies whole layers, and parallel.split tensor divides "
+                "their channels: take parallel.mode data, sharded or pipeline"
+            )
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs optimizer sgd with a momentum")
         if self.ghosts > 1 and self.batch_norm == "synchronised":
             raise ValueError("ghosts split a batch that synchronised batch norm unites: choose one")
         return self
+
+    def _other_parts(self) -> str:
+        """``; or train.accumulate=1, 2 or 4`` where the batch is to stay."""
+        each, left = divmod(self.batch, self.shares * self.ghosts)
+        fitting = [n for n in range(1, each + 1) if each % n == 0 and n < 4 * self.accumulate]
+        if left or self.accumulate == 1 or not fitting:
+            return ""
+        return f"; or train.accumulate {', '.join(map(str, fitting))}"
 
     @property
     def peak_rate(self) -> float:

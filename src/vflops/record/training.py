@@ -223,6 +223,8 @@ class JobStarted(Data):
     batch: Some
     emulated: str | None = None
     """What to know where the device computes wider than the precision and converts."""
+    layers_of_8_bits: Number = 0
+    """Of rank 0, whose matrix products are in fp8 or int8."""
     compiled: bool
     """By torch.compile."""
     recorded: bool = False
@@ -387,13 +389,22 @@ class Exhibited(Data):
     size_bytes: int = Field(ge=0)
 
 
+ModelSharing = Literal["sharded", "model", "pipeline"]
+"""How ranks share one copy of a model, where they send each other something for it."""
+
+
 class Exchanged(Data):
-    """What the ranks of an attempt sent each other to average gradients, all of them together."""
+    """What the ranks of an attempt sent each other in steps, all of them together.
+
+    To average gradients over copies of the model, or, with a mode of sharing one, for that.
+    """
 
     mode: str
+    """Of communication between copies; or a ``ModelSharing``."""
     precision: str
+    """Of what is sent; several are joined by ``+``."""
     ranks: Some
-    """With a copy of the model each."""
+    """With a copy of the model each; or with one between them."""
     near: Some
     """Ranks near each other: those of a row, or of a node."""
     backend: str
@@ -404,9 +415,9 @@ class Exchanged(Data):
     bytes_near: Number
     bytes_far: Number
     steps: Number
-    """Backward passes whose gradients were averaged."""
+    """Backward passes whose gradients were averaged; or steps."""
     elements: Number | None = None
-    """Gradients that the ranks averaged, over all steps; None in a log of an older vflops."""
+    """Gradients that copies averaged, over all steps; None in a log of an older vflops."""
 
 
 class KernelTime(Data):

@@ -171,6 +171,8 @@ class TrainingScore(Data):
     precision: str | None
     emulated: str | None
     """What to know where the device computes wider than the precision and converts."""
+    layers_of_8_bits: int = 0
+    """Whose matrix products are in fp8 or int8; of a pipeline those of the first rank."""
     ranks: int
     batch: int | None
     synthetic: bool

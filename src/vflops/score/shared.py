@@ -1,15 +1,16 @@
-"""How the ranks of a training shared its model, and what they sent to average gradients."""
+"""How the ranks of a training shared its model, and what they sent each other in steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from pydantic import ValidationError
 
 from vflops.config.parallel import ParallelSettings
 from vflops.errors import FolderError
 from vflops.record.schema import Data, first_fault
-from vflops.record.training import Exchanged, JobRearranged, StagesRun
+from vflops.record.training import Exchanged, JobRearranged, ModelSharing, StagesRun
 from vflops.score.contents import Contents
 from vflops.score.trained import Trained
 
@@ -17,12 +18,12 @@ _FP32_BYTES = 4
 
 
 class ExchangeScore(Data):
-    """What averaging gradients took: of one step, all ranks together."""
+    """What averaging gradients took, or sharing a model: of one step, all ranks together."""
 
     mode: str
     precision: str
     ranks: int
-    """With a copy of the model each."""
+    """With a copy of the model each; or with one between them."""
     near: int
     backend: str
     algorithm: str | None
@@ -31,7 +32,8 @@ class ExchangeScore(Data):
     bytes_near: float
     bytes_far: float
     bytes_plain: float | None
-    """What all-reduce in fp32 would send; None where it is not known how many gradients."""
+    """What all-reduce in fp32 would send; None where it is not known how many gradients, and where
+    it is not gradients that are averaged."""
 
     @property
     def bytes(self) -> float:
@@ -50,6 +52,15 @@ class SharedScore(Data):
     """None where no layers were shared out, or training has not ended."""
     exchange: ExchangeScore | None
     """None without copies, and before the end of training."""
+    within: ExchangeScore | None = None
+    """What ranks sent each other that share a copy; None where each has its own, and in a run of an
+    older vflops."""
+
+    @property
+    def bytes(self) -> float | None:
+        """Of one step, by all ranks for whatever; None where nothing was counted."""
+        counted = [each.bytes for each in (self.exchange, self.within) if each is not None]
+        return sum(counted) if counted else None
 
 
 def shared(contents: Contents, trained: Trained) -> SharedScore | None:
@@ -60,12 +71,15 @@ def shared(contents: Contents, trained: Trained) -> SharedScore | None:
     settings = _settings(contents, trained)
     newest = trained.logs[-1].events
     cut = [event.payload(StagesRun) for event in newest if event.kind == "stages"]
+    sent = [event.payload(Exchanged) for event in newest if event.kind == "exchange"]
+    sharing = get_args(ModelSharing)
     return SharedScore(
         settings=settings,
         ranks=started.ranks,
         copies=settings.shares(started.ranks),
         stages=cut[-1] if cut else None,
-        exchange=_exchange([e.payload(Exchanged) for e in newest if e.kind == "exchange"]),
+        exchange=_exchange([each for each in sent if each.mode not in sharing]),
+        within=_exchange([each for each in sent if each.mode in sharing]),
     )
 
 

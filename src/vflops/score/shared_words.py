@@ -10,6 +10,7 @@ from vflops.units import percent, quantity
 
 _MOST_STAGES = 8
 """Whose shares are told one by one."""
+_LAYERS = "linear layers and 1×1 convolutions"
 _EIGHT_BITS = {"mixed-fp8": "fp8", "mixed-int8": "int8"}
 
 
@@ -23,19 +24,27 @@ def shared_rows(training: TrainingScore) -> list[tuple[str, str]]:
         rows += [("stages", _stages(found.stages)), ("bubble", _bubble(found.stages))]
     if found.exchange is not None:
         rows += [("sent in a step", _sent(found.exchange)), ("exchange", _way(found.exchange))]
+    if found.within is not None:
+        names = ("sent in a step", "exchange")
+        if found.exchange is not None:
+            names = ("sent in copies", "exchange in copies")
+        rows += zip(names, (_sent(found.within), _way(found.within)), strict=True)
     return rows
 
 
 def precision(training: TrainingScore) -> str:
     """What it was trained in, and which part of it was narrower than the rest."""
     name = training.precision or "—"
-    bits = _EIGHT_BITS.get(name)
-    if bits is None:
+    if training.precision in (None, "fp32"):
         return name
-    factor = training.quality.penalty
-    cost = "" if factor is None else f"; with it the quality factor is {factor:.4g}"
-    layers = f"products of linear layers and 1×1 convolutions in {bits}"
-    return f"{name}: {layers}, weights' gradients and all else wider{cost}"
+    bits, factor = _EIGHT_BITS.get(name), training.quality.penalty
+    narrow = ""
+    if bits is not None:
+        layers = count(training.layers_of_8_bits, "linear layer or 1×1 convolution", _LAYERS)
+        narrow = f": products of {layers} in {bits}, weights' gradients and all else wider"
+    cost = "" if factor is None else f"; what it costs is in the quality factor, {factor:.4g}"
+    against = f"vflops scale {training.workload} --precisions fp32,{name}"
+    return f"{name}{narrow}{cost}; against fp32: {against}"
 
 
 def _ranks(found: SharedScore) -> str:
@@ -44,7 +53,7 @@ def _ranks(found: SharedScore) -> str:
         return f"{ranks}, data parallel: each has the whole model and a share of a batch"
     if told.mode == "sharded":
         return f"{ranks}, sharded data: each keeps a part of every layer, and a share of a batch"
-    split = "some channels" if told.inner == "model" and told.split == "tensor" else "some layers"
+    split = "some channels" if told.divides_channels else "some layers"
     how = f"{told.inner} parallel: each has {split}"
     if told.mode == "mixed":
         return f"{ranks}, mixed: {found.copies} copies × {found.ranks // found.copies}, {how}"
@@ -82,5 +91,5 @@ def _sent(found: ExchangeScore) -> str:
 
 def _way(found: ExchangeScore) -> str:
     by = found.algorithm or f"algorithm not known: {found.reason}"
-    rows = "" if found.mode == "all-reduce" else f", rows of {found.near}"
+    rows = f", rows of {found.near}" if found.mode in ("hierarchical", "torus") else ""
     return f"{found.mode} in {found.precision}{rows} over {found.backend}; {by}"

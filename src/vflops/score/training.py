@@ -79,6 +79,7 @@ def _score(
         device=started.device_name if started else None,
         precision=started.precision if started else None,
         emulated=started.emulated if started else None,
+        layers_of_8_bits=started.layers_of_8_bits if started else 0,
         ranks=record.ranks,
         batch=started.batch if started else None,
         synthetic=record.data.synthetic,

@@ -15,7 +15,7 @@ from vflops.data.sampler import mix
 from vflops.errors import Interrupted, RunFailed
 from vflops.micro.device import first_line, is_out_of_memory
 from vflops.record.training import Fallback, JobStarted, Resumed, Tested
-from vflops.train import memory
+from vflops.train import memory, products
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
 from vflops.train.evaluation import Evaluation, Outcome
@@ -139,6 +139,7 @@ class Engine:
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
             emulated=self.precision.emulated,
+            layers_of_8_bits=products.converted(self.state.model),
             compiled=self.compiled,
             recorded=self.recorded,
             deterministic=self.settings.deterministic or not accelerator,
