@@ -109,10 +109,10 @@ def by_node() -> list[int]:
     return [int(each) for each in sent]
 
 
-def backward(ddp: nn.Module, *, overflow: bool = False) -> None:
+def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> None:
     generator = torch.Generator().manual_seed(100 + rank)
     loss = ddp(torch.randn(4, 64, generator=generator)).square().mean()
-    (loss * (torch.inf if overflow and rank == 1 else 1)).backward()
+    (loss * (torch.inf if overflow and rank == 1 else scale)).backward()
 
 
 def flat_gradients(ddp: nn.Module) -> Tensor:
@@ -155,6 +155,20 @@ def buckets() -> dict[str, Any]:
     return found
 
 
+def scaled(precision: str) -> float:
+    """How far gradients are apart, less their scale, where it changes and where it does not."""
+    found: list[Tensor] = []
+    for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
+        ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))
+        for scale in scales:
+            ddp.zero_grad()
+            exchange.begin(lambda one, by=scale: one * by)
+            backward(ddp, scale)
+        exchange.close()
+        found.append(flat_gradients(ddp) / scales[-1])
+    return largest(float((found[1] - found[0]).norm() / found[0].norm()))
+
+
 def die() -> None:
     """Rank 1 is gone while rank 0 waits for it."""
     ddp, exchange = wrapped(CommunicationSettings(precision="int8"))
@@ -190,6 +204,7 @@ if __name__ == "__main__":
         "halves": halves(),
         "by_node": by_node(),
         "buckets": buckets(),
+        "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
     }
     tell(parts)
     dist.destroy_process_group()

@@ -131,6 +131,11 @@ def test_an_exchange_reports_what_all_ranks_sent(found: Any) -> None:
     assert powersgd["bytes_near"] < 0.9 * 12 * bytes_sent("all-reduce", "fp32", 4, 4, 16640).all
 
 
+@pytest.mark.parametrize("precision", ["int8", "powersgd"])
+def test_what_is_left_out_follows_the_scale_of_the_loss(found: Any, precision: str) -> None:
+    assert found["scaled"][precision] < 1e-5
+
+
 def test_a_rank_that_is_gone_is_an_error_of_the_backward_pass(tmp_path: Path) -> None:
     seen = run(tmp_path, 2, "die")
     assert "onnection" in seen["words"]

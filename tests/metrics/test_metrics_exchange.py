@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from vflops.metrics.exchange import Sent, bytes_sent, near_ranks, powersgd_elements
+from vflops.metrics.exchange import (
+    Sent,
+    bytes_sent,
+    near_ranks,
+    powersgd_elements,
+    sharded_sent,
+)
 
 
 def test_a_ring_sends_every_rank_s_share_twice_round() -> None:
@@ -64,3 +70,10 @@ def test_powersgd_sends_two_narrow_matrices_where_that_pays() -> None:
 def test_what_there_is_no_formula_for_is_refused(mode: str, precision: str, near: int) -> None:
     with pytest.raises(ValueError, match=r"ring|powersgd_elements|does not divide|near is 0"):
         bytes_sent(mode, precision, 4, near, 8)
+
+
+def test_shards_are_gathered_where_they_are_needed() -> None:
+    """3 ranks, a block of 12 bytes and 6 others: each sends 8 twice and 4, then 8 and 4 back."""
+    assert sharded_sent(12, 6, 3, backend="nccl") == 3 * (8 + 8 + 4 + 8 + 4)
+    assert sharded_sent(12, 6, 3, backend="gloo") == 3 * (8 + 8 + 4 + 16 + 8)
+    assert sharded_sent(12, 6, 1, backend="gloo") == 0

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from micro_tasks import CPU, make_task
 
+from vflops.metrics.exchange import Sent, bytes_sent, powersgd_elements
 from vflops.micro import allreduce
 from vflops.micro.device import Device
 from vflops.record.measurement import Measurement
@@ -48,8 +51,20 @@ def test_bus_bandwidth_counts_what_crosses_the_bus(monkeypatch: pytest.MonkeyPat
     assert found.samples == (500.0, 1000.0, 250.0)
 
 
+@pytest.mark.parametrize(
+    ("mode", "precision", "errors", "sent"),
+    [
+        ("torus", "int8", (1e-4, 0.017), lambda count: bytes_sent("torus", "int8", 4, 2, count)),
+        ("all-reduce", "powersgd", (0.0, 1e-3), lambda count: _narrow(count)),
+    ],
+)
 def test_a_mode_is_measured_against_the_exact_mean(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mode: str,
+    precision: str,
+    errors: tuple[float, float],
+    sent: Callable[[int], Sent],
 ) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(
@@ -64,14 +79,23 @@ def test_a_mode_is_measured_against_the_exact_mean(
 
     monkeypatch.setattr(allreduce, "command", command)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    task = make_task("all-reduce-modes", "torus-4-ranks", "int8", seconds=30.0)
+    task = make_task("all-reduce-modes", f"{mode}-4-ranks", precision, seconds=30.0)
     found = allreduce.measure_mode(task)
     assert found.value is not None, found.reason
-    assert [trial.setting["size_bytes"] for trial in found.tried] == [1 << 12, 1 << 14]
-    assert found.setting["ranks"] == 4
+    assert [trial.setting for trial in found.tried] == [
+        {"size_bytes": size, "sent_bytes": sent(size // 4).all} for size in (1 << 12, 1 << 14)
+    ]
     assert found.error is not None
-    assert 1e-4 < found.error <= allreduce.tolerances(4)["int8"]
-    assert (found.caveat or "").startswith("4 ranks share 2 cores")
+    assert errors[0] < found.error < errors[1]
+    assert (found.caveat or "").startswith("2 cores: 4 ranks share them")
+
+
+def _narrow(count: int) -> Sent:
+    """Two matrices of four columns by a ring, in place of a square one."""
+    side = math.isqrt(count)
+    numbers = powersgd_elements([(side, side)], 4)
+    assert numbers == 8 * side
+    return bytes_sent("all-reduce", "fp32", 4, 4, numbers)
 
 
 def test_a_mode_without_rows_is_not_measured() -> None:

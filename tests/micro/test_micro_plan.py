@@ -39,8 +39,10 @@ def test_modes_are_measured_where_they_are_named() -> None:
     assert "all-reduce-modes" not in ALL.benchmarks
     settings = MicroSettings(benchmarks=("all-reduce-modes",))
     keys = [item.key for item in plan(settings, accelerators=0)]
-    assert len(keys) == len(set(keys)) == 3 * 4
+    assert len(keys) == len(set(keys)) == 3 * 4 + 1
     assert ("all-reduce-modes", "torus-4-ranks", "int8") in keys  # two ranks have no rows
+    only = [key for key in keys if key[2] == "powersgd"]
+    assert only == [("all-reduce-modes", "all-reduce-4-ranks", "powersgd")]
     six = MicroSettings(benchmarks=("all-reduce-modes",), ranks=6, precisions=("fp32", "fp64"))
     assert [item.key for item in plan(six, accelerators=0)][-1][1:] == ("torus-6-ranks", "fp32")
     assert plan(six, accelerators=8)[0].case == "all-reduce-8-ranks"

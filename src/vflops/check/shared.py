@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from pydantic import ValidationError
 
 from vflops.config.training import TrainSettings
 from vflops.record.events import Event
 from vflops.record.schema import first_fault
-from vflops.record.training import Exchanged, StagesRun
+from vflops.record.training import Exchanged, ModelSharing, StagesRun
 from vflops.score.trained import Trained
 
 Fact = tuple[str, object, object]
@@ -38,6 +39,12 @@ def _facts(event: Event, train: TrainSettings) -> tuple[Fact, ...]:
     parallel, copies = train.parallel, train.shares
     if event.kind == "exchange":
         sent, asked = event.payload(Exchanged), train.communication
+        if sent.mode in get_args(ModelSharing):
+            sharing = train.ranks if parallel.mode == "sharded" else train.ranks // copies
+            return (
+                ("a model shared by", sent.mode, parallel.inner),
+                ("ranks that share one:", sent.ranks, sharing),
+            )
         return (
             ("gradients averaged by", sent.mode, asked.mode),
             ("gradients sent in", sent.precision, asked.precision),

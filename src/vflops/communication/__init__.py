@@ -2,6 +2,7 @@
 
     link (a group; what a call sends) → codec (a precision) → average (a mode)
     → exchange (a hook of DDP, in a lane beside the backward pass)
+    link → tally (what ranks that share a model send for it)
 
 Knows process groups, and nothing of training or of workloads.
 """
@@ -15,9 +16,10 @@ from vflops.communication.average import average
 from vflops.communication.exchange import CodedExchange, Exchange, PlainExchange
 from vflops.communication.link import Link, Traffic
 from vflops.communication.powersgd import PowerSgdExchange
+from vflops.communication.tally import Tally
 from vflops.config.parallel import CommunicationSettings
 
-__all__ = ["Exchange", "average", "exchange_gradients"]
+__all__ = ["Exchange", "Tally", "average", "exchange_gradients"]
 
 
 def exchange_gradients(

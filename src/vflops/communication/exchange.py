@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,8 @@ _GLOO = {
     "all-to-all": "pairs",
     "gather": "pairs",
     "broadcast": "binomial tree",
+    "reduce-scatter": "all-reduce by a ring",
+    "send": "pairs",
 }
 """What gloo does; it has no other way for these."""
 
@@ -47,6 +50,10 @@ class Exchange(ABC):
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """What DDP calls when the gradients of a bucket are ready: their mean over the ranks."""
 
+    @abstractmethod
+    def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
+        """A backward pass begins, of a loss that ``scale`` scales."""
+
     def note(self, bucket: GradBucket) -> None:
         """Count a bucket that is to be averaged."""
         self.steps += bucket.is_last()
@@ -56,14 +63,14 @@ class Exchange(ABC):
         """What all ranks have sent, each to its ``copies``; all of them call it."""
         sent = torch.tensor([self.traffic.near, self.traffic.far, self._elements], device=device)
         dist.all_reduce(sent)
-        algorithm, reason = _algorithm(self._backend, self.traffic.calls)
+        how, reason = algorithm(self._backend, self.traffic.calls)
         return Exchanged(
             mode=self._settings.mode,
             precision=self._settings.precision,
             ranks=dist.get_world_size(copies),
             near=self._near,
             backend=self._backend,
-            algorithm=algorithm,
+            algorithm=how,
             reason=reason,
             bytes_near=int(sent[0]),
             bytes_far=int(sent[1]),
@@ -88,6 +95,9 @@ class PlainExchange(Exchange):
         """By the buckets' sizes, in rings."""
         return self._link.traffic
 
+    def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
+        """Nothing is remembered."""
+
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
         """Torch's own."""
         self.note(bucket)
@@ -105,7 +115,16 @@ class OwnExchange(Exchange):
         self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
     ) -> None:
         super().__init__(settings, near, backend)
-        self._lane = lane(device)
+        self._lane, self._device = lane(device), device
+        self._scale: Tensor | None = None
+        self._scales: dict[int, Tensor] = {}
+        """Of the loss when a bucket was averaged last, where losses are scaled."""
+
+    def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
+        """What was left out before is added in units of this loss."""
+        one = torch.ones((), device=self._device)
+        scaled = scale(one)
+        self._scale = None if scaled is one else scaled
 
     @abstractmethod
     def average(self, bucket: GradBucket) -> Tensor:
@@ -115,6 +134,15 @@ class OwnExchange(Exchange):
         """Put into the lane."""
         self.note(bucket)
         return self._lane.put(lambda: self.average(bucket))
+
+    def rescale(self, index: int, left: Iterable[Tensor]) -> None:
+        """Turn what was ``left`` out of a bucket into units of the loss as it is scaled now."""
+        if self._scale is None:
+            return
+        before = self._scales.get(index, self._scale)
+        for each in left:
+            each.mul_(self._scale / before)
+        self._scales[index] = self._scale
 
     def close(self) -> None:
         """Take no more buckets."""
@@ -139,7 +167,9 @@ class CodedExchange(OwnExchange):
     def average(self, bucket: GradBucket) -> Tensor:
         """With what was left out of it the last time."""
         buffer: Tensor = bucket.buffer()
-        self._average(buffer, self._leftovers(bucket))
+        left = self._leftovers(bucket)
+        self.rescale(bucket.index(), left.values())
+        self._average(buffer, left)
         return buffer
 
     def _leftovers(self, bucket: GradBucket) -> Leftovers:
@@ -152,7 +182,7 @@ class CodedExchange(OwnExchange):
         return left
 
 
-def _algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
+def algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
     """How the library does what was called, or why that is not known."""
     if backend == "gloo":
         return "; ".join(f"{call}: {_GLOO[call]}" for call in sorted(calls)), None

@@ -1,9 +1,9 @@
 """A process group as its messages use it: what each call sends, and over which links.
 
 The counts are those of gloo, read in its source and seen on an interface: all-reduce and
-all-gather are rings, a broadcast is a binomial tree, all-to-all and gather go straight. What is
-not here is dearer there: its reduce-scatter is a whole all-reduce, and its reduce sends (n+1)/n as
-much as a gather.
+all-gather are rings, a broadcast is a binomial tree, all-to-all, gather and send go straight. Its
+reduce-scatter is a whole all-reduce, and its reduce sends (n+1)/n as much as a gather: we call
+neither, but FSDP2 does the first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Traffic:
     far: int = 0
     calls: set[str] = field(default_factory=set)
 
+    @property
+    def all(self) -> int:
+        """Over whichever links."""
+        return self.near + self.far
+
 
 @dataclass(frozen=True)
 class Link:
@@ -37,6 +42,11 @@ class Link:
     ranks: int
     near: int
     traffic: Traffic
+
+    @property
+    def backend(self) -> str:
+        """The library."""
+        return dist.get_backend(self.group)
 
     @classmethod
     def between(cls, ranks: Sequence[int], backend: str, near: int, traffic: Traffic) -> Link:
@@ -66,6 +76,20 @@ class Link:
         """Count an all-reduce of ``size_bytes`` that somebody else calls."""
         self._sent("all-reduce", self._before, 2 * (self.ranks - 1) * size_bytes // self.ranks)
 
+    def count_reduce_scatter(self, size_bytes: int) -> None:
+        """Count a reduce-scatter of ``size_bytes`` of each rank that somebody else calls."""
+        times = 2 if self.backend == "gloo" else 1
+        sent = times * (self.ranks - 1) * size_bytes // self.ranks
+        self._sent("reduce-scatter", self._before, sent)
+
+    def count_all_gather(self, piece_bytes: int) -> None:
+        """Count an all-gather of pieces of ``piece_bytes`` that somebody else calls."""
+        self._sent("all-gather", self._before, (self.ranks - 1) * piece_bytes)
+
+    def count_send(self, size_bytes: int, to: int) -> None:
+        """Count a message to a rank of the group that somebody else sends."""
+        self._sent("send", to, size_bytes)
+
     def all_to_all(self, pieces: Tensor) -> Tensor:
         """What each rank has for this one; piece i of ``pieces`` is for rank i."""
         for other in range(self.ranks):
@@ -77,7 +101,7 @@ class Link:
 
     def all_gather(self, piece: Tensor) -> Tensor:
         """The pieces of all ranks, by rank along a new first dimension."""
-        self._sent("all-gather", self._before, (self.ranks - 1) * piece.nbytes)
+        self.count_all_gather(piece.nbytes)
         pieces = piece.new_empty((self.ranks, *piece.shape))
         # The second name is that of torch before 2.13, which deprecates it.
         call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -132,7 +132,7 @@ def _key(it: EnsembleScore | SearchScore) -> tuple[str, int]:
 
 def _training(run: str, it: TrainingScore) -> Pass:
     speed = it.speed
-    sent = it.shared.exchange if it.shared else None
+    sent = (it.shared.exchange or it.shared.within) if it.shared else None
     return Pass(
         kind="training" if it.model is None else "base model",
         run=run,
@@ -163,7 +163,7 @@ def _training(run: str, it: TrainingScore) -> Pass:
             "time to quality": it.quality.time_to_quality_s,
             "FLOPS": speed.flops if speed else None,
             "VFLOPS": speed.vflops if speed else None,
-            "sent a step": sent.bytes if sent else None,
+            "sent a step": it.shared.bytes if it.shared else None,
             "MFU": it.mfu.value,
             "power": it.power.power_w,
             "energy": it.power.energy_j,

@@ -98,6 +98,18 @@ def powersgd_elements(shapes: Iterable[Sequence[int]], rank: int) -> int:
     return elements
 
 
+def sharded_sent(blocks: int, rest: int, ranks: int, *, backend: str) -> int:
+    """Bytes of one step of weights of which each rank keeps a part (FSDP2), over all ranks.
+
+    Blocks are gathered forward and backward, the rest of a model once; the gradients of both are
+    added up and scattered: (n−1)·(2·blocks + rest + blocks + rest). gloo sends the last two twice,
+    since a reduce-scatter is a whole all-reduce there. Bytes of weights, their rows padded to n.
+    """
+    require_count("ranks", ranks, at_least=1)
+    times = 2 if backend == "gloo" else 1
+    return (ranks - 1) * (2 * blocks + rest + times * (blocks + rest))
+
+
 def _flat(ranks: int, near: int, piece: int, scale: int) -> Sent:
     """One ring over all ranks, node after node, as int8 with pairs before it."""
     nodes = [min(near, ranks - first) for first in range(0, ranks, near)]

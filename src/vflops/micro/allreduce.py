@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from vflops.micro.device import Device
-from vflops.micro.plan import Item, rows
+from vflops.micro.plan import Item, mode_of, rows
 from vflops.micro.statistics import median
 from vflops.micro.task import Task
 from vflops.record.measurement import Measurement, Trial
 
 _TOLERANCE = 1e-6
 """Of a sum of fp32 numbers over ranks."""
+
+_PRODUCT_TOLERANCE = 1e-3
+"""Of products of fp32 matrices from a random start, which may be badly conditioned."""
 
 _LEAST_SAMPLES = 3
 """A size with fewer is not the best while another has them."""
@@ -40,6 +43,14 @@ class _Size:
     size_bytes: int
     times_s: list[float]
     error: float
+    sent_bytes: int | None = None
+    """By all ranks for one of it; None of a plain all-reduce, where nobody counts."""
+
+    def setting(self, ranks: int) -> dict[str, int | str]:
+        """As it is told."""
+        if self.sent_bytes is None:
+            return {"size_bytes": self.size_bytes, "ranks": ranks}
+        return {"size_bytes": self.size_bytes, "sent_bytes": self.sent_bytes}
 
 
 class RanksError(RuntimeError):
@@ -71,14 +82,15 @@ def measure_mode(task: Task) -> Measurement:
     So it is what an all-reduce in fp32 would need to be as quick. The mean may be off by as much as
     rounding explains: ``tolerances``.
     """
-    mode, _, count = task.item.case.removesuffix("-ranks").rpartition("-")
-    ranks, precision = int(count), task.item.precision or "fp32"
+    mode, ranks = mode_of(task.item.case)
+    precision = task.item.precision or "fp32"
     backend = "nccl" if task.device.accelerators > 1 else "gloo"
     if mode != "all-reduce" and not rows(ranks):
         return task.absent(f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …")
     caveat, cores = None, os.cpu_count() or 1
     if backend == "gloo" and ranks > cores:
-        caveat = f"{ranks} ranks share {cores} cores: they wait for these, not for a link"
+        shared = "1 core" if cores == 1 else f"{cores} cores"
+        caveat = f"{shared}: {ranks} ranks share them, and wait for these, not for a link"
     return _measure(
         task, backend, ranks, tolerances(ranks)[precision], (mode, precision), caveat=caveat
     )
@@ -89,7 +101,8 @@ def tolerances(ranks: int) -> dict[str, float]:
 
     A floating format rounds what is sent and each of the sums; int8 rounds up to three times, by
     1/254 of the largest number at most, which is 1.44 times as large as the numbers are in the mean
-    (between 0.5 and 1.5, evenly).
+    (between 0.5 and 1.5, evenly). PowerSGD computes in fp32, what it is given being as narrow as
+    what it sends: products of matrices, and columns made orthogonal.
     """
     sums = ranks + 2
     return {
@@ -97,6 +110,7 @@ def tolerances(ranks: int) -> dict[str, float]:
         "fp16": sums * 2.0**-11,
         "bf16": sums * 2.0**-8,
         "int8": 3 * 1.44 / 254,
+        "powersgd": _PRODUCT_TOLERANCE,
     }
 
 
@@ -125,7 +139,7 @@ def _measure(
     bus_share = 2 * (ranks - 1) / ranks
     speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
     tried = [
-        Trial(setting={"size_bytes": size.size_bytes, "ranks": ranks}, value=median(samples))
+        Trial(setting=size.setting(ranks), value=median(samples))
         for size, samples in zip(sizes, speeds, strict=True)
     ]
     for trial in tried:

@@ -38,10 +38,10 @@ def main(arguments: list[str]) -> int:
 
     make: Callable[..., Rank] = ranked.Rank
     if way:
-        from vflops.micro.mode_rank import ModeRank
+        from vflops.micro.mode_rank import ModeRank, PowerSgdRank
 
         mode, precision = way
-        make = partial(ModeRank, mode, precision)
+        make = PowerSgdRank if precision == "powersgd" else partial(ModeRank, mode, precision)
     leader = os.getpid()
     children: dict[int, int] = {}
     for rank in range(int(ranks)):

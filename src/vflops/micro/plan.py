@@ -23,8 +23,12 @@ TRANSFER_CASES = (
     "device-to-host-pinned",
     "device-to-host-pageable",
 )
-MODES = ("all-reduce", "hierarchical", "torus")
-MODE_PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+MODE_PRECISIONS = {
+    "all-reduce": ("fp32", "fp16", "bf16", "int8", "powersgd"),
+    "hierarchical": ("fp32", "fp16", "bf16", "int8"),
+    "torus": ("fp32", "fp16", "bf16", "int8"),
+}
+"""Of each mode."""
 _MODE_RANKS = 4
 """The fewest that have rows and columns."""
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
@@ -119,7 +123,7 @@ def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
         for benchmark in _WEIGHTS
         if benchmark in settings.benchmarks
         for case in _cases(benchmark, settings.ranks, accelerators)
-        for precision in _precisions(benchmark, settings.precisions)
+        for precision in _precisions(benchmark, case, settings.precisions)
     )
 
 
@@ -145,7 +149,7 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
             return (device_case, f"gloo-{ranks}-ranks")
         case "all-reduce-modes":
             count = accelerators if accelerators > 1 else ranks if rows(ranks) else _MODE_RANKS
-            return tuple(f"{mode}-{count}-ranks" for mode in MODES)
+            return tuple(f"{mode}-{count}-ranks" for mode in MODE_PRECISIONS)
         case _:
             return ("peak",)
 
@@ -155,11 +159,19 @@ def rows(ranks: int) -> bool:
     return 1 < near_ranks(ranks, ranks) < ranks
 
 
-def _precisions(benchmark: str, wanted: Sequence[str]) -> Iterator[str | None]:
+def mode_of(case: str) -> tuple[str, int]:
+    """Mode and ranks of a case of ``all-reduce-modes``."""
+    mode, _, ranks = case.removesuffix("-ranks").rpartition("-")
+    return mode, int(ranks)
+
+
+def _precisions(benchmark: str, case: str, wanted: Sequence[str]) -> Iterator[str | None]:
     if benchmark in ("gemm", "convolution"):
         yield from (precision for precision in PRECISIONS if precision in wanted)
     elif benchmark == "all-reduce-modes":
-        yield from (precision for precision in MODE_PRECISIONS if precision in wanted)
+        for precision in MODE_PRECISIONS[mode_of(case)[0]]:
+            if ("fp32" if precision == "powersgd" else precision) in wanted:  # its numbers are that
+                yield precision
     else:
         yield None
 

@@ -30,7 +30,7 @@ _SUM_BITS = 100
 
 
 @dataclass
-class _Message:
+class Message:
     """What is reduced: ``numbers`` times the rank's own factor, summed into ``data``."""
 
     numbers: torch.Tensor
@@ -38,13 +38,17 @@ class _Message:
     error: float = math.nan
     times_s: list[float] = field(default_factory=list)
     call_s: float = 0.0
+    sent_bytes: int | None = None
+    """By all ranks for one of it; None where that is not counted."""
 
     @property
     def size_bytes(self) -> int:
+        """In fp32."""
         return self.data.nbytes
 
     @property
     def speed(self) -> float:
+        """Bytes a second."""
         return self.size_bytes / statistics.median(self.times_s)
 
 
@@ -74,7 +78,7 @@ class Rank:
 
     def measure(self) -> list[dict[str, object]]:
         """Bytes, seconds of each sample and error of every message size that there was time for."""
-        messages: list[_Message] = []
+        messages: list[Message] = []
         cost_s = 0.0
         for power in self._powers:
             size_bytes = 1 << power
@@ -93,23 +97,31 @@ class Rank:
                 self._sample(message, _FINAL_SAMPLES)
         dist.destroy_process_group()
         return [
-            {"size_bytes": message.size_bytes, "times_s": message.times_s, "error": message.error}
+            {
+                "size_bytes": message.size_bytes,
+                "times_s": message.times_s,
+                "error": message.error,
+                "sent_bytes": message.sent_bytes,
+            }
             for message in sorted(messages, key=lambda message: message.size_bytes)
         ]
 
-    def _message(self, size_bytes: int) -> _Message:
+    def _message(self, size_bytes: int) -> Message:
         """A message whose sum was found right, or the error that shows it wrong."""
         count = size_bytes // 4
-        copies = -(-count // _DISTINCT)
-        numbers = self._tile if copies == 1 else self._tile.repeat(copies)
-        message = _Message(numbers[:count], torch.empty(count, device=self._device))
+        message = Message(self._numbers(count), torch.empty(count, device=self._device))
         self._refill(message)
         self._reduce(message.data)
         expected = message.numbers.double() * self._result
         message.error = self._largest(relative_error(message.data, expected))
         return message
 
-    def _sample(self, message: _Message, most: int) -> None:
+    def _numbers(self, count: int) -> torch.Tensor:
+        copies = -(-count // _DISTINCT)
+        numbers = self._tile if copies == 1 else self._tile.repeat(copies)
+        return numbers[:count]
+
+    def _sample(self, message: Message, most: int) -> None:
         self._refill(message)
         message.call_s = self._time_s(message, 1)
         wanted = math.ceil(_SAMPLE_S / message.call_s)
@@ -121,7 +133,7 @@ class Rank:
             self._refill(message)
             message.times_s.append(self._time_s(message, calls))
 
-    def _time_s(self, message: _Message, calls: int) -> float:
+    def _time_s(self, message: Message, calls: int) -> float:
         """Mean seconds of ``calls`` all-reduces in a row, on the rank that took longest."""
         dist.barrier()
         self._synchronize()
@@ -140,7 +152,7 @@ class Rank:
         """What is measured."""
         dist.all_reduce(data)
 
-    def _refill(self, message: _Message) -> None:
+    def _refill(self, message: Message) -> None:
         torch.mul(message.numbers, self._rank + 1.0, out=message.data)
 
     def _largest(self, value: float) -> float:

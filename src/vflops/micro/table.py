@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflops import units
-from vflops.micro.plan import Item, Key
+from vflops.micro.plan import Item, Key, mode_of
 from vflops.record.measurement import Measurement
 
 
@@ -36,14 +36,17 @@ def table(
     grid.add_column("check", no_wrap=True)
     above = ""
     for item in shown:
-        name = item.benchmark if item.benchmark != above else ""
+        name = _BENCHMARKS.get(item.benchmark, item.benchmark) if item.benchmark != above else ""
         above = item.benchmark
         case = _CASES.get(item.case, item.case)
+        if item.benchmark == "all-reduce-modes":
+            case = "{} ×{}".format(*mode_of(item.case))
         cells = _cells(found[item.key]) if item.key in found else _running(len(found), len(items))
         grid.add_row(name, case, item.precision or "", *cells)
     return grid
 
 
+_BENCHMARKS = {"all-reduce-modes": "modes"}
 _CASES = {
     "input-gradient": "input grad.",
     "weight-gradient": "weight grad.",

@@ -21,7 +21,7 @@ def parallel_plan(
         from vflops.train.parallel.sharded import ShardedData  # DTensors take a second to import
 
         return ShardedData(rank, ranks, device, store)
-    if settings.parallel.inner == "model" and settings.parallel.split == "tensor":
+    if settings.parallel.divides_channels:
         from vflops.train.parallel.tensor import TensorParallel
 
         return TensorParallel(rank, ranks, device, store, settings)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vflops.communication import Tally
 
-def enter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+
+def enter(x: Tensor, tally: Tally) -> Tensor:
     """``x`` itself; its gradient is the sum of what the ranks' channels give."""
-    entered: Tensor = _Enter.apply(x, group)  # type: ignore[no-untyped-call]
+    entered: Tensor = _Enter.apply(x, tally)  # type: ignore[no-untyped-call]
     return entered
 
 
-def sum_up(layer: nn.Module, group: dist.ProcessGroup) -> None:
+def sum_up(layer: nn.Module, tally: Tally) -> None:
     """Have ``layer``, which takes this rank's channels, give the sum over the ranks."""
     kind = next((kind for kind in _SUMMED if type(layer) is kind), None)
     if kind is None:
@@ -24,19 +25,19 @@ def sum_up(layer: nn.Module, group: dist.ProcessGroup) -> None:
         raise TypeError(f"{type(layer).__name__} cannot be the second of a pair: only {known} can")
     # The parameters, their names and all hooks stay: only what forward does is another.
     layer.__class__ = _SUMMED[kind]
-    cast(_Summed, layer).group = group
+    cast(_Summed, layer).tally = tally
 
 
 class _Enter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
+    def forward(ctx: Any, x: Tensor, tally: Tally) -> Tensor:
+        ctx.tally = tally
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         total = gradient.clone()
-        dist.all_reduce(total, group=ctx.group)
+        ctx.tally.all_reduce(total)
         return total, None
 
 
@@ -44,9 +45,9 @@ class _Sum(torch.autograd.Function):
     """The sum over the ranks; each has its gradient already."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, x: Tensor, tally: Tally) -> Tensor:
         ctx.mark_dirty(x)
-        dist.all_reduce(x, group=group)
+        tally.all_reduce(x)
         return x
 
     @staticmethod
@@ -57,10 +58,10 @@ class _Sum(torch.autograd.Function):
 class _Summed:
     """A layer whose output is the sum of the ranks' products, and then the bias, once."""
 
-    group: dist.ProcessGroup
+    tally: Tally
 
     def total(self, product: Tensor) -> Tensor:
-        summed: Tensor = _Sum.apply(product, self.group)  # type: ignore[no-untyped-call]
+        summed: Tensor = _Sum.apply(product, self.tally)  # type: ignore[no-untyped-call]
         return summed
 
 

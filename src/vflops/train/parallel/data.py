@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -17,6 +17,7 @@ from vflops.record.schema import Data
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.group import GroupPlan
+from vflops.workloads.workload import Inputs
 
 
 class DataParallel(GroupPlan):
@@ -51,11 +52,18 @@ class DataParallel(GroupPlan):
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
         if self._exchange is not None:  # of the candidate before, in a search
             self._exchange.close()
-        self._exchange = exchange_gradients(wrapped, self._communication, None, local)
+        self._exchange = exchange_gradients(wrapped, self._communication, None, self._local_ranks)
         return wrapped
+
+    def backward(
+        self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """As anywhere; the exchange is told how the loss is scaled."""
+        if self._exchange is not None:
+            self._exchange.begin(scale)
+        return super().backward(wrapped, parts, scale)
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
         """DDP without its exchange."""

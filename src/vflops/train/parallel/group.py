@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +33,11 @@ class GroupPlan(ParallelPlan):
         )
         # Words between hosts must not wait for the accelerator's queue.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None
+
+    @property
+    def _local_ranks(self) -> int:
+        """Ranks on a node."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
 
     def mean(self, value: Tensor) -> Tensor:
         """All-reduced on the device; a copy, so that the graph of the loss is not touched."""

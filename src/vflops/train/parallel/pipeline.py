@@ -7,7 +7,6 @@ that takes the same parts of a batch one after the other (``train.accumulate``).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from vflops.communication import Exchange, exchange_gradients
+from vflops.communication import Exchange, Tally, exchange_gradients
 from vflops.config.training import TrainSettings
 from vflops.record.schema import Data
 from vflops.record.training import StagesRun
@@ -56,6 +55,11 @@ class Pipeline(GroupPlan):
         self._data = self.mesh.get_group("data") if self._copies > 1 else None
         self._post = Post(self._hosts, self.mesh.get_group("stage"), device)
         self._by_host = Post(self._hosts, self._hosts, torch.device("cpu"))
+        self._tally = Tally(
+            "pipeline" if settings.parallel.inner == "pipeline" else "model",
+            self.mesh.get_group("stage"),
+            self._local_ranks,
+        )
         self._number = rank % self._sharing
         self.has_output = self._number == self._sharing - 1
         self._cuts: list[StageCut] = []
@@ -120,16 +124,22 @@ class Pipeline(GroupPlan):
         self._batch.parts, self._batch.losses, self._scale = parts, [], scale
         first = self._schedule is None
         schedule = self._schedule = self._schedule or self._arranged()
+        for exchange in self._exchanges:
+            exchange.begin(scale)
         busy_s, started_s = sum(each.busy_s for each in self._timed), time.perf_counter()
         numbers = torch.arange(self._micro_batches)
-        schedule.step(target=numbers, return_outputs=False, part=numbers)
+        with self._tally.step():
+            schedule.step(target=numbers, return_outputs=False, part=numbers)
         if not first:
             self._computing_s += sum(each.busy_s for each in self._timed) - busy_s
             self._stepping_s += time.perf_counter() - started_s
-        nothing = torch.zeros((), device=self._device)
-        if not self.has_output:
-            scale(nothing)  # a scaler has to know of every step
-        return self.mean(torch.stack(self._batch.losses).sum() if self.has_output else nothing)
+        # One type on all ranks, whatever the workload's loss has.
+        total = torch.zeros((), dtype=torch.float32, device=self._device)
+        if self.has_output:
+            total += torch.stack(self._batch.losses).sum()
+        else:
+            scale(total)  # a scaler has to know of every step
+        return self.mean(total)
 
     def _loss(self, outputs: Any, number: Tensor) -> Tensor:
         """What the backward pass of a micro-batch starts from."""
@@ -163,6 +173,7 @@ class Pipeline(GroupPlan):
                     group=self._post.tensors,
                 )
             )
+            self._timed[-1].tally = self._tally
         parallel = self._settings.parallel
         options: dict[str, Any] = {"loss_fn": self._loss, "scale_grads": False}
         if len(self._timed) > 1:
@@ -177,8 +188,7 @@ class Pipeline(GroupPlan):
         wrapped = DistributedDataParallel(
             stage, process_group=self._data, broadcast_buffers=False, gradient_as_bucket_view=True
         )
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
-        near = max(local // self._sharing, 1)
+        near = max(self._local_ranks // self._sharing, 1)
         exchange = exchange_gradients(wrapped, self._settings.communication, self._data, near)
         self._exchanges.append(exchange)
         return wrapped
@@ -273,7 +283,7 @@ class Pipeline(GroupPlan):
         )
         used = [each for each in self._exchanges if each.steps]
         sent = [("exchange", each.report(self._data, self._device)) for each in used]
-        return [("stages", run), *sent]
+        return [("stages", run), *self._tally.report(self._device), *sent]
 
     def _over_ranks(self, seconds: float) -> float:
         return float(np.sum(np.asarray(self._gathered(np.asarray(seconds)))))

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from vflops.communication import Tally
+from vflops.communication.sharded import CountedGather, CountedScatter
+from vflops.record.schema import Data
 from vflops.train.objective import Objective
 from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.train.parallel.whole import local
@@ -31,6 +34,7 @@ class ShardedData(DividedPlan):
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
         self._copies = self._parts = self.mesh.get_group()
         self._own: dict[Tensor, nn.Parameter] = {}
+        self._tally = Tally("sharded", self._parts, self._local_ranks)
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
         """On the device, with weights that lie as they are read: rows are what is divided."""
@@ -42,7 +46,7 @@ class ShardedData(DividedPlan):
         The optimizer works on the parts as plain tensors: so its kernels are those of one rank.
         """
         model = objective.model
-        for block in list(_blocks(model)):
+        for block in list(blocks(model)):
             self._shard(block)
         self._shard(model)
         for name, parameter in model.named_parameters():
@@ -61,8 +65,16 @@ class ShardedData(DividedPlan):
                     kinds.setdefault(parameter.dtype, []).append(each)
         if len(kinds) > 1:
             few = min(kinds.values(), key=len)
-            fully_shard(list(dict.fromkeys(few)), mesh=self.mesh)
+            apart = list(dict.fromkeys(few))
+            fully_shard(apart, mesh=self.mesh)
+            self._count(apart[0])
         fully_shard(module, mesh=self.mesh)
+        self._count(module)
+
+    def _count(self, module: nn.Module) -> None:
+        assert isinstance(module, FSDPModule)
+        module.set_custom_all_gather(CountedGather(self._tally))
+        module.set_custom_reduce_scatter(CountedScatter(self._tally))
 
     def part(self, parameter: Tensor) -> Tensor:
         """This rank's rows of it."""
@@ -83,11 +95,16 @@ class ShardedData(DividedPlan):
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Gradients go to what the optimizer works on."""
-        loss = super().backward(wrapped, parts, scale)
+        with self._tally.step():
+            loss = super().backward(wrapped, parts, scale)
         for parameter, own in self._own.items():
             if parameter.grad is not None:
                 own.grad, parameter.grad = local(parameter.grad), None
         return loss
+
+    def report(self) -> list[tuple[str, Data]]:
+        """What the ranks gathered and scattered."""
+        return [*self._tally.report(self._device)]
 
     @contextmanager
     def local_gradients(self, wrapped: nn.Module) -> Iterator[None]:
@@ -100,12 +117,12 @@ class ShardedData(DividedPlan):
             root.set_requires_gradient_sync(True)
 
 
-def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
     """What is repeated: the outermost children of sequences that have more than vectors."""
     for child in module.children():
         repeated = isinstance(module, nn.Sequential | nn.ModuleList)
         if not repeated or isinstance(child, nn.Sequential | nn.ModuleList):
-            yield from _blocks(child)
+            yield from blocks(child)
         elif any(parameter.dim() > 1 for parameter in child.parameters()):
             yield child
 

@@ -8,9 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.distributed.pipelining import PipelineStage
 
+from vflops.communication import Tally
 from vflops.train.parallel.cut import StageCut
 from vflops.train.parallel.message import Layout
 from vflops.workloads.workload import Inputs
@@ -59,9 +61,13 @@ class Stage(nn.Module):
 
 
 class TimedStage(PipelineStage):
-    """A stage of torch's pipelines that adds up the time in which its rank computes."""
+    """A stage of torch's pipelines that adds up the time in which its rank computes.
+
+    What it sends is counted.
+    """
 
     busy_s = 0.0
+    tally: Tally
 
     def forward_one_chunk(self, *args: Any, **options: Any) -> Any:
         """The forward pass of a micro-batch; messages come before and after it."""
@@ -78,6 +84,19 @@ class TimedStage(PipelineStage):
             return super().backward_one_chunk(*args, **options)
         finally:
             self.busy_s += time.perf_counter() - started_s
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """What a micro-batch sends on."""
+        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """What its backward pass sends back."""
+        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+
+    def _counted(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
+        for each in messages:
+            self.tally.sends(each.tensor, each.group_peer)
+        return messages
 
 
 def keep_only(model: nn.Module, cuts: Sequence[StageCut]) -> nn.Module:

@@ -9,7 +9,6 @@ every rank, in the same way.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -19,14 +18,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from vflops.communication import Exchange, exchange_gradients
+from vflops.communication import Exchange, Tally, exchange_gradients
 from vflops.config.training import TrainSettings
 from vflops.record.schema import Data
 from vflops.train.objective import Objective
 from vflops.train.parallel.channels import enter, sum_up
 from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.train.parallel.pairs import Pair, pairs
-from vflops.workloads.workload import Workload
+from vflops.workloads.workload import Inputs, Workload
 
 
 class TensorParallel(DividedPlan):
@@ -43,6 +42,7 @@ class TensorParallel(DividedPlan):
         self._communication = settings.communication
         self._exchange: Exchange | None = None
         self._copies, self._parts = self.mesh.get_group("data"), self.mesh.get_group("tensor")
+        self._tally = Tally("model", self._parts, self._local_ranks)
         # All ranks of a copy know its predictions: they count once.
         self.has_output = dist.get_rank(self._parts) == 0
 
@@ -74,7 +74,7 @@ class TensorParallel(DividedPlan):
         self._keep(*second, ("weight",), 1)
         _say(second[1], ("in_channels", "in_features"), own)
         pair.layers[0].register_forward_pre_hook(self._enter)
-        sum_up(pair.layers[-1], self._parts)
+        sum_up(pair.layers[-1], self._tally)
 
     def _keep(self, name: str, layer: nn.Module, keys: Sequence[str], dimension: int) -> None:
         """Have ``layer`` keep this rank's part of its tensors."""
@@ -86,7 +86,7 @@ class TensorParallel(DividedPlan):
                 tensor.data = self._cut(full, tensor.data).clone()
 
     def _enter(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (enter(inputs[0], self._parts), *inputs[1:])
+        return (enter(inputs[0], self._tally), *inputs[1:])
 
     def wrap(self, objective: Objective) -> nn.Module:
         """The objective; in torch's DDP where there are several copies."""
@@ -102,9 +102,18 @@ class TensorParallel(DividedPlan):
             gradient_as_bucket_view=True,
         )
         sharing = self.ranks // self.shares
-        near = max(int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks)) // sharing, 1)
+        near = max(self._local_ranks // sharing, 1)
         self._exchange = exchange_gradients(wrapped, self._communication, self._copies, near)
         return wrapped
+
+    def backward(
+        self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """As anywhere; the sums over the ranks of a copy are counted."""
+        if self._exchange is not None:
+            self._exchange.begin(scale)
+        with self._tally.step():
+            return super().backward(wrapped, parts, scale)
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
         """Without the exchange between copies."""
@@ -131,10 +140,11 @@ class TensorParallel(DividedPlan):
                 dist.broadcast(tensor, first, group=self._parts)
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the copies sent each other, where that is not left to DDP."""
-        if self._exchange is None or not self._exchange.steps:
-            return []
-        return [("exchange", self._exchange.report(self._copies, self._device))]
+        """What the ranks of a copy sent each other, and what the copies did."""
+        told: list[tuple[str, Data]] = [*self._tally.report(self._device)]
+        if self._exchange is not None and self._exchange.steps:
+            told.append(("exchange", self._exchange.report(self._copies, self._device)))
+        return told
 
     def close(self) -> None:
         """End the exchange, and leave the group."""
