@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from team_runs import DEEP, Team, Trained
 from train_runs import losses, planned, run_ranks
 
+from vflops.config.training import TrainSettings
 from vflops.metrics.exchange import bytes_sent
 from vflops.record.events import Log
 from vflops.record.training import Exchanged, JobStarted
@@ -76,3 +80,58 @@ def test_plain_exchanges_are_counted_too(two: Log) -> None:
     sent, formula = exchanged(two), bytes_sent("all-reduce", "fp32", 2, 2, parameters(two))
     assert (sent.mode, sent.precision, sent.steps) == ("all-reduce", "fp32", 16)
     assert (sent.bytes_near, sent.bytes_far) == (16 * formula.near, 0)
+
+
+def copies(mesh: tuple[int, int], communication: dict[str, str], **told: Any) -> dict[str, Any]:
+    """Ranks of mode mixed whose copies average as ``communication`` says."""
+    parallel = {"mode": "mixed", "mesh": mesh, **told}
+    return {"ranks": mesh[0] * mesh[1], "communication": communication, "parallel": parallel}
+
+
+TENSOR = {"within": "model", "split": "tensor"}
+PIPED = {"accumulate": 2, "end_epoch": 3}
+BETWEEN_COPIES: dict[str, dict[str, Any]] = {
+    "bf16": {**copies((2, 2), {"precision": "bf16"}), **PIPED},
+    "int8": {**copies((2, 2), {"precision": "int8"}, schedule="interleaved"), **PIPED},
+    "powersgd": {**copies((2, 2), {"precision": "powersgd"}, **TENSOR), "end_epoch": 6},
+    "hierarchical": {**copies((4, 2), {"mode": "hierarchical"}, within="model"), "end_epoch": 2},
+    "torus": {**copies((4, 2), {"mode": "torus"}, **TENSOR), "end_epoch": 2},
+}
+
+
+def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> None:
+    """In mode mixed: by stages, and by channels. PowerSGD begins after 8 of the 12 steps."""
+    team = Team(tmp_path, *DEEP, "train.learning_rate=0.002", precision="single")
+    found = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
+    width = {name: bytes_of_one(mine) for name, (mine, _) in found.items()}
+    averaged = {
+        name: sum(each["elements"] for each in between(mine)) for name, (mine, _) in found.items()
+    }
+    state = found["int8"][0].state
+    weights = sum(each.numel() for (_, key), each in state.items() if key == "momentum_buffer")
+    assert averaged["bf16"] == averaged["int8"] == 6 * 2 * weights  # those of all stages, once
+    assert width["bf16"] == 2
+    assert 1 < width["int8"] < 1.1
+    assert 2 < width["powersgd"] < 4
+    assert width["hierarchical"] == width["torus"] == 2 * 3 / 4 * 4
+    far = {name: mine.far(alone) for name, (mine, alone) in found.items()}
+    assert max(far["hierarchical"], far["torus"]) < 1e-4
+    for name in ("bf16", "int8", "powersgd"):
+        mine, alone = found[name]
+        assert 1e-7 < mine.losses_far(alone) < 0.01, name
+
+
+def between(run: Trained) -> list[dict[str, Any]]:
+    """What copies sent each other; ranks of one copy average nothing."""
+    return [each for each in run.all("exchange") if each["elements"]]
+
+
+def bytes_of_one(run: Trained) -> float:
+    """Bytes that a rank sends to its copies for each number of its own."""
+    every = sum(each["bytes_near"] + each["bytes_far"] for each in between(run))
+    return float(every / sum(each["elements"] for each in between(run)))
+
+
+def test_rows_of_too_few_copies_are_refused_with_what_would_do() -> None:
+    with pytest.raises(ValidationError, match=r"2 copies .* no rows .* 4, 6, 8 … copies"):
+        TrainSettings.model_validate(copies((2, 2), {"mode": "hierarchical"}, within="model"))

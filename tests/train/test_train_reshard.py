@@ -25,15 +25,15 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"ranks": 4, "parallel": {"mode": "sharded"}},
     {"ranks": 2, "parallel": {"mode": "model", "split": "tensor"}, "ghosts": 2},
     {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2)}, "accumulate": 2},
+    {"ranks": 3, "parallel": {"mode": "model"}},
     {"ranks": 2, "parallel": {"mode": "pipeline", "schedule": "interleaved"}, "accumulate": 2},
     {
         "ranks": 4,
         "parallel": {"mode": "mixed", "mesh": (2, 2), "within": "model", "split": "tensor"},
     },
-    {"ranks": 3, "parallel": {"mode": "model"}},
     {},
 )
-"""Ranks and modes, one after the other, two steps each."""
+"""Ranks and modes, one after the other, two steps each; at the end 2, 4 and 1 rank."""
 
 
 def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:

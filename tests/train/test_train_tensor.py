@@ -1,4 +1,4 @@
-"""Tensor parallelism: ranks that divide the channels between them train as one that has them."""
+"""Tensor parallelism: what is divided, and what cannot be; test_train_modes trains so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 import torch
 import torch.distributed as dist
-from divided_runs import differs, trained
 from torch import nn
 from train_runs import planned
 
@@ -22,30 +21,6 @@ from vflops.train.parallel.tensor import TensorParallel
 from vflops.workloads.workload import Workload
 
 TENSOR = ("train.parallel.mode=model", "train.parallel.split=tensor")
-MIXED = (
-    "train.parallel.mode=mixed",
-    "train.parallel.mesh=[2, 2]",
-    "train.parallel.within=model",
-    "train.parallel.split=tensor",
-)
-
-
-@pytest.fixture
-def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "usable_cores", lambda: [0, 1, 2, 3])
-
-
-def test_two_ranks_train_as_one(tmp_path: Path) -> None:
-    """Plain batch norm over the whole batch: each rank has all of its samples."""
-    shared = trained(tmp_path / "two", *TENSOR, ranks=2)
-    assert differs(shared, trained(tmp_path / "one")) is None
-
-
-@pytest.mark.usefixtures("four_cores")
-def test_two_copies_of_two_ranks_train_as_one_with_ghosts(tmp_path: Path) -> None:
-    """What is evaluated is counted once a copy, though every rank of it knows the predictions."""
-    shared = trained(tmp_path / "four", *MIXED, ranks=4)
-    assert differs(shared, trained(tmp_path / "one", "train.ghosts=2")) is None
 
 
 def test_the_norm_of_a_layer_is_that_of_all_its_channels(
@@ -65,14 +40,6 @@ def test_the_norm_of_a_layer_is_that_of_all_its_channels(
     divided = {name for name, ratio in zip(names, ratios, strict=True) if 1.41 < ratio < 1.42}
     pair = {"conv1.weight", "bn1.weight", "conv2.weight"}  # the norm of bn1.bias is zero
     assert divided == {f"stages.0.0.{name}" for name in pair}
-
-
-def test_the_linear_layers_of_a_detector_are_divided_too(tmp_path: Path) -> None:
-    """The second of a pair has a bias, which is added once."""
-    told = ("train.batch=8", "synthetic.train=16", "synthetic.validation=8")
-    shared = trained(tmp_path / "two", *TENSOR, *told, ranks=2, workload="extreme-weather")
-    alone = trained(tmp_path / "one", *told, workload="extreme-weather")
-    assert differs(shared, alone, steps=2) is None
 
 
 def test_channels_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
