@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from vflops.bagging.held import Held
 from vflops.config.launch import LaunchSettings
-from vflops.config.settings import Settings
+from vflops.config.settings import Settings, workload_settings
 from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.training import DataFacts
+from vflops.workloads.registry import workload
 from vflops.workloads.spec import ENGINE, WorkloadSpec
 
 
@@ -23,12 +25,29 @@ def check_launch(launch: LaunchSettings) -> None:
         )
 
 
+def check_all(settings: Settings, *, here: bool = True) -> None:
+    """Refuse a run whose workloads have no place or no sense.
+
+    ``here`` False: it is for a machine that is not here, whose nodes nobody can ask.
+    """
+    if here:
+        check_launch(settings.launch)
+    for name, section in workload_settings(settings).items():
+        if here:
+            check(settings, workload(name), section)
+            continue
+        check_ensemble(settings, workload(name))
+        if "search" in type(section).model_fields:
+            _check_search(settings, name, section.train)
+
+
 def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
     """Refuse a workload whose models, or workers, have no place or no sense."""
     check_ensemble(settings, spec)
     workers = spec.load_code().workers(section)
     if workers is not None:
-        _check_search(settings, spec.name, workers, section.train)
+        _check_room(settings, workers, section.train)
+        _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
     if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
         from vflops.train.placement import check_placement
@@ -38,21 +57,26 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         _check_slurm(settings.launch, section.train, models, waves)
 
 
-def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> None:
-    """Refuse a model that cannot be shared, or computed, as the settings say; few need a look."""
-    train = section.train
-    if spec.runner != ENGINE:
-        return
-    if train.parallel.inner in ("model", "pipeline"):
-        from vflops.train.parallel.shareable import check_shareable
+def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Held | None:
+    """Refuse a model that cannot be shared, or computed, as the settings say; few need a look.
 
-        check_shareable(spec.load_code().create(section, data), spec.name, train)
+    What a rank keeps of it, where that is not the whole.
+    """
+    train, held = section.train, None
+    if spec.runner != ENGINE:
+        spec.load_code().check_data(section, data)
+        return None
+    if train.parallel.inner != "data":
+        from vflops.train.parallel.shareable import held as find
+
+        held = find(spec.load_code().create(section, data), spec.name, train)
     if train.precision in EIGHT_BITS:
         from vflops.flops.capture import on_meta
         from vflops.train.products import check_products
 
         model = spec.load_code().create(section, data).model
         check_products(on_meta(model, spec.name), train.precision)
+    return held
 
 
 def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
@@ -87,8 +111,8 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         )
 
 
-def _check_search(settings: Settings, name: str, workers: int, train: TrainSettings) -> None:
-    """Workers are neither base models nor repeats, and all of them must have a place at once."""
+def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
+    """All workers must have a place at once."""
     from vflops.bagging.plan import capacity
     from vflops.launch.choose import room
 
@@ -100,6 +124,10 @@ def _check_search(settings: Settings, name: str, workers: int, train: TrainSetti
                 f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
                 cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
+
+
+def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
+    """Refuse workers that are base models or repeats, or that share more than data."""
     if train.parallel.mode != "data":
         raise UsageError(
             f"{name} is a search, whose candidates are trained by parallel.mode data only, "

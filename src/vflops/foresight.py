@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from vflops.admission import check_model
 from vflops.bagging.estimate import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.bagging.estimate import estimate as reckon
 from vflops.bagging.plan import Plan
@@ -37,12 +38,22 @@ def foresee(
 ) -> dict[str, Estimate]:
     """What each workload of a run would take, its models placed as ``mapping`` says.
 
+    Refused where the run would refuse a model.
     ``earlier``: a run that says how fast it would be. ``working`` wraps what takes its time.
     """
     return {
         name: _Foresight(workload(name), section, settings, mapping, earlier, working).estimate()
         for name, section in workload_settings(settings).items()
     }
+
+
+def check_searches(settings: Settings) -> None:
+    """Refuse a search that a run would refuse once it had the data."""
+    for name, section in workload_settings(settings).items():
+        spec = workload(name)
+        if "search" in type(section).model_fields and spec.expected is not None:
+            found: ExpectedData = imported(spec.expected)(section)
+            check_model(spec, section, found.facts)
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,8 @@ class _Foresight:
 
     def estimate(self) -> Estimate:
         data = self._data()
+        with self.working(f"looking at {self.spec.name}"):
+            held = check_model(self.spec, self.section, data.facts)
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):
@@ -77,6 +90,7 @@ class _Foresight:
             parameters=parameters,
             kept_bytes=data.kept_bytes,
             out_of_bag=self.settings.bagging.out_of_bag if self.mapping.models > 1 else None,
+            held=held,
         )
         speed, unknown = self._speed(one, counted)
         repeat = self.settings.repeat

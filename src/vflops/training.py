@@ -74,10 +74,9 @@ class Prepared:
 def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
     """Every workload of the run, refused if its settings or data are wrong; data is made."""
     found = []
-    admission.check_launch(settings.launch)
+    admission.check_all(settings)
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        admission.check(settings, spec, section)
         data = spec.load_code().prepare_data(section, progress)
         admission.check_model(spec, section, data)
         found.append(Prepared(spec, section, data))

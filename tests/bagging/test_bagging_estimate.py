@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from vflops.bagging.estimate import (
     places,
     words,
 )
+from vflops.bagging.held import Held
 from vflops.bagging.plan import Node, plan
 from vflops.config.training import TrainSettings
 from vflops.flops.count import count
@@ -98,6 +100,14 @@ def test_memory_and_checkpoints_follow_the_optimizer(
     found = estimate(plan(FOUR, 2, 2), training(**settings))
     assert found.memory_rank_bytes == 7 * number_bytes * (2 + states)
     assert found.checkpoint_bytes == 2 * 3 * 7 * number_bytes * (1 + states)
+
+
+def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
+    shared = replace(training(), held=Held(4, 5, "its stage"))
+    found = estimate(plan(FOUR, 2, 2), shared)
+    assert found.memory_rank_bytes == (4 * 3 + 5) * 4
+    assert found.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
+    assert "68.0 B a rank for its stage; activations" in dict(words(found))["memory"]
 
 
 def test_models_in_waves_take_their_time_one_after_the_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -206,6 +207,80 @@ def test_what_does_not_fit_is_refused(
     assert result.returncode == 2
     assert error in result.stderr and cure in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+SHARED = ("--set", "parallel.mode=model", "--set", "parallel.split=tensor")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
+        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
+        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--set", "search.limits.parameters=10"), "starts from is too large"),
+        ((TINY[0], "--set", "launch.container=here.sif"), "the container here.sif is for the jobs"),
+    ],
+)
+def test_what_a_run_refuses_is_not_planned(
+    vflops: Vflops, tmp_path: Path, arguments: tuple[object, ...], error: str
+) -> None:
+    """With the same words."""
+    planned = vflops("plan", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
+    assert planned.returncode == 2 and error in planned.stderr
+    run = vflops("run", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
+    assert (run.returncode, run.stderr) == (2, planned.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--waves"), "it has workers, and no --waves"),
+        ((*TINY[:1], "--ranks", 16, *SHARED), "16 ranks cannot share the 8 channels"),
+        ((*TINY[:1], "--ranks", 16, *SHARED[:2]), "cannot be cut into 16 stages"),
+    ],
+)
+def test_nor_is_what_no_machine_could_run(
+    vflops: Vflops, arguments: tuple[object, ...], error: str
+) -> None:
+    described = ("--nodes", 1, "--slots", 16, "--profile", "tiny")
+    result = vflops("plan", *arguments, *described)
+    assert result.returncode == 2 and error in result.stderr
+    precise = ("--set", "train.precision=tf32")
+    assert vflops("plan", TINY[0], *described, *precise).returncode == 0  # that one may have it
+
+
+@pytest.mark.parametrize(
+    ("workload", "own"),
+    [("automl", ("--workers", "2", "--for", "9s")), (TINY[0], ("--models", "2"))],
+)
+def test_the_next_command_is_the_run_that_was_planned(
+    vflops: Vflops, tmp_path: Path, workload: str, own: tuple[str, ...]
+) -> None:
+    (tmp_path / "my file.toml").write_text("[train]\nepochs = 2\n")
+    said = {"--ranks": "2", "--seed": "4", "--config": "my file.toml"}
+    words = [word for each in said.items() for word in each]
+    sets = ["--set", "communication.precision=int8", "--set", "train.batch=64"]
+    described = ("--nodes", "1", "--slots", "4", "--on", "slurm")
+    given = ("--profile", "tiny", *own, *words, *sets)
+    result = vflops("plan", workload, *described, *given)
+    assert result.returncode == 0, result.stderr
+    line = next(line for line in result.stderr.splitlines() if line.startswith("next: "))
+    again = shlex.split(line.removeprefix("next: ").rpartition("   (")[0])
+    added = ["--on", "slurm", "--set", "launch.ranks_per_node=4"]
+    assert again[1:3] == ["run", workload]
+    assert sorted(again[3:]) == sorted([*given, *added])
+
+
+def test_memory_follows_the_mode(vflops: Vflops) -> None:
+    described = (*TINY, "--nodes", 1, "--slots", 2, "--ranks", 2)
+    whole = planned(vflops, *described)["workloads"][TINY[0]]
+    found = planned(vflops, *described, *SHARED[:2])["workloads"][TINY[0]]
+    assert whole["memory_rank_bytes"] / 2 <= found["memory_rank_bytes"] < whole["memory_rank_bytes"]
+    assert found["memory_rank_holds"].endswith("of its stage, where they are most")
+    assert found["checkpoint_bytes"] == whole["checkpoint_bytes"]
 
 
 def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:

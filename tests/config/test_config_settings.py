@@ -116,3 +116,28 @@ def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_s
     assert (changed.benchmarks, changed.precisions) == ((), usual.precisions)
     asked = for_one(load(base, None, ['micro.precisions=["fp64"]'])).micro
     assert asked.precisions == ("fp64",)
+
+
+def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
+    suite = for_all(profile("tiny", ["image-classification", "automl"]))
+    given = ["train.ranks=2", "image-classification.parallel.mode=sharded"]
+    modes = {
+        name: section["train"]["parallel"]["mode"]
+        for name, section in load(suite, None, given).workloads.items()
+    }
+    assert modes == {"image-classification": "sharded", "automl": "data"}
+    with pytest.raises(UsageError) as caught:
+        load(suite, None, ["image-classification.parallel.mod=sharded"])
+    assert "image-classification.parallel.mode" in str(caught.value.cure)
+
+
+def test_what_one_workload_refuses_can_be_set_for_another() -> None:
+    suite = for_all(profile("tiny", ["image-classification", "automl"]))
+    with pytest.raises(UsageError, match=r"take parallel\.mode data") as caught:
+        load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
+    cure = "--set image-classification.parallel.mode=sharded"
+    assert cure in str(caught.value.cure)
+    load(suite, None, ["train.ranks=2", cure.removeprefix("--set ")])
+    with pytest.raises(UsageError) as alone:
+        load(profile("tiny", ["automl"]), None, ["train.ranks=2", "parallel.mode=sharded"])
+    assert alone.value.cure is None

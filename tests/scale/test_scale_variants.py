@@ -142,8 +142,22 @@ def test_variants_that_are_none_are_refused(texts: list[str], said: str) -> None
 
 
 def test_fp32_is_what_other_precisions_are_compared_with() -> None:
-    found = precisions(["mixed-fp16", "fp32", "mixed-fp16"])
+    found = precisions(["mixed-fp16", "fp32"])
     assert [each.name for each in found] == ["fp32", "mixed-fp16"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["fp32", "fp32"], "--precisions fp32 is given 2 times"),
+        ([""], "--precisions '' is empty"),
+        (["fp32", ""], "'fp32,' has an empty name"),
+        (["fp31"], "unknown training precision 'fp31'"),
+    ],
+)
+def test_precisions_that_are_none_or_there_twice_are_refused(names: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        precisions(names)
 
 
 def test_each_point_has_the_settings_of_its_variant_and_a_folder(tmp_path: Path) -> None:

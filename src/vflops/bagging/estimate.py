@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import e, prod
 
+from vflops.bagging.held import HELD, Held
 from vflops.bagging.plan import Placement, Plan
 from vflops.bagging.predictions import KEPT_COLUMNS
 from vflops.config.training import CEILING_OF, TrainSettings
@@ -42,10 +43,13 @@ class Training:
     """Of one sample."""
     ops_total: int
     parameters: int | None
+    """That are trained."""
     kept_bytes: int | None
     """Of one sample's predictions with what is true of it."""
     out_of_bag: int | None
     """The most samples outside of its bag that judge it; None: it is no member of an ensemble."""
+    held: Held | None = None
+    """Of a rank, where ranks share the model; None: each has all of it."""
 
     @property
     def trained(self) -> int:
@@ -74,9 +78,17 @@ class Training:
     @property
     def weight_bytes(self) -> int | None:
         """Of the trainable parameters, one copy."""
-        if self.parameters is None:
-            return None
-        return self.parameters * (2 if self.train.precision == "fp16" else 4)
+        return None if self.parameters is None else self.parameters * self._number_bytes
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of a rank's weights, gradients and optimizer."""
+        held = self.held or (None if self.parameters is None else Held(self.parameters))
+        return None if held is None else held.numbers(self.states) * self._number_bytes
+
+    @property
+    def _number_bytes(self) -> int:
+        return 2 if self.train.precision == "fp16" else 4
 
     @property
     def states(self) -> int:
@@ -130,7 +142,9 @@ class Estimate(Data):
     """On disk at most, of all models; without buffers such as those of batch norm."""
     prediction_bytes: int | None
     memory_rank_bytes: int | None
-    """Weights, gradients and optimizer of a rank; what a batch takes comes on top."""
+    """Weights, gradients and optimizer of a rank; activations and messages come on top."""
+    memory_rank_holds: str = HELD
+    """What of them a rank has."""
     samples_per_s: float | None = None
     """Of one model."""
     time_s: float | None = None
@@ -169,7 +183,8 @@ def estimate(
         if weights is None
         else times * _CHECKPOINTS * weights * (1 + one.states),
         prediction_bytes=None if kept is None else times * one.validation * kept,
-        memory_rank_bytes=None if weights is None else weights * (2 + one.states),
+        memory_rank_bytes=one.memory_bytes,
+        memory_rank_holds=one.held.words if one.held else HELD,
         samples_per_s=speed.samples_per_s if speed else None,
         time_s=_time_s(one, speed) * planned.waves * repeat if speed else None,
         time_is_least=speed.least_time if speed else False,
@@ -283,8 +298,8 @@ def words(found: Estimate) -> list[list[str]]:
         ],
         [
             "memory",
-            f"{size(found.memory_rank_bytes)} a rank for weights, gradients and optimizer; what "
-            "a batch takes comes on top",
+            f"{size(found.memory_rank_bytes)} a rank for {found.memory_rank_holds}; activations "
+            "and messages come on top",
         ],
         ["time", time],
     ]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vflops.bagging.estimate import Estimate
     from vflops.bagging.plan import Plan
     from vflops.config.settings import Settings
+    from vflops.score.contents import Contents
 
 _SHOWN = 3
 """Models at either end of a long mapping that are shown."""
@@ -65,18 +66,14 @@ def plan(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Say what a run would do and need. Places, operations, bytes, memory, time."""
-    import json as json_
-
-    from vflops.admission import check_ensemble
+    from vflops.admission import check_all
     from vflops.bagging.plan import defaults
     from vflops.bagging.plan import plan as placed
     from vflops.cli import console
-    from vflops.cli.plan_search import plan_search, searched, show_search
-    from vflops.errors import UsageError
-    from vflops.foresight import foresee
+    from vflops.cli.plan_search import placed as placed_workers
+    from vflops.cli.plan_search import plan_search, refuse_ensemble, searched
+    from vflops.foresight import check_searches
     from vflops.launch import choose
-    from vflops.training import in_order
-    from vflops.workloads.registry import workload as find
 
     flags: dict[str, object] = {
         "data": data,
@@ -97,46 +94,39 @@ def plan(
     devices = {section["train"]["device"] for section in asked.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
     there = choose.nodes(asked.launch, device, nodes, slots)
-    if searched(asked) is not None:
-        if models or scale or like:
-            raise UsageError(
-                f"{workload} is a search: it has workers, and no --models, --scale or --like",
-                cure="take --workers W",
-            )
-        plan_search(asked, there, elsewhere=nodes is not None, length=for_, json=json)
-        return
-    own_models, own_ranks = _wanted(asked)
-    m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
-    mapping = placed(there, m, p, waves=asked.bagging.waves)
-    pair = [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
-    settings = options.settings(asked.profile, seed, config, [*given, *pair], workloads=what)
-    for name in settings.workloads:
-        check_ensemble(settings, find(name))
+    search = searched(asked)
+    if search is not None:
+        p = search["train"]["ranks"]
+        counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
+        no_use = {"--models": models, "--scale": scale, "--like": like, "--waves": waves}
+        refuse_ensemble(asked, no_use)
+        mapping = placed_workers(there, search)
+    else:
+        own_models, own_ranks = _wanted(asked)
+        m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
+        counts = {"--models": m}
+        mapping = placed(there, m, p, waves=asked.bagging.waves)
+        given += [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
+    added = []
+    if asked.launch.on != "local" and asked.launch.ranks_per_node is None:
+        added = [f"launch.ranks_per_node={min(each.slots for each in there)}"]
+    settings = options.settings(asked.profile, seed, config, [*given, *added], workloads=what)
     choose.refuse_misshapen(settings.launch, there, p)
-    earlier = console.read_run(like) if like else None
-    trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
-    searches = {name: each for name, each in settings.workloads.items() if name not in trained}
-    foreseen = settings.model_copy(update={"workloads": trained})
-    found = foresee(foreseen, mapping, earlier, console.working)
+    check_all(settings, here=nodes is None)
+    check_searches(settings)
+    if search is not None:
+        plan_search(settings, mapping, json=json)
+    else:
+        earlier = console.read_run(like) if like else None
+        _plan_models(settings, mapping, earlier, json=json)
     if json:
-        workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
-        places = [
-            {"model": model, "wave": each.wave, "places": each.places}
-            for model, each in zip(in_order(m, settings), mapping.placements, strict=True)
-        ]
-        typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
         return
-    _show(mapping, in_order(m, settings), found)
-    for name, section in searches.items():
-        show_search(name, section["search"])
-    said = {"--profile": settings.profile, "--models": m, "--ranks": p, "--on": on, "--data": data}
+    said = {"--profile": settings.profile, **counts, "--ranks": p, "--on": on, "--data": data}
     said |= {"--repeat": repeat, "--seed": seed, "--config": config}
     again = ["vflops", "run", *([workload] if workload else [])]
     again += [f"{w}" for name in said if said[name] is not None for w in (name, said[name])]
     again += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
-    again += [word for each in set_ or () for word in ("--set", each)]
-    if settings.launch.on != "local" and settings.launch.ranks_per_node is None:
-        again += ["--set", f"launch.ranks_per_node={min(each.slots for each in there)}"]
+    again += [word for each in (*(set_ or ()), *added) for word in ("--set", each)]
     why = "there" if nodes and settings.launch.on == "local" else "to do it"
     console.next_step(shlex.join(again), why)
 
@@ -152,6 +142,35 @@ def _wanted(settings: Settings) -> tuple[int | None, int | None]:
     models = settings.bagging.models
     ranks = max(section["train"]["ranks"] for section in settings.workloads.values())
     return models if models > 1 or not bagged else None, ranks if ranks > 1 else None
+
+
+def _plan_models(
+    settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool
+) -> None:
+    """Say what the trainings take, and of the searches of a suite for how long they are."""
+    import json as json_
+
+    from vflops.cli import console
+    from vflops.cli.plan_search import show_search
+    from vflops.foresight import foresee
+    from vflops.training import in_order
+
+    trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
+    foreseen = settings.model_copy(update={"workloads": trained})
+    found = foresee(foreseen, mapping, earlier, console.working)
+    order = in_order(mapping.models, settings)
+    if json:
+        workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
+        places = [
+            {"model": model, "wave": each.wave, "places": each.places}
+            for model, each in zip(order, mapping.placements, strict=True)
+        ]
+        typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
+        return
+    _show(mapping, order, found)
+    for name, section in settings.workloads.items():
+        if name not in trained:
+            show_search(name, section["search"])
 
 
 def _show(mapping: Plan, order: Sequence[int], found: Mapping[str, Estimate]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from vflops.bagging.plan import Node
+    from vflops.bagging.plan import Node, Plan
     from vflops.config.settings import Settings
 
 _SHOWN = 3
@@ -39,50 +39,51 @@ def show_search(name: str, search: Mapping[str, Any]) -> None:
     typer.echo(columns(facts))
 
 
-def plan_search(
-    settings: Settings,
-    there: Sequence[Node],
-    *,
-    elsewhere: bool = False,
-    length: str | None = None,
-    json: bool = False,
-) -> None:
-    """Say where the workers of a search would be; refused where they find no place.
+def refuse_ensemble(settings: Settings, given: Mapping[str, object]) -> None:
+    """Refuse options that a search has no use for."""
+    from vflops.errors import UsageError
 
-    ``elsewhere``: the nodes are not those of this machine; ``length``: its time, as it was typed.
-    """
-    import json as json_
+    asked = [option for option, value in given.items() if value]
+    if asked:
+        raise UsageError(
+            f"{next(iter(settings.workloads))} is a search: it has workers, and no {asked[0]}",
+            cure="take --workers W",
+        )
 
-    from vflops.bagging.estimate import places
+
+def placed(there: Sequence[Node], section: Mapping[str, Any]) -> Plan:
+    """Where the workers of a search would be; refused where they find no place."""
     from vflops.bagging.plan import plan
-    from vflops.cli import console
-    from vflops.cli.columns import columns, heading
     from vflops.errors import UsageError
     from vflops.score.words import count
 
-    section = searched(settings)
-    assert section is not None
-    search, ranks = section["search"], section["train"]["ranks"]
+    workers, ranks = section["search"]["workers"], section["train"]["ranks"]
     try:
-        mapping = plan(there, search["workers"], ranks)
+        return plan(there, workers, ranks)
     except UsageError as error:
         slots = sum(node.slots // ranks for node in there)
         raise UsageError(
-            f"{search['workers']} workers of {count(ranks, 'rank')} do not fit",
+            f"{workers} workers of {count(ranks, 'rank')} do not fit",
             cure=f"{slots} do: --workers {slots}" if slots else error.cure,
         ) from error
+
+
+def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> None:
+    """Say where the workers of a search would be, and for how long."""
+    import json as json_
+
+    from vflops.bagging.estimate import places
+    from vflops.cli.columns import columns, heading
+    from vflops.score.words import count
+
     if json:
         found = [{"worker": each.model, "places": each.places} for each in mapping.placements]
         typer.echo(json_.dumps({"placements": found, "operations": None}, indent=1))
         return
-    typer.echo(heading(f"{count(search['workers'], 'worker')} of {count(ranks, 'rank')}"))
+    typer.echo(heading(f"{count(mapping.models, 'worker')} of {count(mapping.ranks, 'rank')}"))
     table = [[f"{each.model + 1:,}", places(each)] for each in mapping.placements]
     if len(table) > 2 * _SHOWN + 2:
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))
-    show_search("automl", search)
-    words = ["vflops run automl", f"--profile {settings.profile}", f"--workers {search['workers']}"]
-    words += [f"--ranks {ranks}", f"--for {length}"] if length else [f"--ranks {ranks}"]
-    if settings.launch.on != "local":
-        words.append(f"--on {settings.launch.on}")
-    console.next_step(" ".join(words), "there" if elsewhere else "to do it")
+    ((name, section),) = settings.workloads.items()
+    show_search(name, section["search"])

@@ -30,6 +30,11 @@ class WorkloadCode(ABC):
         """Make or check the data once, before any rank starts; wrong data is refused here."""
 
     @classmethod
+    def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
+        """Refuse settings that do not go with such data; asked before any of it is there."""
+        return None
+
+    @classmethod
     def verify_data(cls, data: DataFacts) -> None:
         """Refuse to go on with data that is no longer what the job began with."""
         return None

@@ -30,22 +30,28 @@ class Automl(ImageClassification):
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """The images; refused where the first network or a replay does not go with them."""
+        """The images; refused where a replay does not go with them."""
+        assert isinstance(settings, AutomlSettings)
+        if settings.search.ledger is None:
+            return super().prepare_data(settings, progress)
+        ledger = SearchLedger.find(Path(settings.search.ledger))
+        ledger.refuse_unshared(settings)
+        data = super().prepare_data(settings, progress)
+        ledger.refuse_other(data)
+        return data
+
+    @classmethod
+    def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
+        """Refuse a first network beyond the limits; a replay has none."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
-            ledger = SearchLedger.find(Path(settings.search.ledger))
-            ledger.refuse_unshared(settings)
-            data = super().prepare_data(settings, progress)
-            ledger.refuse_other(data)
-            return data
-        data = super().prepare_data(settings, progress)
+            return
         faults = reasons(first_network(settings, data), limits_of(settings))
         if faults:
             raise UsageError(
                 f"the network that the search starts from is too large: {'; '.join(faults)}",
                 cure="raise search.limits, or take a smaller network",
             )
-        return data
 
     @classmethod
     def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
