@@ -1,106 +1,50 @@
 """Ranks on hosts of their own behind shaped links: what parallel training costs there.
 
-    python benchmarks/links.py [--out FOLDER] [--steps 24] [--rounds 1] [--only NAME…]
+    python benchmarks/links.py [--out FOLDER] [--steps 8] [--rounds 3] [--only FIGURE…]
 
 Network namespaces on this machine (root, iproute2), a rank on each, one core a rank. Three
 questions: bagging against data parallelism (V3.0's figure 9), what compression saves (V2.0's
-figure 4), and hierarchical against flat exchange between two nodes. Each point is trained twice,
-with few steps and with more, and only the difference counts: neither start-up nor the first
-broadcast of the weights does. Bytes are read from the hosts' interfaces and set beside those that
-the ranks counted; times are set beside what `vflops predict` makes of the link's own figures.
+figure 4), and hierarchical against flat exchange between two nodes. A round trains every point
+once, in turn, and measures links and codecs by themselves; the time of a step is the median of the
+steps after the first few, and of the rounds. Each round trains for some steps more than the one
+before, so what was sent more is what those steps sent. Bytes are read from the hosts' interfaces
+and set beside those that the ranks counted; times are set beside what `vflops predict` makes of
+the figures of the links and of the codecs.
 
-Writes FOLDER/links.json and FOLDER/links.html.
+Prints the table of docs/communication.md, and writes FOLDER/links.json and FOLDER/links.html.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from links_bench import Host, Ranks, hosts, lacking, train
-from links_page import write_page
-from vflops import training
-from vflops.config.profiles import profile
-from vflops.config.settings import load
-from vflops.record.folder import RunFolder
-from vflops.record.training import Exchanged, Finished, JobStarted
-from vflops.train import placement
-
-WORK = (
-    "micro.benchmarks=[]",
-    "network.width=32",
-    "network.blocks=[2,2,2,2]",
-    "size=32",
-    "resize=32",
-    "synthetic.size=32",
-    "synthetic.validation=32",
-    "train.epochs=1",
-    "train.warmup_epochs=0",
-    "train.learning_rate=0.01",
-    "train.checkpoint_share=0.01",
+from links_bench import lacking
+from links_codec import CODED
+from links_measure import (
+    GIGABIT,
+    RANK_BATCH,
+    Coding,
+    LinkFigures,
+    Point,
+    Turn,
+    Wires,
+    measure,
+    measure_coding,
+    measure_link,
 )
-"""A ResNet whose gradients weigh much against its work, as on an accelerator."""
-RANK_BATCH = 16
-FEW = 4
-"""Steps of the short training of each point."""
-GIGABIT = 1e9
-LINK_RANK = Path(__file__).parents[1] / "tests" / "links_rank.py"
+from links_page import write_page
+from links_result import Links, Measured, markdown, record
+from links_start import Starter
 
-
-@dataclass(frozen=True)
-class Wires:
-    """How the hosts are joined."""
-
-    near_bits: float
-    far_bits: float | None = None
-    nodes: int = 1
-
-    @property
-    def words(self) -> str:
-        if self.far_bits is None:
-            return f"{self.near_bits / GIGABIT:g} Gb/s"
-        near, far = self.near_bits / GIGABIT, self.far_bits / GIGABIT
-        return f"{near:g} Gb/s in a node, {far:g} Gb/s between {self.nodes}"
-
-
-@dataclass(frozen=True)
-class Point:
-    """What is trained: one model on all hosts, or a model on each."""
-
-    figure: str
-    series: str
-    hosts: int
-    wires: Wires
-    bagging: bool = False
-    settings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A point's figures."""
-
-    figure: str
-    series: str
-    hosts: int
-    wires: str
-    bagging: bool
-    step_s: float
-    """Of training: the median over the rounds."""
-    samples_per_s: float
-    """Of all hosts together."""
-    parameters: int
-    wire_bytes: float
-    """That all hosts sent in a step."""
-    counted_bytes: float
-    """What the ranks say that they sent."""
+MORE = 4
+"""Steps of a round that the one before has not."""
 
 
 def points() -> list[Point]:
@@ -113,152 +57,115 @@ def points() -> list[Point]:
             Point("bagging", f"data parallel, {wires.words}", count, wires)
             for wires in (fast, slow)
         ]
-        for precision in ("fp32", "bf16", "fp16", "int8", "powersgd"):
-            setting = (f"communication.precision={precision}",)
-            found.append(Point("compression", precision, count, slow, settings=setting))
+        for precision in CODED:
+            found.append(Point("compression", precision, count, slow, precision=precision))
     two = Wires(10 * GIGABIT, GIGABIT, nodes=2)
     for mode in ("all-reduce", "hierarchical", "torus"):
-        near = () if mode == "all-reduce" else ("communication.near=2",)
-        setting = (f"communication.mode={mode}", *near)
-        found.append(Point("modes", mode, 4, two, settings=setting))
+        found.append(Point("modes", mode, 4, two, mode=mode))
     return found
 
 
-def measure(point: Point, steps: int, folder: Path) -> Measured:
-    """Train it briefly and longer; what the steps in between took and sent."""
-    with hosts(
-        point.hosts,
-        rate_bits=point.wires.near_bits,
-        nodes=point.wires.nodes,
-        far_bits=point.wires.far_bits,
-    ) as places:
-        short = _trained(point, FEW, places, folder / "short")
-        long = _trained(point, steps, places, folder / "long")
-    between = steps - FEW
-    step_s = (long.seconds - short.seconds) / between
-    counted = (long.counted - short.counted) / between
+def measured(point: Point, turns: Sequence[Turn]) -> Measured:
+    """Its figures over the rounds."""
+    step_s = statistics.median(turn.step_s for turn in turns)
+    more = turns[-1].steps - turns[0].steps
     return Measured(
         figure=point.figure,
         series=point.series,
         hosts=point.hosts,
         wires=point.wires.words,
         bagging=point.bagging,
+        precision=point.precision,
+        mode=point.mode,
         step_s=step_s,
+        rounds_s=tuple(turn.step_s for turn in turns),
         samples_per_s=point.hosts * RANK_BATCH / step_s,
-        parameters=long.parameters,
-        wire_bytes=(long.wire - short.wire) / between,
-        counted_bytes=counted,
+        parameters=turns[0].parameters,
+        wire_bytes=(turns[-1].wire - turns[0].wire) / more,
+        counted_bytes=(turns[-1].counted - turns[0].counted) / more,
     )
 
 
-@dataclass(frozen=True)
-class LinkFigures:
-    """Of the way round all hosts."""
-
-    bandwidth: float
-    """Bytes a second of one host."""
-    latency_s: float
-
-
-@dataclass(frozen=True)
-class _Trained:
-    seconds: float
-    wire: int
-    counted: int
-    parameters: int
+def links_of(found: Sequence[dict[str, LinkFigures]]) -> dict[str, dict[str, float]]:
+    """By precision: the medians of the rounds."""
+    return {
+        precision: {
+            "bandwidth": statistics.median(each[precision].bandwidth for each in found),
+            "latency_s": statistics.median(each[precision].latency_s for each in found),
+        }
+        for precision in found[0]
+    }
 
 
-def _trained(point: Point, steps: int, places: list[Host], folder: Path) -> _Trained:
-    jobs = [[place] for place in places] if point.bagging else [places]
-    ranks = len(jobs[0])
-    batch = RANK_BATCH * ranks
-    sizes = (f"synthetic.train={batch * steps}", f"train.batch={batch}", f"train.ranks={ranks}")
-    settings = load(
-        profile("laptop", ["image-classification"]),
-        None,
-        [*WORK, *sizes, *point.settings, f"bagging.models={len(jobs)}"],
-    )
-    run = RunFolder.create(folder, "image-classification", settings)
-    placement.here = lambda *_: (len(places), False)  # a host each, whatever cores are here
-    with run.start_attempt(0) as events:
-        training.plan(run, events, None, lambda what, done, whole: None)
-    before = sum(place.sent_bytes() for place in places)
-    started = []
-    for number, own in enumerate(jobs, start=1):
-        attempt = run.next_attempt(number)
-        logs = run.attempt_folder(number, attempt)
-        logs.mkdir(parents=True)
-        port, core = 29_600 + number, (number - 1) * ranks
-        started.append(train(run.path, number, attempt, own, logs, port, core))
-    for each in started:
-        each.wait()
-    wire = sum(place.sent_bytes() for place in places) - before
-    history = run.history()
-    ends = [event.payload(Finished) for event in history.events("finished")]
-    begun = history.events("job")[0].payload(JobStarted)
-    sent = [event.payload(Exchanged) for event in history.events("exchange")]
-    counted = sum(each.bytes_near + each.bytes_far for each in sent)
-    seconds = statistics.fmean(end.phases["training"] for end in ends)
-    return _Trained(seconds, wire, counted, begun.parameters or 0)
+def coding_of(found: Sequence[Coding]) -> Coding:
+    """The medians of the rounds."""
+    median = {name: statistics.median(e.coding_s[name] for e in found) for name in CODED}
+    return Coding(median, found[0].bucket_bytes, found[0].powersgd_share)
 
 
-def measure_link(wires: Wires, count: int, parameters: int) -> LinkFigures:
-    """What a plain all-reduce of the model's gradients reaches, with nothing else going on."""
-    with (
-        tempfile.TemporaryDirectory() as name,
-        hosts(
-            count, rate_bits=wires.near_bits, nodes=wires.nodes, far_bits=wires.far_bits
-        ) as places,
-    ):
-        file = Path(name, "link.json")
-        words = [sys.executable, str(LINK_RANK), str(4 * parameters), str(file)]
-        Ranks(places, words, Path(name), f"tcp://{places[0].address}:29590", {}).wait()
-        found = json.loads(file.read_text())
-    latency_s = found["small_s"] / (2 * (count - 1))
-    share = 2 * (count - 1) / count
-    bandwidth = share * 4 * parameters / (found["large_s"] - found["small_s"])
-    return LinkFigures(bandwidth, latency_s)
+class Bench:
+    """All points, their links and codecs, round after round."""
+
+    def __init__(self, wanted: Sequence[Point], folder: Path) -> None:
+        self._wanted, self._folder = wanted, folder
+        self._turns: dict[Point, list[Turn]] = {each: [] for each in wanted}
+        joined = dict.fromkeys((each.hosts, each.wires) for each in wanted if each.hosts > 1)
+        self._links: dict[tuple[int, Wires], list[dict[str, LinkFigures]]]
+        self._links = {each: [] for each in joined}
+        self._codings: dict[int, list[Coding]] = {hosts: [] for hosts, _ in joined}
+
+    def turn(self, number: int, steps: int, starter: Starter) -> None:
+        """One round: everything once."""
+        for index, point in enumerate(self._wanted):
+            begun_s = time.monotonic()
+            found = measure(point, steps, self._folder / f"{number}-{index}", starter)
+            self._turns[point].append(found)
+            _say(
+                f"round {number}, {point.hosts} hosts, {point.wires.words}, {point.series}: "
+                f"{found.step_s * 1e3:.0f} ms a step ({time.monotonic() - begun_s:.0f} s)"
+            )
+        first = self._turns[self._wanted[0]][0]
+        for (hosts, wires), own in self._links.items():
+            there = [each for each in self._wanted if (each.hosts, each.wires) == (hosts, wires)]
+            sent = {each.precision for each in there} - {"fp32", "powersgd"}
+            precisions = ["fp32", *sorted(sent)]
+            own.append(measure_link(wires, hosts, 4 * first.parameters, precisions, starter))
+        for hosts, coded in self._codings.items():
+            coded.append(measure_coding(hosts, first.graph, starter))
+
+    def result(self) -> tuple[list[Measured], Links]:
+        """The medians."""
+        links = {f"{n}, {wires.words}": links_of(own) for (n, wires), own in self._links.items()}
+        codings = {hosts: coding_of(own) for hosts, own in self._codings.items()}
+        return [measured(*each) for each in self._turns.items()], Links(links, codings)
 
 
-def _median(rounds: Sequence[Measured]) -> Measured:
-    ordered = sorted(rounds, key=lambda each: each.step_s)
-    return ordered[len(ordered) // 2]
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("links"))
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", action="append", default=[])
-    arguments = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=8, help="that count, of the first round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append", default=[], help="bagging, compression, modes")
+    told = parser.parse_args()
+    if told.rounds < 2 or told.steps < 2:
+        sys.exit("error: two rounds and two steps at least: what is measured are differences")
     if reason := lacking():
         sys.exit(f"error: {reason}")
-    wanted = [each for each in points() if not arguments.only or each.figure in arguments.only]
-    rounds: dict[Point, list[Measured]] = {each: [] for each in wanted}
-    for turn in range(arguments.rounds):
-        for number, point in enumerate(wanted):
-            folder = arguments.out / "runs" / f"{turn}-{number}"
-            found = measure(point, arguments.steps, folder)
-            rounds[point].append(found)
-            apart = found.wire_bytes / found.counted_bytes - 1 if found.counted_bytes else 0.0
-            print(
-                f"{point.figure:12} {point.hosts} hosts, {point.wires.words:40} {point.series:28}"
-                f" {found.step_s * 1e3:7.0f} ms a step, {found.samples_per_s:6.1f} samples/s, "
-                f"{found.wire_bytes / 1e6:7.2f} MB a step ({apart:+.1%} of what was counted)",
-                flush=True,
-            )
-    result = [_median(each) for each in rounds.values()]
-    links = {
-        f"{hosts}, {wires.words}": asdict(measure_link(wires, hosts, result[0].parameters))
-        for hosts, wires in dict.fromkeys((p.hosts, p.wires) for p in wanted if p.hosts > 1)
-    }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    both = {"points": [asdict(each) for each in result], "links": links}
-    (arguments.out / "links.json").write_text(json.dumps(both, indent=1))
-    page = arguments.out / "links.html"
-    write_page(result, links, page)
-    print(f"open {page.resolve().as_uri()}")
+    wanted = [e for e in points() if not told.only or e.figure in (*told.only, "bagging")]
+    bench = Bench(wanted, told.out / "runs")
+    for number in range(1, told.rounds + 1):
+        with Starter() as starter:
+            bench.turn(number, told.steps + MORE * (number - 1), starter)
+    found, links = bench.result()
+    record(found, links).write(told.out / "links.json")
+    page = told.out / "links.html"
+    write_page(found, links, page)
+    print(markdown(found, links))
+    _say(f"open {page.resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vflops.predict.against import Compared, MeasuredPoint, against
-from vflops.predict.inputs import validated
+from links_result import Links, Measured, predicted, record
+from vflops.predict.against import Compared
+from vflops.predict.curves import by_their_own
 from vflops.record import atomic
 from vflops.report.page import chart_library, render
-from vflops.scale.charts import Across, Row, lines
+from vflops.report.style import SERIES, data, finished
+from vflops.report.training_charts import WIDTH
 
-if TYPE_CHECKING:
-    from links import Measured
-
-Links = Mapping[str, Mapping[str, float]]
+_MARK = "#444"
+UPTO = 1024
+"""Hosts that predictions are drawn for."""
 
 
 @dataclass(frozen=True)
@@ -41,70 +42,110 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
         "error",
         "samples/s",
         "MB a step",
-        "counted",
+        "of counted",
     )
     page = render(
         "links.html",
         title="Parallel training over real links",
         story="Ranks on hosts of their own, a core each, behind links that are shaped: what an "
         "exchange of gradients costs there, what bagging saves, and what compression does.",
-        curves=_curves(points),
+        curves=_curves(points, beside, links),
         heads=heads,
         rows=[_row(point, beside.get(index)) for index, point in enumerate(points)],
-        note="Predicted: the step of as many models side by side, which exchange nothing, and the "
-        "exchange by the formulas of vflops predict, with bandwidth and latency of a plain "
-        "all-reduce on the same links. Nothing is hidden behind the backward pass: a host has one "
-        "core. What int8 and PowerSGD compute to send less is not in the formulas. MB a step: what "
-        "all interfaces sent.",
+        note="± is half of what lies between the quickest and the slowest round. Predicted: the "
+        "step of as many models side by side, which exchange nothing; the exchange by the formulas "
+        "of vflops predict, with bandwidth and latency of plain exchanges of as many bytes on the "
+        "same links; and the time of the codec by itself. None of it is taken from the training "
+        "that is predicted. What hides behind the backward pass are the buckets that are full "
+        "before its end. MB a step: what all interfaces sent, and of that counted by the ranks.",
         library=chart_library(),
     )
     atomic.write_text(path, page)
 
 
-def predicted(points: Sequence[Measured], links: Links) -> dict[int, Compared]:
-    """By the number of the point; of those that exchange something the model knows."""
-    alone = {each.hosts: each.step_s for each in points if each.bagging or each.hosts == 1}
-    found: dict[int, Compared] = {}
-    for index, point in enumerate(points):
-        link = links.get(f"{point.hosts}, {point.wires}")
-        if point.bagging or link is None or point.hosts not in alone:
-            continue
-        base: dict[str, dict[str, Any]] = {
-            "step": {"time_s": alone[point.hosts], "batch": 16},
-            "model": {"gradient_bytes": 4 * point.parameters},
-            "node": {"accelerators": 1},
-            "link": dict(link),
-            # A host has one core: who sends and receives does not compute meanwhile.
-            "exchange": {"mode": "ring", "overlap": 0.0, "buckets": 1},
-        }
-        if point.figure == "compression" and point.series != "powersgd":
-            base["exchange"]["precision"] = point.series
-        elif point.figure == "compression":
-            base["exchange"]["share"] = point.counted_bytes / (
-                8 * (point.hosts - 1) * point.parameters
-            )
-        elif point.figure == "modes" and point.series != "all-reduce":
-            continue
-        measured = MeasuredPoint(point.hosts, point.step_s, name=point.series)
-        (found[index],) = against([measured], validated(base))
-    return found
-
-
-def _curves(points: Sequence[Measured]) -> list[Curve]:
-    of = {name: [each for each in points if each.figure == name] for name in _FIGURES}
+def _curves(
+    points: Sequence[Measured], beside: Mapping[int, Compared], links: Links
+) -> list[Curve]:
     found = []
     for name, (title, note) in _FIGURES.items():
-        if not of[name]:
-            continue
-        if name == "modes":
-            rows = [Row(each.series, each.step_s * 1e3) for each in of[name]]
-            chart = lines(rows, Across("way to exchange"), "ms a step")
-        else:
-            ticks = tuple(sorted({each.hosts for each in of[name]}))
-            rows = [Row(each.hosts, each.samples_per_s, each.series) for each in of[name]]
-            chart = lines(rows, Across("hosts", ticks), "samples/s of all hosts")
-        found.append(Curve(name, title, note, chart))
-    return found
+        own = [index for index, each in enumerate(points) if _in(name, each)]
+        if own:
+            chart = _beside(points, beside, own)
+            found.append(Curve(name, title, note, chart))
+    paying = _paying(points, links)
+    return [*found, paying] if paying else found
+
+
+def _in(figure: str, point: Measured) -> bool:
+    """Whether a chart has the point: fp32 over the same link belongs to the compressed ones."""
+    plain = point.precision == "fp32" and point.wires == "1 Gb/s" and not point.bagging
+    return point.figure == figure or (figure == "compression" and plain and point.hosts > 1)
+
+
+def _beside(
+    points: Sequence[Measured], beside: Mapping[int, Compared], own: Sequence[int]
+) -> dict[str, Any]:
+    """A row a point: a dot with what lies between the rounds, and a diamond that was predicted."""
+    import altair as alt
+
+    rows = []
+    for index in own:
+        point = points[index]
+        row = {
+            "place": f"{_hosts(point.hosts)}, {_series(point, own, points)}",
+            "series": _series(point, own, points),
+            "least": 1e3 * min(point.rounds_s),
+            "most": 1e3 * max(point.rounds_s),
+        }
+        rows.append({**row, "value": 1e3 * point.step_s, "what": "measured"})
+        if index in beside:
+            rows.append({**row, "value": 1e3 * beside[index].predicted_s, "what": "predicted"})
+    places = list(dict.fromkeys(str(row["place"]) for row in rows))
+    names = list(dict.fromkeys(str(row["series"]) for row in rows))
+    colours = [SERIES[number % len(SERIES)] for number in range(len(names))]
+    y = alt.Y("place:N").sort(places).title(None).axis(labelLimit=260, labelPadding=6)
+    x = alt.X("value:Q").title("ms a step").scale(zero=True).axis(tickCount=6)
+    colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
+    kinds = {"measured": "circle", "predicted": "diamond"}
+    shape = alt.Shape("what:N").scale(domain=list(kinds), range=list(kinds.values()))
+    below = alt.Legend(orient="bottom", title=None, symbolFillColor=_MARK, symbolStrokeColor=_MARK)
+    base = alt.Chart(data(rows)).encode(y=y, tooltip=["place:N", "what:N", "value:Q"])
+    span = base.transform_filter("datum.what == 'measured'").mark_rule(strokeWidth=6, opacity=0.25)
+    dots = base.mark_point(size=80, filled=True, opacity=0.9)
+    layers = [
+        span.encode(x=alt.X("least:Q"), x2="most:Q", color=colour),
+        dots.encode(x=x, color=colour, shape=shape.legend(below)),
+    ]
+    return finished(alt.layer(*layers).properties(width=WIDTH - 60, height=26 * len(places)))
+
+
+def _hosts(count: int) -> str:
+    return f"{count} host{'s' if count > 1 else ''}"
+
+
+def _series(point: Measured, own: Sequence[int], points: Sequence[Measured]) -> str:
+    """As a row is named: by what differs among those of its chart."""
+    compressed = any(points[index].figure == "compression" for index in own)
+    alone = point.series == "one host"
+    return "one model" if alone else point.precision if compressed else point.series
+
+
+def _paying(points: Sequence[Measured], links: Links) -> Curve | None:
+    """Efficiency over hosts, and where half of a step is waiting."""
+    measured = record(points, links).scales(Path("links.json"))
+    scales = [1 << power for power in range(UPTO.bit_length())]
+    found = by_their_own(measured, scales, across="hosts")
+    if found is None:
+        return None
+    return Curve(
+        "paying",
+        "Where each way to send stops paying",
+        "Efficiency: the step of models side by side over the step that exchanges. Lines are "
+        "predicted from the figures of two hosts, points were measured, those of four hosts on "
+        "cores that two of them share. A cross with a number: the most hosts that work for half "
+        "of the time or more.",
+        found.chart,
+    )
 
 
 _FIGURES = {
@@ -125,13 +166,13 @@ _FIGURES = {
 
 def _row(point: Measured, beside: Compared | None) -> tuple[str, ...]:
     return (
-        f"{point.figure}: {point.series}",
+        point.series,
         str(point.hosts),
         point.wires,
-        f"{point.step_s * 1e3:.0f}",
+        f"{point.step_s * 1e3:.0f} ± {point.spread * point.step_s * 1e3:.0f}",
         f"{beside.predicted_s * 1e3:.0f}" if beside else "",
         f"{beside.error:+.0%}" if beside else "",
         f"{point.samples_per_s:.1f}",
         f"{point.wire_bytes / 1e6:.2f}",
-        f"{point.counted_bytes / 1e6:.2f}",
+        f"{point.wire_bytes / point.counted_bytes:.1%}" if point.counted_bytes else "",
     )

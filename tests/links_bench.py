@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from links_start import Starter
+
 _PREFIX = "vflops-"
 _SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _LINK = "eth0"
@@ -54,9 +56,12 @@ class Ranks:
         store: str | None,
         environment: Mapping[str, str],
         first_core: int = 0,
+        starter: Starter | None = None,
     ) -> None:
         cores = sorted(os.sched_getaffinity(0))
-        self._processes = []
+        self._starter = starter
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._forked: list[int] = []
         for rank, host in enumerate(hosts):
             variables = {
                 "RANK": str(rank),
@@ -69,28 +74,39 @@ class Ranks:
                 "VFLOPS_LAUNCHER": str(os.getpid()),
                 **({} if store is None else {"VFLOPS_STORE": store}),
             }
-            core = str(cores[(first_core + rank) % len(cores)])
-            with (logs / f"rank-{rank}.log").open("wb") as log:
+            core, path = cores[(first_core + rank) % len(cores)], logs / f"rank-{rank}.log"
+            own = {**environment, **variables}
+            if starter is not None:
+                program = words[1:]  # without the Python that it is run by
+                self._forked.append(starter.start(program, host.namespace, core, path, own))
+                continue
+            with path.open("wb") as log:
                 process = subprocess.Popen(
-                    ["taskset", "-c", core, *host.words(*words)],
+                    ["taskset", "-c", str(core), *host.words(*words)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **environment, **variables},
+                    env={**os.environ, **own},
                 )
             self._processes.append(process)
 
     def wait(self, limit_s: float = 600.0) -> None:
         """Until all have ended; one that fails ends the others."""
+        codes: list[int | None] = []
         try:
+            if self._starter is not None:
+                codes = self._starter.wait(self._forked, limit_s)
             for process in self._processes:
-                code = process.wait(limit_s)
-                if code:
-                    raise RuntimeError(f"rank {self._processes.index(process)}: exit code {code}")
+                codes.append(process.wait(limit_s))
+                if codes[-1]:
+                    break
         finally:
             for process in self._processes:
                 process.kill()
                 process.wait()
+        failed = [f"rank {rank}: exit code {code}" for rank, code in enumerate(codes) if code != 0]
+        if failed:
+            raise RuntimeError(", ".join(failed))
 
 
 def train(
@@ -101,11 +117,12 @@ def train(
     logs: Path,
     port: int,
     first_core: int = 0,
+    starter: Starter | None = None,
 ) -> Ranks:
     """One attempt at a job of a planned run, its ranks on the hosts."""
     words = [sys.executable, "-m", "vflops.train.rank", str(run), str(job), str(attempt)]
     store = f"tcp://{hosts[0].address}:{port}" if len(hosts) > 1 else None
-    return Ranks(hosts, words, logs, store, {}, first_core)
+    return Ranks(hosts, words, logs, store, {}, first_core, starter)
 
 
 def missing_tools() -> str | None:

@@ -1,7 +1,8 @@
-"""A rank that times plain all-reduces between the hosts of a bench: what their links are.
+"""A rank that times plain exchanges between the hosts of a bench: what their links are.
 
-``python links_rank.py BYTES FILE``; rank 0 writes the median seconds of a message of so many bytes
-and of one of 4 bytes.
+``python links_rank.py BYTES FILE [PRECISION…]``; rank 0 writes the median seconds of the numbers
+that are so many bytes in fp32, and of as few as there can be, sent in each precision: by default in
+fp32 only. Nothing codes them.
 """
 
 from __future__ import annotations
@@ -11,23 +12,37 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-_ROUNDS = 7
+_ROUNDS = 5
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.int8}
 
 
-def median_s(size_bytes: int) -> float:
-    """Of an all-reduce; the first one, which opens connections, does not count."""
-    numbers = torch.ones(size_bytes // 4)
+def exchange(precision: str, numbers: int) -> Callable[[], object]:
+    """An exchange of ``numbers``: an all-reduce; of int8, which none can add up, its two halves."""
+    ranks = dist.get_world_size()
+    data = torch.ones(-(-numbers // ranks) * ranks, dtype=_TYPES[precision])
+    if precision == "fp32":  # the mean, as DDP takes it
+        return lambda: (data.div_(ranks), dist.all_reduce(data))
+    if precision != "int8":
+        return lambda: dist.all_reduce(data)
+    pieces, piece = torch.empty_like(data), torch.empty(len(data) // ranks, dtype=torch.int8)
+    # The second name is that of torch before 2.13, which deprecates it.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return lambda: (dist.all_to_all_single(pieces, data), gather(pieces, piece))
+
+
+def median_s(call: Callable[[], object]) -> float:
+    """Of a call; the first one, which opens connections, does not count."""
     times = []
     for _ in range(_ROUNDS + 1):
         dist.barrier()
         begun_s = time.perf_counter()
-        dist.all_reduce(numbers)
-        numbers /= dist.get_world_size()
+        call()
         times.append(time.perf_counter() - begun_s)
     return statistics.median(times[1:])
 
@@ -37,7 +52,13 @@ if __name__ == "__main__":
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = os.environ["VFLOPS_STORE"]
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
-    found = {"large_s": median_s(int(sys.argv[1])), "small_s": median_s(4)}
+    found = {
+        precision: {
+            "large_s": median_s(exchange(precision, int(sys.argv[1]) // 4)),
+            "small_s": median_s(exchange(precision, 1)),
+        }
+        for precision in sys.argv[3:] or ["fp32"]
+    }
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(found))
     dist.barrier()

@@ -20,6 +20,7 @@ from vflops.evidence.manifest import Manifest
 from vflops.evidence.reproduction import Reproduction
 from vflops.flops.graph import Graph
 from vflops.history.record import HistoryRecord
+from vflops.predict.measured import MeasuredSteps
 from vflops.record import atomic
 from vflops.record.events import EventLine
 from vflops.record.folder import RunRecord
@@ -49,6 +50,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Manifest,
     Reproduction,
     Scale,
+    MeasuredSteps,
     Comparison,
     HistoryRecord,
     Architecture,

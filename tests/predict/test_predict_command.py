@@ -108,6 +108,9 @@ def test_a_run_gives_what_it_measured_and_says_why_the_rest_is_missing(alone: Ru
     assert found.values["step.time_s"] == pytest.approx(34.5 / 30)
     assert found.values["step.batch"] == 100
     assert found.values["model.gradient_bytes"] == 4 * 1504
+    # The graph that was counted: a batch of 100 passes its cuts.
+    assert found.values["model.layers"] == 2
+    assert found.values["model.activation_bytes"] == 100 * 4 * 8 * 4 * 4
     assert found.values["training.epochs"] == 2
     assert found.values["training.samples"] == 1000
     assert found.values["training.quality_factor"] == pytest.approx((0.88 / 0.8) ** 5)
@@ -156,6 +159,8 @@ def test_the_command_takes_a_run_and_names_what_must_be_typed(
     assert re.search(r"node.accelerators +2 +typed", result.stdout)
     assert re.search(r"link.bandwidth +— +not known: a run measures links within", result.stdout)
     assert re.search(r"1 × 2 +1.15 s", result.stdout)
+    assert re.search(r"pipeline +all 2 ", result.stdout)  # the counted graph has its figures
+    assert not re.search(r"(?m)^(model, .*|pipeline) +—", result.stdout)
     assert "next: vflops predict" in result.stderr and "--page predict.html" in result.stderr
 
 
@@ -169,7 +174,16 @@ def test_the_table_has_every_figure_of_every_pair(vflops: Vflops, config: Path) 
     )
     assert re.search(r"2 × 16 +32 +555 ms", result.stdout)
     assert re.search(r"bagging +all 1,024", result.stdout)
-    assert re.search(r"tensor +— +model.activation_bytes is not known", result.stdout)
+    assert re.search(r"model, tensor +— +model.activation_bytes is not known", result.stdout)
+
+
+def test_a_batch_that_is_more_than_the_data_is_told(vflops: Vflops, config: Path) -> None:
+    result = vflops("predict", "--config", config, "--ranks", "100000")
+    assert result.returncode == 0, result.stderr
+    row = re.search(r"1 × 100,000 .*", result.stdout)
+    assert row and re.search(r"27.9 P +— +—$", row[0])
+    told = "no time, energy and VFLOPS from P = 100,000 on: a batch of 12,800,000 is more than the"
+    assert f"{told} data's 1,281,167 samples" in result.stdout
 
 
 def test_the_page_shows_predicted_beside_measured(
@@ -194,12 +208,22 @@ def test_the_page_shows_predicted_beside_measured(
     assert "http://" not in page.split("<script>")[0]
 
 
-def test_published_results_stand_beside_their_predictions(vflops: Vflops) -> None:
+def test_published_results_stand_beside_their_predictions(vflops: Vflops, tmp_path: Path) -> None:
     result = vflops("predict", "--published")
     assert result.returncode == 0, result.stderr
     assert re.search(r"fp32 +efficiency +64 +0.71 +0.77 +\+7.8 % +fitted", result.stdout)
-    assert "calibrated: pace" in result.stdout
+    assert "one parameter, fitted once a workload: pace" in result.stdout
     assert "image classification 1.36, extreme weather 0.42" in result.stdout
+    drawn = vflops("predict", "--published", "--page", "p.html")
+    assert drawn.returncode == 0, drawn.stderr
+    page = (tmp_path / "p.html").read_text()
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    efficiency, gain = (json.loads(text)["data"]["values"] for text in found)
+    told = {(row["series"], row["at"], row["measured"]): row["value"] for row in efficiency}
+    assert told["image classification, fp32", 64, True] == 0.71
+    assert told["image classification, fp32", 64, False] == pytest.approx(0.765, abs=1e-3)
+    assert len(efficiency) == 3 + 2 * 9 and len(gain) == 2 * 10
+    assert page.count(">fitted<") == 9
     refused = vflops("predict", "--published", "--ranks", "8")
     assert refused.returncode == 2 and "--ranks" in refused.stderr
 
@@ -208,6 +232,11 @@ def test_published_results_stand_beside_their_predictions(vflops: Vflops) -> Non
     ("words", "told"),
     [
         (("--ranks", "8,x"), "--ranks 8,x: not whole numbers from 1 up"),
+        (("--ranks", "0"), "--ranks 0: not whole numbers from 1 up"),
+        (("--ranks", "1000000"), "1 × 1,000,000 are 1,000,000 accelerators"),
+        (("--set", "link.bandwidth=nan"), "link.bandwidth = nan: input should be a finite number"),
+        (("--set", "link.bandwidth=-1"), "link.bandwidth = -1: input should be greater than 0"),
+        (("--set", "communication.coding_bandwidth=0"), "communication.coding_bandwidth = 0"),
         (("--upto", "100001"), "--upto 100001: expected 1 to 100,000"),
         (("--measured", "none.json"), "none.json does not exist"),
     ],
@@ -227,7 +256,8 @@ def test_an_experiment_that_begins_with_several_is_not_set_beside_one() -> None:
 
 
 def test_no_torch_is_imported() -> None:
-    modules = "inputs model lines against published from_run words page".split()
+    modules = "inputs model lines against measured curves cuts published from_run words".split()
+    modules += ["page", "published_page"]
     code = f"import sys, {', '.join(f'vflops.predict.{name}' for name in modules)}\n"
     code += "from vflops.predict.published import validate; validate()\n"
     code += "sys.exit('torch' in sys.modules)"

@@ -12,8 +12,9 @@ from vflops.cli import options
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from vflops.predict.against import MeasuredScale
     from vflops.predict.page import Forecast
 
 _UPTO = 1024
@@ -36,7 +37,7 @@ def predict(
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Page to write, with the curves.")] = None,
     measured: Annotated[
-        Path | None, typer.Option(help="scale.json of vflops scale, to be set beside.")
+        Path | None, typer.Option(help="scale.json or links.json, to be set beside.")
     ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="The published table beside predictions of it.")
@@ -53,15 +54,9 @@ def predict(
     from vflops.predict import words
 
     if published:
-        others: dict[str, object] = {
-            "RUN": run,
-            "--models": models,
-            "--ranks": ranks,
-            "--upto": upto,
-            "--page": page,
-        }
-        others |= {"--measured": measured, "--config": config, "--set": set_}
-        _published([name for name, value in others.items() if value])
+        others: dict[str, object] = {"RUN": run, "--models": models, "--ranks": ranks}
+        others |= {"--upto": upto, "--measured": measured, "--config": config, "--set": set_}
+        _published([name for name, value in others.items() if value], page)
         return
     if ranks is not None and upto is not None:
         raise UsageError(f"--ranks {ranks} and --upto {upto}", cure="give one of them")
@@ -70,10 +65,12 @@ def predict(
     typer.echo(f"\n{heading(words.story(forecast.inputs))}")
     table = words.prediction_rows(forecast.points)
     typer.echo(columns(table, right=range(len(table[0]))))
+    for note in forecast.notes:
+        console.say(f"· {note}", indent=2, file=sys.stdout)
     beside = words.measured_rows(forecast.measured, forecast.inputs)
     if beside:
         typer.echo(f"\n{heading('measured beside predicted efficiency')}")
-        typer.echo(columns(beside, right=range(3)))
+        typer.echo(columns(beside, right=range(1, 5)))
     typer.echo(f"\n{heading('where each mode stops paying: an efficiency of a half')}")
     typer.echo(columns(words.paying_rows(forecast.modes, forecast.scales), right=[1]))
     for sentence in words.ranges(forecast.modes, forecast.scales):
@@ -87,6 +84,12 @@ def predict(
 
     with console.working("drawing"):
         write_page(forecast, page)
+    _drawn(page)
+
+
+def _drawn(page: Path) -> None:
+    from vflops.cli import console
+
     typer.echo(f"\npage  {console.shown(page)}")
     console.next_step(f"open {page.resolve().as_uri()}", "the curves, offline")
 
@@ -101,15 +104,17 @@ def _forecast(
     assignments: list[str],
 ) -> Forecast:
     """All that is shown; refused where a figure is missing that the asked points need."""
-    from vflops.predict.against import measured_scales
     from vflops.predict.inputs import MOST, load
-    from vflops.predict.lines import exchange_lines, parallel_lines, scales_up_to
+    from vflops.predict.lines import exchange_lines, fitting, parallel_lines, scales_up_to
+    from vflops.predict.measured import read_measured
     from vflops.predict.model import predict as at
     from vflops.predict.page import Forecast
     from vflops.predict.words import input_rows
-    from vflops.scale.result import Scale
 
+    beside = read_measured(measured) if measured else []
     base, sources, absent = _from_run(run)
+    if measured and not (run or config or assignments):
+        base, sources = _from_measured(beside, measured)
     inputs = load(base, config, assignments)
     own = _typed_names(config, assignments)
     sources = {name: source for name, source in sources.items() if name not in own}
@@ -118,12 +123,16 @@ def _forecast(
             f"--upto {upto}: expected 1 to {MOST:,} accelerators", cure=f"e.g. --upto {_UPTO}"
         )
     many = _counts("--models", models) or [1]
-    each = _counts("--ranks", ranks) or scales_up_to(inputs, max(1, (upto or _UPTO) // max(many)))
+    each, left_out = _counts("--ranks", ranks), None
     try:
+        if not each:
+            each, left_out = fitting(inputs, max(1, (upto or _UPTO) // max(many)))
         points = [at(inputs, m, p) for m in many for p in each]
     except UsageError as error:
         raise _explained(error, absent) from None
-    scales = scales_up_to(inputs, max(upto or _UPTO, *(point.accelerators for point in points)))
+    asked = {point.ranks for point in points}
+    most = max(upto or _UPTO, *(point.accelerators for point in points))
+    scales = sorted({*scales_up_to(inputs, most), *asked})
     return Forecast(
         inputs=inputs,
         given=input_rows(inputs, sources, absent),
@@ -131,7 +140,8 @@ def _forecast(
         scales=scales,
         modes=parallel_lines(inputs, scales),
         exchanges=exchange_lines(inputs, scales),
-        measured=measured_scales(Scale.read(measured)) if measured else (),
+        measured=beside,
+        left_out=left_out,
     )
 
 
@@ -153,6 +163,18 @@ def _from_run(run: Path | None) -> tuple[dict[str, object], dict[str, str], dict
     return found.sections(), found.sources, found.absent
 
 
+def _from_measured(
+    beside: Sequence[MeasuredScale], file: Path
+) -> tuple[dict[str, object], dict[str, str]]:
+    """The figures of the first point that has any: nothing else is said."""
+    own = next((each for each in beside if each.inputs and each.ranks > 1), None)
+    if own is None or own.inputs is None:
+        return {}, {}
+    known = {name: value for name, value in own.inputs.figures().items() if value is not None}
+    source = f"{file.name}: {own.series}, {own.models} × {own.ranks}"
+    return own.inputs.model_dump(exclude_unset=True), dict.fromkeys(known, source)
+
+
 def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
     """The names of what the user says, ``step.time_s``."""
     from vflops.predict.inputs import typed
@@ -164,7 +186,7 @@ def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
     }
 
 
-def _published(others: list[str]) -> None:
+def _published(others: list[str], page: Path | None) -> None:
     from vflops.cli import console
     from vflops.cli.columns import columns
     from vflops.predict.published import validate
@@ -177,7 +199,14 @@ def _published(others: list[str]) -> None:
         )
     found = validate()
     typer.echo(columns(published_rows(found), right=range(2, 6)))
-    typer.echo(f"\n{calibration(found)}")
+    typer.echo()
+    console.say(calibration(found), file=sys.stdout)
+    if page is not None:
+        from vflops.predict.published_page import write_page
+
+        write_page(found, page)
+        _drawn(page)
+        return
     console.next_step("vflops predict RUN --set link.bandwidth=1.25e9", "your own machine")
 
 

@@ -60,13 +60,22 @@ def _compared(point: MeasuredPoint, inputs: Inputs) -> Compared:
 
 @dataclass(frozen=True)
 class MeasuredScale:
-    """A point of a ``vflops scale`` experiment."""
+    """A point of an experiment."""
 
     models: int
     ranks: int
     efficiency: float
-    """Against the point with the fewest slots."""
+    """Against one by itself."""
     flops: float | None
+    name: str = ""
+    """Its series; none: bagging or data, by its models."""
+    inputs: Inputs | None = None
+    """What it was measured with, where that is not what all predictions are for."""
+
+    @property
+    def series(self) -> str:
+        """The line that it belongs to, or one of its own."""
+        return self.name or ("bagging" if self.models > 1 else "data")
 
     @property
     def accelerators(self) -> int:

@@ -25,23 +25,31 @@ class Row(NamedTuple):
 
 
 def over_accelerators(
-    rows: Sequence[Row], title: str, *, names: Sequence[str], share: bool = False
+    rows: Sequence[Row],
+    title: str,
+    *,
+    names: Sequence[str],
+    ends: Sequence[Row] = (),
+    top: float | None = None,
+    paying: bool = False,
+    across: str = "accelerators",
 ) -> dict[str, Any]:
     """A chart with accelerators on a logarithmic axis.
 
-    ``names`` gives every line its colour, on all charts the same. A ``share`` is from 0 to 1 with
-    a rule where it stops paying, anything else is logarithmic too.
+    ``names`` gives every line its colour, on all charts the same; ``ends`` are crosses, with their
+    numbers: the last points at which lines pay. A figure is from 0 to ``top``, logarithmic without;
+    ``paying`` draws a rule where an efficiency stops paying.
     """
     import altair as alt
 
     used = [name for name in names if any(row.series == name for row in rows)]
     colours = [SERIES[names.index(name) % len(SERIES)] for name in used]
-    ends = [min(row.at for row in rows), max(row.at for row in rows)]
-    x = alt.X("at:Q").title("accelerators").scale(type="log", base=2, domain=ends, nice=False)
-    x = x.axis(values=_ticks(*ends), format=",d", grid=False, labelOverlap=True)
+    least, most = min(row.at for row in rows), max(row.at for row in rows)
+    x = alt.X("at:Q").title(across).scale(type="log", base=2, domain=[least, most], nice=False)
+    x = x.axis(values=_ticks(least, most), format=",d", grid=False, labelOverlap=True)
     y = alt.Y("value:Q").title(title)
-    if share:
-        y = y.scale(domain=[0, 1]).axis(format="%")
+    if top is not None:
+        y = y.scale(domain=[0, top]).axis(format="%" if top == 1 else ".1f")
     else:
         decades = _decades([row.value for row in rows])
         y = y.scale(type="log", domain=[decades[0], decades[-1]], nice=False)
@@ -59,13 +67,27 @@ def over_accelerators(
     predicted = predicted.encode(strokeDash=dash)
     found = base.transform_filter("datum.measured")
     dots = found.mark_point(size=90, filled=True, stroke=_MARK, strokeWidth=1, opacity=1)
-    layers = [predicted, dots]
-    if share:
+    layers = [predicted, dots, *_crosses(ends, base, x, y)]
+    if paying:
         half = alt.Chart(data([{"value": PAYS, "label": "half of the time is waiting"}]))
         layers.append(half.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y))
-        text = half.mark_text(align="center", dy=-8, color=_MARK)
-        layers.append(text.encode(y=y, x=alt.value(WIDTH / 2), text="label:N"))
+        text = half.mark_text(align="left", dx=6, dy=10, color=_MARK)
+        layers.append(text.encode(y=y, x=alt.value(0), text="label:N"))
     return finished(alt.layer(*layers).properties(width=WIDTH, height=300))
+
+
+def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
+    """A cross where a line stops paying; its number above it, once for all that stop there."""
+    import altair as alt
+
+    if not ends:
+        return []
+    drawn = alt.Chart(data([row._asdict() for row in ends]))
+    cross = drawn.mark_point(shape="cross", angle=45, size=170, filled=True, opacity=1)
+    cross = cross.encode(x=x, y=y, color=base.encoding.color, tooltip=["series:N", "at:Q"])
+    told = list({row.at: row._asdict() for row in ends}.values())
+    text = alt.Chart(data(told)).mark_text(dy=-14, color=_MARK)
+    return [cross, text.encode(x=x, y=y, text=alt.Text("at:Q").format(",d"))]
 
 
 def _decades(values: Sequence[float]) -> list[float]:

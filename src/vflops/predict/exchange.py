@@ -14,6 +14,8 @@ from typing import Literal
 
 from vflops.errors import UsageError
 
+Algorithm = Literal["ring", "tree"]
+"""By which a library adds up over all ranks at once."""
 ExchangeMode = Literal["ring", "tree", "hierarchical", "torus"]
 
 
@@ -41,6 +43,8 @@ class Group:
     """The most of them on a node."""
     within: Link | None
     between: Link | None
+    near: int | None = None
+    """Ranks of a row, where it is said; None: those of a node, or of the squarest torus."""
 
     @property
     def nodes(self) -> int:
@@ -71,9 +75,13 @@ class Group:
         return [link for link, used, _ in crossed if used and link is not None]
 
 
-def needs(name: str, why: str) -> UsageError:
-    """An error for a figure that was neither measured nor typed."""
-    return UsageError(f"{name} is not known, and {why}", cure=f"type it: --set {name}=…")
+class NotKnown(UsageError):
+    """A figure was neither measured nor typed."""
+
+
+def needs(name: str, why: str) -> NotKnown:
+    """An error for a figure that is not known."""
+    return NotKnown(f"{name} is not known, and {why}", cure=f"type it: --set {name}=…")
 
 
 def ring(group: Group, size: float, buckets: int = 1) -> float:
@@ -143,8 +151,14 @@ def _rows(group: Group) -> tuple[int, Link | None, Link | None]:
     if not links:
         return 1, None, None
     if len(links) == 2:
+        if group.near not in (None, group.beside):
+            raise UsageError(
+                f"communication.near {group.near}: rows are predicted for the {group.beside} ranks"
+                " of a node, whose links differ from those between nodes",
+                cure=f"--set communication.near={group.beside}, or leave it out",
+            )
         return group.beside, links[0], links[1]
-    side = square(group.ranks)
+    side = group.near or square(group.ranks)
     return side, links[0] if side > 1 else None, links[0]
 
 
@@ -170,10 +184,11 @@ SHARES: dict[str, float | None] = {
 """Bytes on the wire for a byte of fp32; PowerSGD's depend on shapes and rank, so must be said."""
 
 
-def exposed(time_s: float, *, hidden_s: float, buckets: int) -> float:
-    """What of an exchange a step waits for: max(t − hidden, t / buckets).
+def exposed(time_s: float, *, hidden_s: float, last: float) -> float:
+    """What of an exchange a step waits for: max(t − hidden, last · t).
 
     Buckets go out while the backward pass makes the next ones, so at most ``hidden_s`` of the
-    exchange costs nothing; the last bucket is ready when the pass is over, and always waited for.
+    exchange costs nothing; the last bucket, that share of it, is ready when the pass is over, and
+    always waited for.
     """
-    return max(time_s - hidden_s, time_s / buckets)
+    return max(time_s - hidden_s, last * time_s)

@@ -6,14 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vflops.errors import UsageError
+from vflops.predict.cuts import cuts
 from vflops.record.measurement import Measurement
 from vflops.roofline.analysis import roofs
 from vflops.score.contents import Contents
 from vflops.score.record import TrainingScore
 from vflops.score.score import score
+from vflops.score.trained import Trained
 from vflops.system.record import SystemRecord
 
 BYTES_OF_A_GRADIENT = 4
+_WHOLE = ("fp32", "tf32")
+"""Training precisions whose activations have 4 bytes; in others they have 2."""
 
 
 @dataclass
@@ -71,6 +75,7 @@ def _training(found: Found, contents: Contents, own: TrainingScore) -> None:
     parameters = job.started.parameters if job.started else None
     size = None if parameters is None else BYTES_OF_A_GRADIENT * parameters
     found.take("model.gradient_bytes", size, f"{source}: 4 × {parameters} parameters", "no count")
+    _cuts(found, contents, own, job)
     found.take("training.samples", job.record.data.train or None, source, "no samples")
     reached = f"{source} did not reach its target"
     quality = own.quality
@@ -80,6 +85,29 @@ def _training(found: Found, contents: Contents, own: TrainingScore) -> None:
     watts = None if power.power_w is None else power.power_w / devices
     parts = ", ".join(power.includes)
     found.take("node.power_w", watts, f"{source}: {parts}", power.reason or "power not measured")
+
+
+def _cuts(found: Found, contents: Contents, own: TrainingScore, job: Trained) -> None:
+    """What parts of the model would send each other, by the graph that was counted."""
+    graph = next((each for each in contents.graphs if each.model == own.workload), None)
+    precision = job.started.precision if job.started else "fp32"
+    shared = None if graph is None else cuts(graph, halved=precision not in _WHOLE)
+    batch = own.batch // own.ranks if own.batch else None
+    if graph is None:
+        reason = f"the run has no graph of {own.workload}"
+    else:
+        reason = f"{own.workload} has no two layers" if batch else "the batch is not recorded"
+    if shared is None or batch is None:
+        names = ("model.activation_bytes", "model.layer_bytes", "model.layers")
+        found.absent.update(dict.fromkeys(names, reason))
+        return
+    source = f"graphs/{own.workload}.json"
+    means = f"{source}, {precision}: mean of"
+    cut, each = batch * shared.activation_bytes, batch * shared.layer_bytes
+    stages = f"{means} the cuts into {shared.stages} stages"
+    found.take("model.activation_bytes", cut, stages, reason)
+    found.take("model.layer_bytes", each, f"{means} what the layers give", reason)
+    found.take("model.layers", shared.layers, f"{source}: with weights", reason)
 
 
 def _network(found: Found, contents: Contents) -> None:

@@ -1,22 +1,23 @@
 """What a prediction rests on: figures that are measured or typed, and how the training is run.
 
 A figure has no default: None is *not known*, and a prediction that needs it says so. A choice (how
-gradients are exchanged, how a model is split) has one, which is shown with the result.
+gradients are exchanged, how a model is shared) has one, which is shown with the result; it has the
+name that it has in a run, and means the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from vflops.config.parallel import CHUNKS, CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 from vflops.config.toml import assigned, read_toml
 from vflops.errors import UsageError, shown, unknown_name
-from vflops.predict.exchange import SHARES, ExchangeMode
-from vflops.predict.steps import ParallelMode, Splitting
+from vflops.predict.exchange import SHARES, Algorithm, ExchangeMode
 
 MOST = 100_000
 """Accelerators."""
@@ -41,6 +42,8 @@ class ModelInputs(Section):
     """In fp32: 4 for each parameter."""
     activation_bytes: _Positive = None
     """That pass a cut between two layers, for the batch of one accelerator."""
+    layer_bytes: _Positive = None
+    """Of what a layer gives, for the same batch; None: as many as pass a cut."""
     layers: _Some = None
     """That can be cut between, or split."""
 
@@ -87,38 +90,80 @@ class TrainingInputs(Section):
     """(quality / target)ⁿ, of the whole ensemble."""
 
 
-class ExchangeInputs(Section):
-    """How gradients are exchanged."""
+class TrainInputs(Section):
+    """What else a run is told of its training."""
 
-    mode: ExchangeMode = "ring"
-    precision: Literal["fp32", "fp16", "bf16", "int8", "powersgd"] = "fp32"
+    accumulate: _Some = None
+    """Micro-batches of a pipeline; None: 4 a rank, or as many as divide the batch."""
+
+
+class CommunicationInputs(CommunicationSettings):
+    """How gradients are exchanged: a run's settings, and what its library makes of them."""
+
+    algorithm: Algorithm = "ring"
+    """Of the library's all-reduce."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Bytes on the wire for a byte of fp32; None: as the precision has them."""
+    coding_bandwidth: _Positive = None
+    """Bytes of gradients, in fp32, that a rank codes, adds up and decodes a second, where they are
+    sent in another precision; None: that is taken to cost nothing."""
     overlap: float = Field(default=0.0, ge=0, le=1)
     """The share of a step under which gradients can be exchanged."""
     buckets: int = Field(default=1, ge=1, le=10_000)
+    last_bucket: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the bytes in the bucket that is full last; None: all are alike."""
 
     @model_validator(mode="after")
     def _hides(self) -> Self:
         if self.overlap and self.buckets == 1:
             raise ValueError(
                 f"overlap = {self.overlap:g} with one bucket hides nothing: it is full when the"
-                " backward pass is over; set exchange.buckets"
+                " backward pass is over; set communication.buckets"
+            )
+        if self.mode != "all-reduce" and self.algorithm != "ring":
+            raise ValueError(
+                f"algorithm {self.algorithm} belongs to communication.mode all-reduce, and the"
+                f" mode is {self.mode}"
             )
         return self
 
+    @property
+    def way(self) -> ExchangeMode:
+        """How bytes go round."""
+        return self.algorithm if self.mode == "all-reduce" else self.mode
 
-class ParallelInputs(Section):
-    """How the ranks of a model share it."""
 
-    mode: ParallelMode = "data"
-    split: Splitting = "pipeline"
-    """Of a mixed mode: how each replica is split."""
-    stages: _Some = None
-    """Of a mixed mode: ranks of a replica."""
-    micro_batches: _Some = None
-    chunks: int = Field(default=1, ge=1, le=1000)
-    """Of a stage: 1 for GPipe and 1F1B, more for an interleaved pipeline."""
+class ParallelInputs(ParallelSettings):
+    """How the ranks of a model share it: a run's settings, for any number of ranks."""
+
+    sharing: _Some = None
+    """Of mode ``mixed``: ranks that share a copy, where ``mesh`` does not say it for one number of
+    ranks; None: those of a node."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.mesh and self.sharing not in (None, self.mesh[1]):
+            raise ValueError(
+                f"mesh {list(self.mesh)} and sharing {self.sharing} contradict: give one of them"
+            )
+        return self
+
+    @property
+    def chunks(self) -> int:
+        """Stages of a rank of the pipeline."""
+        return CHUNKS if self.running == "interleaved" else 1
+
+    def at(self, ranks: int, node: int) -> ParallelSettings:
+        """As a run of so many ranks is told it; what is for other modes is left out."""
+        found: dict[str, Any] = {"mode": self.mode}
+        if self.mode == "mixed":
+            sharing = self.sharing or node
+            found |= {"within": self.within, "mesh": self.mesh or (ranks // sharing, sharing)}
+        if self.inner == "model":
+            found["split"] = self.split
+        if self.inner == "pipeline":
+            found["schedule"] = self.schedule
+        return ParallelSettings(**found)
 
 
 class Inputs(Section):
@@ -130,20 +175,30 @@ class Inputs(Section):
     link: LinkInputs = LinkInputs()
     storage: StorageInputs = StorageInputs()
     training: TrainingInputs = TrainingInputs()
-    exchange: ExchangeInputs = ExchangeInputs()
+    train: TrainInputs = TrainInputs()
+    communication: CommunicationInputs = CommunicationInputs()
     parallel: ParallelInputs = ParallelInputs()
 
     @property
     def share(self) -> float:
         """Bytes on the wire for a byte of gradients."""
-        found = self.exchange.share or SHARES[self.exchange.precision]
+        own = self.communication
+        found = own.share or SHARES[own.precision]
         if found is None:
             raise UsageError(
-                f"exchange.precision = {self.exchange.precision}: what it saves depends on the"
+                f"communication.precision = {own.precision}: what it saves depends on the"
                 " shapes of the layers and on its rank",
-                cure="type it, e.g. a sixtieth of the bytes: --set exchange.share=0.0167",
+                cure="type it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
             )
         return found
+
+    @property
+    def coding_s(self) -> float:
+        """Seconds that a rank computes to send its gradients in another precision than fp32."""
+        own, size = self.communication, self.model.gradient_bytes
+        if own.precision == "fp32" or own.coding_bandwidth is None or size is None:
+            return 0.0
+        return size / own.coding_bandwidth
 
     def changed(self, **sections: Mapping[str, Any]) -> Inputs:
         """The same with some values of some sections changed, and checked again."""
@@ -166,10 +221,21 @@ def load(base: Mapping[str, Any], file: Path | None, assignments: Sequence[str])
 
 def typed(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
     """What a user says: the file, then the assignments."""
-    data: dict[str, Any] = read_toml(file) if file is not None else {}
+    data: dict[str, Any] = _short(read_toml(file)) if file is not None else {}
     for assignment in assignments:
-        data = _merged(data, assigned(assignment, example="link.bandwidth=1.25e9"))
+        data = _merged(data, _short(assigned(assignment, example="link.bandwidth=1.25e9")))
     return data
+
+
+def _short(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``train.parallel.mode`` as ``parallel.mode``: a run takes both."""
+    train = data.get("train")
+    if not isinstance(train, Mapping):
+        return dict(data)
+    inner = {key: train[key] for key in ("parallel", "communication") if key in train}
+    rest = {key: value for key, value in train.items() if key not in inner}
+    others = {key: value for key, value in data.items() if key != "train"}
+    return _merged({**others, "train": rest} if rest else others, inner)
 
 
 def validated(data: Mapping[str, Any]) -> Inputs:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import get_args
+from typing import Any, NamedTuple
 
 from vflops.errors import UsageError
-from vflops.predict.exchange import ExchangeMode
+from vflops.predict.exchange import NotKnown
 from vflops.predict.inputs import Inputs
 from vflops.predict.model import Prediction, predict
-from vflops.predict.steps import PARALLEL_MODES
 
 PAYS = 0.5
 """The efficiency under which accelerators wait for longer than they work."""
@@ -31,8 +29,8 @@ class Line:
     def unit(self) -> int:
         """Accelerators that more than a node's must be a multiple of."""
         node = self.inputs.node.accelerators or 1
-        stages = self.inputs.parallel.stages if self.inputs.parallel.mode == "mixed" else None
-        return math.lcm(node, stages or 1)
+        sharing = self.inputs.parallel.sharing if self.inputs.parallel.mode == "mixed" else None
+        return math.lcm(node, sharing or 1)
 
     def at(self, accelerators: int) -> Prediction:
         """The prediction there."""
@@ -41,15 +39,27 @@ class Line:
             return predict(self.inputs, accelerators // ranks, ranks)
         return predict(self.inputs, 1, accelerators)
 
+    def refusal(self, accelerators: int) -> UsageError | None:
+        """Why the mode does not fit there; None: it does."""
+        try:
+            self.at(accelerators)
+        except UsageError as error:
+            return error
+        return None
+
     def found(self, scales: Sequence[int]) -> list[Prediction]:
         """Predictions at the scales that the mode fits."""
-        found = []
-        for scale in scales:
-            try:
-                found.append(self.at(scale))
-            except UsageError:
-                continue
-        return found
+        return [self.at(scale) for scale in scales if self.refusal(scale) is None]
+
+    def fault(self, scales: Sequence[int]) -> UsageError | None:
+        """Why there is no line: nothing that is more than one accelerator fits the mode.
+
+        Of several reasons that of the largest scale: few ranks may be none that a mesh could have.
+        """
+        mesh = self.inputs.parallel.mesh
+        asked = [math.prod(mesh)] if mesh else [scale for scale in scales if scale > 1] or scales
+        refusals = [self.refusal(scale) for scale in asked]
+        return None if None in refusals else refusals[-1]
 
     def pays_up_to(self, scales: Sequence[int]) -> int | None:
         """The most accelerators of an efficiency of a half; None: all of ``scales`` have it.
@@ -89,20 +99,52 @@ class Lines:
     missing: dict[str, UsageError]
 
 
+MODES: dict[str, dict[str, Any]] = {
+    "bagging": {"mode": "data"},
+    "data": {"mode": "data"},
+    "sharded": {"mode": "sharded"},
+    "model, layers": {"mode": "model", "split": "layers"},
+    "model, tensor": {"mode": "model", "split": "tensor"},
+    "pipeline": {"mode": "pipeline"},
+    "mixed": {"mode": "mixed"},
+}
+"""What a run is told for each, by the name of its line."""
+WAYS: dict[str, dict[str, Any]] = {
+    "all-reduce, ring": {"mode": "all-reduce", "algorithm": "ring", "near": None},
+    "all-reduce, tree": {"mode": "all-reduce", "algorithm": "tree", "near": None},
+    "hierarchical": {"mode": "hierarchical", "algorithm": "ring"},
+    "torus": {"mode": "torus", "algorithm": "ring"},
+}
+
+
 def parallel_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
     """Bagging, then each parallel mode."""
-    bagged = partial(Line, bagging=True)
-    tried: list[tuple[str, str, partial[Line] | type[Line]]] = [("bagging", "data", bagged)]
-    tried += [(mode, mode, Line) for mode in PARALLEL_MODES]
+    tried = []
+    for name, told in MODES.items():
+        own = inputs.changed(parallel=told if name == "mixed" else {**told, "mesh": None})
+        name = f"data × {inner(own)}" if name == "mixed" else name
+        tried.append(Line(name, own, bagging=name == "bagging"))
+    return _lines(tried, scales)
+
+
+def exchange_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
+    """Data parallelism with each way to exchange."""
+    data = inputs.changed(parallel={"mode": "data"})
+    return _lines(
+        [Line(name, data.changed(communication=own)) for name, own in WAYS.items()], scales
+    )
+
+
+def inner(inputs: Inputs) -> str:
+    """How the ranks of a copy share it, in mode mixed."""
+    own = inputs.parallel
+    return own.within if own.within == "pipeline" else f"model, {own.split}"
+
+
+def _lines(tried: Sequence[Line], scales: Sequence[int]) -> Lines:
     lines, missing = [], {}
-    for name, mode, make in tried:
-        changed = inputs.changed(parallel={"mode": mode})
-        if mode == "sharded" and inputs.exchange.mode not in ("ring", "torus"):
-            changed, name = changed.changed(exchange={"mode": "ring"}), "sharded by a ring"
-        if mode == "mixed":
-            name = f"data × {inputs.parallel.split}"
-        line = make(name, changed)
-        error = _fault(line, scales)
+    for line in tried:
+        error = line.fault(scales)
         if error is None:
             lines.append(line)
         else:
@@ -110,29 +152,17 @@ def parallel_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
     return Lines(tuple(lines), missing)
 
 
-def exchange_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
-    """Data parallelism with each way to exchange."""
-    lines, missing = [], {}
-    for mode in get_args(ExchangeMode):
-        line = Line(mode, inputs.changed(parallel={"mode": "data"}, exchange={"mode": mode}))
-        error = _fault(line, scales)
-        if error is None:
-            lines.append(line)
-        else:
-            missing[mode] = error
-    return Lines(tuple(lines), missing)
+class Edge(NamedTuple):
+    """The most accelerators at which a mode pays."""
+
+    name: str
+    at: Prediction
 
 
-def _fault(line: Line, scales: Sequence[int]) -> UsageError | None:
-    """Why a mode has no line: nothing that is more than one accelerator fits it."""
-    fault: UsageError | None = None
-    for scale in scales:
-        try:
-            if line.at(scale).accelerators > 1:
-                return None
-        except UsageError as error:
-            fault = fault or error
-    return fault
+def edges(lines: Sequence[Line], scales: Sequence[int]) -> list[Edge]:
+    """Of the lines that stop paying somewhere, where; those that pay nowhere have none."""
+    found = [(line, line.pays_up_to(scales)) for line in lines]
+    return [Edge(line.name, line.at(most)) for line, most in found if most]
 
 
 def scales_up_to(inputs: Inputs, most: int) -> list[int]:
@@ -142,6 +172,26 @@ def scales_up_to(inputs: Inputs, most: int) -> list[int]:
     inside = sorted({*(n for n in inside if n < node), node})
     nodes = [node << power for power in range(1, 18)]
     return sorted({n for n in [*inside, *nodes, most // node * node] if 1 <= n <= most})
+
+
+def fitting(inputs: Inputs, most: int) -> tuple[list[int], str | None]:
+    """The scales that the mode fits, and why others are left out.
+
+    Refused where it fits none but one accelerator, or a figure is missing.
+    """
+    line, mesh = Line("", inputs), inputs.parallel.mesh
+    scales = scales_up_to(inputs, most)
+    if mesh and inputs.parallel.mode == "mixed":
+        scales = sorted({*scales, math.prod(mesh)})
+    refused = {scale: error for scale in scales if (error := line.refusal(scale))}
+    unknown = [error for error in refused.values() if isinstance(error, NotKnown)]
+    if error := line.fault(scales) or next(iter(unknown), None):
+        raise error
+    if not refused:
+        return scales, None
+    named = ", ".join(f"{scale:,}" for scale in refused)
+    reason = refused[max(refused)].message
+    return [scale for scale in scales if scale not in refused], f"no P = {named}: {reason}"
 
 
 def best(lines: Sequence[Line], scales: Sequence[int]) -> list[tuple[int, str]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from vflops.config.parallel import ParallelSettings
 from vflops.errors import UsageError
 from vflops.metrics import system_scale
 from vflops.predict import steps
 from vflops.predict.exchange import Group, Link, needs
 from vflops.predict.inputs import MOST, Inputs
 from vflops.predict.steps import Exchanging, StepTime
+
+MICRO_BATCHES = 4
+"""A rank, where nobody says: the bubble is then small (Huang et al. 2019, GPipe)."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Prediction:
     """Until every model has trained its epochs."""
     energy_j: float | None
     vflops_per_w: float | None
+    reason: str | None = None
+    """Why there is no time, energy and VFLOPS, where a batch is more than the data."""
 
     @property
     def accelerators(self) -> int:
@@ -45,60 +52,105 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
     step = step_time(inputs, ranks)
     reading_s = _reading_s(inputs, accelerators)
     if reading_s > step.total_s:
-        step = StepTime(step.compute_s, step.bubble_s, step.exchange_s, reading_s - step.total_s)
+        step = replace(step, reading_s=reading_s - step.total_s)
     batch, training = inputs.step.batch, inputs.training
+    reason = _too_large(inputs, ranks)
     flops = vflops = time_s = energy_j = per_watt = None
     if inputs.step.ops_per_sample and batch:
         flops = accelerators * batch * inputs.step.ops_per_sample / step.total_s
-    if flops is not None and training.quality_factor is not None:
+    if flops is not None and training.quality_factor is not None and not reason:
         vflops = flops * training.quality_factor
-    if training.samples and training.epochs and batch:
-        time_s = training.epochs * training.samples / (batch * ranks) * step.total_s
+    if training.samples and training.epochs and batch and not reason:
+        # As the trainer takes them: one stream of samples, so only its last batch is filled up.
+        taken = math.ceil(training.epochs * training.samples / (batch * ranks))
+        time_s = taken * step.total_s
     if inputs.node.power_w is not None:
         watts = accelerators * inputs.node.power_w
         energy_j = None if time_s is None else watts * time_s
         per_watt = None if vflops is None else vflops / watts
-    efficiency = compute_s / step.total_s
-    return Prediction(models, ranks, step, efficiency, flops, vflops, time_s, energy_j, per_watt)
+    return Prediction(
+        models=models,
+        ranks=ranks,
+        step=step,
+        efficiency=compute_s / step.total_s,
+        flops=flops,
+        vflops=vflops,
+        time_s=time_s,
+        energy_j=energy_j,
+        vflops_per_w=per_watt,
+        reason=reason,
+    )
+
+
+def _too_large(inputs: Inputs, ranks: int) -> str | None:
+    """Why nobody knows what such a training would reach: its batch is more than an epoch."""
+    samples, batch = inputs.training.samples, (inputs.step.batch or 0) * ranks
+    if samples is None or batch <= samples:
+        return None
+    return f"a batch of {batch:,} is more than the data's {samples:,} samples"
 
 
 def step_time(inputs: Inputs, ranks: int) -> StepTime:
-    """A step of one model on ``ranks`` accelerators."""
-    compute_s, mode = _known(inputs, "step.time_s"), inputs.parallel.mode
+    """A step of one model on ``ranks`` accelerators; refused where a run would refuse it.
+
+    One rank is the accelerator by itself, whatever the mode: it shares and sends nothing.
+    """
+    compute_s = _known(inputs, "step.time_s")
     if ranks == 1:
         return StepTime(compute_s)
     group = group_of(inputs, ranks)
-    if mode == "data":
-        return steps.data(compute_s, group, _exchanging(inputs))
-    if mode == "sharded":
-        if inputs.exchange.mode not in ("ring", "torus"):
-            raise UsageError(
-                f"parallel.mode = sharded exchanges by halves of an all-reduce, and"
-                f" {inputs.exchange.mode} has none",
-                cure="--set exchange.mode=ring, or torus",
-            )
-        return steps.sharded(compute_s, group, _exchanging(inputs))
-    if mode != "mixed":
-        return _split(inputs, mode, group)
-    stages = inputs.parallel.stages
-    if stages is None:
-        raise needs("parallel.stages", "a mixed mode splits every replica in so many")
-    if ranks % stages:
+    parallel = _as_a_run(inputs, ranks)
+    near = inputs.communication.near
+    if parallel.mode == "data":
+        return steps.data(compute_s, replace(group, near=near), _exchanging(inputs))
+    if parallel.mode == "sharded":  # what gathers and scatters is a ring in every library
+        return steps.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
+    if parallel.mesh is None:
+        return _shared(inputs, parallel, group)
+    sharing = parallel.mesh[1]
+    inner = _shared(inputs, parallel, group_of(inputs, sharing))
+    between = steps.copies(group, sharing, near)
+    return steps.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
+
+
+def _as_a_run(inputs: Inputs, ranks: int) -> ParallelSettings:
+    """The settings of a run of so many ranks, refused in its words."""
+    own, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
+    if own.mode == "mixed" and own.mesh is None:
+        _check_whole(own.sharing, ranks, node)
+    found = own.at(ranks, node)
+    copies = found.shares(ranks)
+    sharing = found.mesh[1] if found.mesh else ranks // copies
+    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # of a rank's samples, at the least
+    try:
+        found.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
+        inputs.communication.check(found, copies)
+    except ValueError as error:
+        message, _, cure = str(error).rpartition(": ")
+        raise UsageError(message or cure, cure=cure if message else None) from error
+    if found.mesh and node % sharing and sharing % node:
         raise UsageError(
-            f"{ranks:,} ranks are no whole number of replicas of parallel.stages = {stages}",
-            cure=f"{_around(ranks, stages)} would fit",
+            f"parallel.sharing = {sharing} neither divides node.accelerators = {node} nor is a"
+            " multiple of it: copies would lie across nodes",
+            cure=f"parallel.sharing = {node} would fit",
         )
-    node = group.node
-    if node % stages and stages % node:
+    return found
+
+
+def _check_whole(sharing: int | None, ranks: int, node: int) -> None:
+    if sharing is None and node == 1:
+        raise needs("parallel.sharing", "in mode mixed so many ranks share a copy")
+    each = sharing or node
+    if ranks % each:
         raise UsageError(
-            f"parallel.stages = {stages} neither divides node.accelerators = {node} nor is a"
-            " multiple of it: replicas would lie across nodes",
-            cure=f"parallel.stages = {node} would fit",
+            f"{ranks:,} ranks are no whole number of copies of parallel.sharing = {each}",
+            cure=f"{_around(ranks, each)} would fit",
         )
-    inner = _split(inputs, inputs.parallel.split, group_of(inputs, stages))
-    if ranks == stages:
-        return inner
-    return steps.mixed(inner, compute_s, steps.replicas(group, stages), _exchanging(inputs, stages))
+
+
+def _micro_batches(inputs: Inputs, sharing: int) -> int:
+    """Of a pipeline of ``sharing`` ranks."""
+    return inputs.train.accumulate or sharing * math.gcd(inputs.step.batch or 0, MICRO_BATCHES)
 
 
 def group_of(inputs: Inputs, ranks: int) -> Group:
@@ -113,36 +165,37 @@ def group_of(inputs: Inputs, ranks: int) -> Group:
     return Group(ranks, node, within, _link(inputs, "link") if ranks > node else None)
 
 
-def _split(inputs: Inputs, mode: steps.Splitting | steps.ParallelMode, group: Group) -> StepTime:
+def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTime:
+    """A step of a copy that the ranks of ``group`` share."""
     compute_s = _known(inputs, "step.time_s")
-    if group.ranks == 1:
-        return StepTime(compute_s)
     layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
-    if mode == "tensor":
-        return steps.tensor(compute_s, group, activations, int(_known(inputs, "model.layers")))
-    if layers is not None and group.ranks * inputs.parallel.chunks > layers:
-        each = f" of {inputs.parallel.chunks} chunks" if inputs.parallel.chunks > 1 else ""
+    if parallel.divides_channels:
+        size = inputs.model.layer_bytes or activations
+        return steps.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
+    chunks, sharing = inputs.parallel.chunks, group.ranks
+    if layers is not None and sharing * chunks > layers:
+        each = f" of {chunks} stages each" if chunks > 1 else ""
         raise UsageError(
-            f"{group.ranks:,} stages{each} are more than model.layers = {layers}",
-            cure=f"at most {layers // inputs.parallel.chunks:,} would fit",
+            f"{sharing:,} ranks{each} are more than model.layers = {layers}",
+            cure=f"at most {layers // chunks:,} would fit",
         )
-    if mode == "model":
+    if parallel.inner == "model":
         return steps.model(compute_s, group, activations)
-    micro_batches = int(_known(inputs, "parallel.micro_batches"))
-    samples = (inputs.step.batch or 0) * group.ranks
+    micro_batches, samples = _micro_batches(inputs, sharing), (inputs.step.batch or 0) * sharing
     if samples % micro_batches:
         raise UsageError(
-            f"parallel.micro_batches = {micro_batches} does not divide the batch of"
-            f" {group.ranks} stages, {samples:,} samples",
-            cure=f"parallel.micro_batches = {group.ranks} would",
+            f"train.accumulate = {micro_batches} does not divide the batch of {sharing} ranks,"
+            f" {samples:,} samples",
+            cure=f"train.accumulate = {sharing} would",
         )
-    return steps.pipeline(compute_s, group, activations, micro_batches, inputs.parallel.chunks)
+    return steps.pipeline(compute_s, group, activations, micro_batches, chunks)
 
 
-def _exchanging(inputs: Inputs, stages: int = 1) -> Exchanging:
-    own = inputs.exchange
-    size = _known(inputs, "model.gradient_bytes") * inputs.share / stages
-    return Exchanging(own.mode, size, own.overlap, own.buckets)
+def _exchanging(inputs: Inputs, sharing: int = 1) -> Exchanging:
+    own = inputs.communication
+    size = _known(inputs, "model.gradient_bytes") * inputs.share / sharing
+    coding_s = inputs.coding_s / sharing
+    return Exchanging(own.way, size, own.overlap, own.buckets, own.last_bucket, coding_s)
 
 
 def _link(inputs: Inputs, name: str) -> Link:
@@ -169,7 +222,6 @@ _WHY = {
     "model.gradient_bytes": "that is what is exchanged",
     "model.activation_bytes": "that is what parts of a model send each other",
     "model.layers": "each of them exchanges once in a direction",
-    "parallel.micro_batches": "the bubble follows from it",
 }
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vflops.predict.against import MeasuredScale
-from vflops.predict.charts import Row, over_accelerators
+from vflops.predict.curves import by_their_own, drawn, flops
 from vflops.predict.inputs import Inputs
-from vflops.predict.lines import Line, Lines
+from vflops.predict.lines import Lines
 from vflops.predict.model import Prediction
 from vflops.predict.words import (
     InputRow,
     measured_rows,
+    notes,
     paying_rows,
     prediction_rows,
     ranges,
@@ -35,39 +36,27 @@ class Forecast:
     modes: Lines
     exchanges: Lines
     measured: Sequence[MeasuredScale] = field(default=())
+    left_out: str | None = None
+    """Why some scales have no point."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the table of the points needs beside it."""
+        told = notes(self.points, self.inputs)
+        return [*told, self.left_out] if self.left_out else told
 
     def curves(self) -> list[Curve]:
         """Efficiency and FLOPS of the modes, and efficiency of the ways to exchange."""
-        drawn = [line.name for line in self.modes.lines]
-        names = list(dict.fromkeys([*drawn, *map(_series, self.measured)]))
-        beside = [
-            Row(each.accelerators, each.efficiency, _series(each), True) for each in self.measured
+        lines, ways, scales = self.modes.lines, self.exchanges.lines, self.scales
+        plain = [each for each in self.measured if each.inputs is None]
+        tried = [
+            ("efficiency", "Efficiency of each parallel mode", drawn(lines, scales, plain)),
+            ("flops", "FLOPS of each parallel mode", drawn(lines, scales, plain, figure=flops)),
+            ("exchanges", "Data parallelism by its way to exchange", drawn(ways, scales)),
         ]
-        rows = [*_rows(self.modes.lines, self.scales), *beside]
-        found: list[Curve] = []
-        if rows:
-            chart = over_accelerators(rows, "efficiency", names=names, share=True)
-            found.append(Curve("efficiency", "Efficiency of each parallel mode", chart))
-        speed = [
-            Row(each.accelerators, each.flops, line.name)
-            for line in self.modes.lines
-            for each in line.found(self.scales)
-            if each.flops is not None
-        ]
-        speed += [
-            Row(each.accelerators, each.flops, _series(each), True)
-            for each in self.measured
-            if each.flops is not None and speed
-        ]
-        if speed:
-            chart = over_accelerators(speed, "FLOPS", names=names)
-            found.append(Curve("flops", "FLOPS of each parallel mode", chart))
-        ways = _rows(self.exchanges.lines, self.scales)
-        if ways:
-            own = [line.name for line in self.exchanges.lines]
-            chart = over_accelerators(ways, "efficiency", names=own, share=True)
-            found.append(Curve("exchanges", "Data parallelism by its way to exchange", chart))
-        return found
+        own = by_their_own(self.measured, scales)
+        found = [Curve(name, title, chart) for name, title, chart in tried if chart]
+        return [*found, own] if own else found
 
 
 def write_page(forecast: Forecast, path: Path) -> None:
@@ -79,6 +68,7 @@ def write_page(forecast: Forecast, path: Path) -> None:
         given=forecast.given,
         curves=forecast.curves(),
         predicted=prediction_rows(forecast.points),
+        notes=forecast.notes,
         paying=paying_rows(forecast.modes, forecast.scales),
         exchanges=paying_rows(forecast.exchanges, forecast.scales),
         ranges=ranges(forecast.modes, forecast.scales),
@@ -86,16 +76,3 @@ def write_page(forecast: Forecast, path: Path) -> None:
         library=chart_library(),
     )
     atomic.write_text(path, page)
-
-
-def _rows(lines: Sequence[Line], scales: Sequence[int]) -> list[Row]:
-    return [
-        Row(each.accelerators, each.efficiency, line.name)
-        for line in lines
-        for each in line.found(scales)
-    ]
-
-
-def _series(each: MeasuredScale) -> str:
-    """The line that a measured point belongs to."""
-    return "bagging" if each.models > 1 else "data"

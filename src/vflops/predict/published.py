@@ -63,7 +63,7 @@ class Series:
                 "model": {"gradient_bytes": self.gradient_bytes},
                 "node": {"accelerators": GPUS, "bandwidth": NVLINK, "latency_s": 0.0},
                 "link": {"bandwidth": pace * WIRE, "latency_s": 0.0},
-                "exchange": {"mode": "tree", "precision": precision},
+                "communication": {"algorithm": "tree", "precision": precision},
             }
         )
 

@@ -7,21 +7,9 @@ T is left, and what differs is what accelerators wait for: a bubble, or an excha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from vflops.predict.exchange import EXCHANGES, ExchangeMode, Group, Link, exposed
-
-Splitting = Literal["model", "tensor", "pipeline"]
-ParallelMode = Literal["data", "sharded", "model", "tensor", "pipeline", "mixed"]
-PARALLEL_MODES: tuple[ParallelMode, ...] = (
-    "data",
-    "sharded",
-    "model",
-    "tensor",
-    "pipeline",
-    "mixed",
-)
 
 
 @dataclass(frozen=True)
@@ -35,11 +23,14 @@ class StepTime:
     """Waiting for messages."""
     reading_s: float = 0.0
     """Waiting for the shared file system, after all else."""
+    coding_s: float = 0.0
+    """Compressing gradients."""
 
     @property
     def total_s(self) -> float:
         """The whole step."""
-        return self.compute_s + self.bubble_s + self.exchange_s + self.reading_s
+        waiting_s = self.bubble_s + self.exchange_s + self.reading_s
+        return self.compute_s + self.coding_s + waiting_s
 
 
 @dataclass(frozen=True)
@@ -52,16 +43,22 @@ class Exchanging:
     overlap: float = 0.0
     """The share of T under which the exchange can go on."""
     buckets: int = 1
+    last: float | None = None
+    """The share of the last bucket; None: all are alike."""
+    coding_s: float = 0.0
+    """To compress what a rank holds, and back: it computes meanwhile, so nothing hides it."""
 
     def waits_s(self, group: Group, compute_s: float, *, times: float = 1.0) -> float:
         """Seconds that a step waits for ``times`` such exchanges."""
         taken_s = times * EXCHANGES[self.mode](group, self.size, self.buckets)
-        return exposed(taken_s, hidden_s=self.overlap * compute_s, buckets=self.buckets)
+        last = 1 / self.buckets if self.last is None else self.last
+        return exposed(taken_s, hidden_s=self.overlap * compute_s, last=last)
 
 
 def data(compute_s: float, group: Group, exchanging: Exchanging) -> StepTime:
-    """T + what is exposed of an all-reduce of the gradients."""
-    return StepTime(compute_s, exchange_s=exchanging.waits_s(group, compute_s))
+    """T + what is exposed of an all-reduce of the gradients + what it takes to compress them."""
+    waits_s = exchanging.waits_s(group, compute_s)
+    return StepTime(compute_s, exchange_s=waits_s, coding_s=exchanging.coding_s)
 
 
 def sharded(compute_s: float, group: Group, exchanging: Exchanging) -> StepTime:
@@ -69,7 +66,8 @@ def sharded(compute_s: float, group: Group, exchanging: Exchanging) -> StepTime:
 
     Each of the three is half of an all-reduce.
     """
-    return StepTime(compute_s, exchange_s=exchanging.waits_s(group, compute_s, times=1.5))
+    waits_s = exchanging.waits_s(group, compute_s, times=1.5)
+    return StepTime(compute_s, exchange_s=waits_s, coding_s=exchanging.coding_s)
 
 
 def tensor(compute_s: float, group: Group, activations: float, layers: int) -> StepTime:
@@ -120,22 +118,23 @@ def model(compute_s: float, group: Group, activations: float) -> StepTime:
 
 
 def mixed(inner: StepTime, compute_s: float, group: Group, exchanging: Exchanging) -> StepTime:
-    """A split model, and what is exposed of its replicas' all-reduce of B/S bytes."""
+    """A shared model, and what is exposed of its copies' all-reduce of B/S bytes."""
     waits_s = exchanging.waits_s(group, compute_s)
-    return StepTime(inner.compute_s, inner.bubble_s, inner.exchange_s + waits_s)
+    return replace(inner, exchange_s=inner.exchange_s + waits_s, coding_s=exchanging.coding_s)
 
 
-def replicas(group: Group, stages: int) -> Group:
-    """The ranks that hold the same part of a model, of D = n/S replicas.
+def copies(group: Group, sharing: int, near: int | None = None) -> Group:
+    """The ranks that hold the same part of a model, of D = n/S copies.
 
-    Where replicas lie within nodes, the exchanges of all parts share the node's link; where each
+    Where copies lie within nodes, the exchanges of all parts share the node's link; where each
     spans nodes, those of the parts that are on a node do.
     """
     between = group.between
     if between is not None:
-        sharing = min(stages, group.node)
-        between = Link(between.bandwidth / sharing, between.latency_s)
-    return Group(group.ranks // stages, max(1, group.node // stages), group.within, between)
+        parts = min(sharing, group.node)
+        between = Link(between.bandwidth / parts, between.latency_s)
+    node = max(1, group.node // sharing)
+    return Group(group.ranks // sharing, node, group.within, between, near)
 
 
 def _cuts(group: Group, chunks: int) -> list[tuple[Link, int]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vflops.predict.against import MeasuredScale
 from vflops.predict.inputs import Inputs
-from vflops.predict.lines import Lines, best
+from vflops.predict.lines import Lines, best, inner
 from vflops.predict.model import Prediction, predict
 from vflops.predict.published import CALIBRATED, Validation
 from vflops.units import percent, quantity, seconds
@@ -29,15 +29,32 @@ _UNITS = {"bandwidth": "B/s", "bytes": "B", "power_w": "W", "ops_per_sample": "F
 
 def story(inputs: Inputs) -> str:
     """How the training is run, in a line."""
-    parallel, exchange = inputs.parallel, inputs.exchange
+    parallel, own = inputs.parallel, inputs.communication
     mode: str = parallel.mode
     if mode == "mixed":
-        mode = f"data × {parallel.split} of {parallel.stages or '?'} stages"
-    hidden = f"{percent(exchange.overlap, digits=0)} of a step" if exchange.overlap else "nothing"
+        sharing = parallel.mesh[1] if parallel.mesh else parallel.sharing
+        mode = f"data × {inner(inputs)} of {sharing or inputs.node.accelerators} ranks"
+    elif mode == "model":
+        mode = f"model, {parallel.split}"
+    if parallel.inner == "pipeline":
+        parts = inputs.train.accumulate or "4 a rank"
+        mode = f"{mode}, {parallel.schedule}, micro-batches: {parts}"
+    hidden = f"{percent(own.overlap, digits=0)} of a step" if own.overlap else "nothing"
+    way = f"all-reduce by a {own.algorithm}" if own.mode == "all-reduce" else own.mode
     return (
-        f"{mode} · exchange: {exchange.mode}, {exchange.precision}, buckets: {exchange.buckets},"
-        f" hidden behind: {hidden}"
+        f"{mode} · communication: {way}, {own.precision}, buckets: {own.buckets},"
+        f" hidden behind: {hidden}{_coding(inputs)}"
     )
+
+
+def _coding(inputs: Inputs) -> str:
+    """What compressing costs; nothing where nothing is compressed."""
+    own = inputs.communication
+    if own.precision == "fp32":
+        return ""
+    if own.coding_bandwidth is None:
+        return ", coding: taken to cost nothing (communication.coding_bandwidth is not known)"
+    return f", coding: {seconds(inputs.coding_s)}"
 
 
 def input_rows(
@@ -46,7 +63,8 @@ def input_rows(
     """Every figure that is known, with where it comes from, and why others are not."""
     found: list[InputRow] = []
     for name, value in inputs.figures().items():
-        if name.startswith(("exchange.", "parallel.")):
+        choice = name.startswith(("communication.", "parallel.", "train."))
+        if choice and name != "communication.coding_bandwidth":
             continue
         if value is not None:
             found.append(InputRow(name, _shown(name, value), sources.get(name, "typed")))
@@ -56,7 +74,10 @@ def input_rows(
 
 
 def prediction_rows(points: Sequence[Prediction]) -> Table:
-    """The figures of every M × P, the names first; a column without any is left out."""
+    """The figures of every M × P, the names first; a column without any is left out.
+
+    What a batch that is too large takes away stays, as dashes: ``notes`` say why.
+    """
     names = ("M × P", "slots", "step", "bubble", "waits", "efficiency")
     found: Table = [(*names, "FLOPS", "VFLOPS", "VFLOPS/W", "time", "energy")]
     several = any(each.models > 1 for each in points)
@@ -78,8 +99,31 @@ def prediction_rows(points: Sequence[Prediction]) -> Table:
                 quantity(each.energy_j, "J"),
             )
         )
-    kept = [any(row[index] != "—" for row in found[1:]) for index in range(len(found[0]))]
+    lost = ("VFLOPS", "time") if any(each.reason for each in points) else ()
+    kept = [
+        name in lost or any(row[index] != "—" for row in found[1:])
+        for index, name in enumerate(found[0])
+    ]
     return [tuple(compress(row, kept)) for row in found]
+
+
+def notes(points: Sequence[Prediction], inputs: Inputs) -> list[str]:
+    """What the table needs beside it: why figures are missing, and what VFLOPS rests on."""
+    told = []
+    large = [each for each in points if each.reason]
+    if large:
+        first = min(large, key=lambda each: each.ranks)
+        told.append(
+            f"no time, energy and VFLOPS from P = {first.ranks:,} on: {first.reason}, and what it"
+            " would reach is not known; take more models or a smaller batch (step.batch)"
+        )
+    if any(each.vflops is not None for each in points):
+        told.append(
+            "VFLOPS has the quality factor, and time the epochs, of the batch that they were"
+            f" measured with; here a batch is step.batch × P, {inputs.step.batch:,} × P, and a"
+            " larger one may need more epochs or reach less"
+        )
+    return told
 
 
 def paying_rows(lines: Lines, scales: Sequence[int]) -> Table:
@@ -109,12 +153,12 @@ def measured_rows(measured: Sequence[MeasuredScale], inputs: Inputs) -> Table:
     """Measured efficiencies beside the predicted ones, the names first; none without any."""
     if not measured:
         return []
-    found: Table = [("M × P", "measured", "predicted", "error")]
+    found: Table = [("series", "M × P", "measured", "predicted", "error")]
     for each in measured:
-        predicted = predict(inputs, each.models, each.ranks).efficiency
+        predicted = predict(each.inputs or inputs, each.models, each.ranks).efficiency
         error = predicted / each.efficiency - 1
         told = (percent(each.efficiency), percent(predicted), f"{100 * error:+.1f} %")
-        found.append((f"{each.models:,} × {each.ranks:,}", *told))
+        found.append((each.series, f"{each.models:,} × {each.ranks:,}", *told))
     return found
 
 
@@ -138,9 +182,12 @@ def published_rows(validation: Validation) -> Table:
 
 
 def calibration(validation: Validation) -> str:
-    """The one parameter and its values."""
+    """The one parameter, its values, and what else of the predictions was published."""
     values = ", ".join(f"{name} {value:.2f}" for name, value in validation.pace.items())
-    return f"calibrated: {CALIBRATED} ({values})"
+    return (
+        f"one parameter, fitted once a workload: {CALIBRATED} ({values}); the step's time is taken"
+        " from the published efficiency of 64, which is one of the fitted cells"
+    )
 
 
 def _shown(name: str, value: object) -> str:
