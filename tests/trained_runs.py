@@ -14,6 +14,7 @@ import pytest
 
 from vflops.config.profiles import tiny
 from vflops.flops.graph import Graph
+from vflops.metrics.exchange import bytes_sent
 from vflops.record import atomic, events
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.training import DataFacts, DeclaredWork, Goal, JobRecord
@@ -119,9 +120,16 @@ class HandmadeRun:
                     )
             log.write("end")
 
-    def attempt(self, job: int, began_s: float, *notes: Note) -> Path:
-        """An attempt whose processes began at ``began_s``; notes with phases come at their time."""
+    def attempt(self, job: int, began_s: float, *notes: Note, tells: bool = True) -> Path:
+        """An attempt whose processes began at ``began_s``; notes with phases come at their time.
+
+        ``tells``: several ranks that came to the end say what they sent, unless the notes do.
+        """
         number = self.folder.next_attempt(job)
+        told = dict(notes)
+        if tells and "finished" in told and not {"exchange", "stages"} & {*told}:
+            end = [kind for kind, _ in notes].index("finished") + 1
+            notes = (*notes[:end], *averaged(told), *notes[end:])
         with self.folder.start_attempt(job) as log:
             self.clock.now_s = began_s + START_S
             for kind, data in notes:
@@ -214,6 +222,30 @@ def finished(step: int, *, first_step: int = 0, evaluations: int) -> Note:
     standing = _standing(step, first_step, evaluations)
     standing["phases"]["checkpointing"] += 0.5
     return "finished", {**standing, "reason": "epochs", "weights_sha256": None}
+
+
+def averaged(told: dict[str, Any]) -> list[Note]:
+    """What the ranks of an attempt sent to average gradients, by what it has told so far."""
+    began, ranks = told["job"], told["job"]["ranks"]
+    steps = told["finished"]["step"] - told.get("resumed", {"step": 0})["step"]
+    if ranks == 1 or began["torch"] is None or not began["parameters"] or not steps:
+        return []
+    on_cpu = began["device"] == "cpu"
+    sent = bytes_sent("all-reduce", "fp32", ranks, ranks, began["parameters"])
+    exchange = {
+        "mode": "all-reduce",
+        "precision": "fp32",
+        "ranks": ranks,
+        "near": ranks,
+        "backend": "gloo" if on_cpu else "nccl",
+        "algorithm": "all-reduce: ring" if on_cpu else None,
+        "reason": None if on_cpu else "nccl does not say",
+        "bytes_near": steps * sent.near,
+        "bytes_far": 0,
+        "steps": steps,
+        "elements": steps * ranks * began["parameters"],
+    }
+    return [("exchange", exchange)]
 
 
 def kernels() -> Note:

@@ -38,7 +38,7 @@ def as_told(contents: Contents) -> Outcome:
         fault = next(_told(contents, job.record), None)
         if fault:
             return Outcome("fail", fault, job_file(job.record))
-        ways = (_went_on(contents, job), _did(job), shared_otherwise(job))
+        ways = (_went_on(contents, job), _did(job), shared_otherwise(contents, job))
         found = next((fault for way in ways for fault in way), None)
         if found:
             return Outcome("fail", found[1], found[0].source)
