@@ -47,7 +47,7 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
     page = render(
         "links.html",
         title="Parallel training over real links",
-        story="Ranks on hosts of their own, a core each, behind links that are shaped: what an "
+        story="Ranks on hosts of their own, behind links that are shaped: what an "
         "exchange of gradients costs there, what bagging saves, and what compression does.",
         curves=_curves(points, beside, links),
         heads=heads,

@@ -156,19 +156,27 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
-    """What was measured, a row a ceiling, under the names of ``CEILINGS``."""
-    return [
-        (
-            item.benchmark,
-            item.case,
-            item.precision or "",
-            quantity(item.value, item.unit),
-            percent(item.spread),
-            item.caveat or "",
+    """What was measured, a row a ceiling, under the names of ``CEILINGS``.
+
+    A caveat is explained where it is first met.
+    """
+    rows, told = [], set()
+    for item in score.ceilings:
+        if item.value is None:
+            continue
+        caveat = item.caveat or ""
+        rows.append(
+            (
+                item.benchmark,
+                item.case,
+                item.precision or "",
+                quantity(item.value, item.unit),
+                percent(item.spread),
+                caveat.partition(": ")[0] if caveat in told else caveat,
+            )
         )
-        for item in score.ceilings
-        if item.value is not None
-    ]
+        told.add(caveat)
+    return rows
 
 
 def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:
