@@ -160,7 +160,8 @@ def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
 
     A caveat is explained where it is first met.
     """
-    rows, told = [], set()
+    rows: list[tuple[str, ...]] = []
+    told: set[str] = set()
     for item in score.ceilings:
         if item.value is None:
             continue
