@@ -77,6 +77,9 @@ def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> 
 
         new = rearranged(folder, assignments)
         watch.folder(folder)
+        for each in new:
+            changes = ", ".join(each.changes)
+            watch.step(f"job {each.job} goes on otherwise, and is no valid score: {changes}")
         _attempt(folder, watch, None, new)
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(

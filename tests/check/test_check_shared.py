@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch.distributed as dist
@@ -16,11 +17,14 @@ from vflops.check.level import layer_of
 from vflops.check.papers import PaperRules
 from vflops.check.published import HPCAI500_V2, HPCAI500_V3
 from vflops.check.rule import Outcome
+from vflops.check.shared import shared_otherwise
 from vflops.check.told import as_told
 from vflops.communication import exchange as communication_exchange
 from vflops.communication import powersgd
 from vflops.config.training import CEILING_OF, TrainSettings
+from vflops.record.events import Event
 from vflops.score.contents import Contents
+from vflops.workloads.automl import settings as automl
 
 PARAMETERS = 1504
 """Of the graph of such a run, in tensors of 216, 8 and 1280."""
@@ -299,3 +303,68 @@ def test_every_setting_of_ranks_has_a_layer() -> None:
     }
     assert found["communication.mode"] == found["communication.near"] == "communication libraries"
     assert found["communication.precision"] == "workload implementation"
+
+
+CANDIDATE: dict[str, Any] = {
+    "candidate": "r00000-w00000",
+    "digest": "a" * 64,
+    "parent": None,
+    "proposal_sha256": "b" * 64,
+    "inherited": False,
+    "batch": 32,
+    "epochs": 1,
+    "parameters": 1000,
+    "ops_forward": 1,
+    "ops_total": 3,
+    "built_s": 0.1,
+    "waited_s": 0.0,
+    "compiled": False,
+}
+SENT: dict[str, Any] = {
+    "mode": "all-reduce",
+    "precision": "fp32",
+    "ranks": 2,
+    "near": 2,
+    "steps": 16,
+    "backend": "gloo",
+    "algorithm": "all-reduce: ring",
+    "bytes_near": 16 * 2 * 4000,
+    "bytes_far": 0,
+    "elements": 16 * 2 * 1000,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, None),
+        ({"steps": 17}, "steps 17, 1 to 16 expected"),
+        ({"bytes_near": 16 * 2 * 3000}, "bytes_near"),
+        ({"elements": 16 * 2 * 999}, "elements"),
+        ({"precision": "int8"}, "gradients sent in int8, fp32 was told"),
+        (None, "do not tell what they sent"),
+    ],
+)
+def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
+    facts: dict[str, Any] | None, words: str | None
+) -> None:
+    """The candidates of a worker are trainings one after the other in one log."""
+    settings = automl.tiny().model_dump(mode="json")
+    settings["train"]["ranks"] = 2
+    begun = {"device": "cpu", "device_name": "cpu", "ranks": 2, "precision": "fp32", "batch": 32}
+    begun |= {"ceiling_precision": "fp32", "compiled": False, "threads": 1, "torch": "2"}
+    begun |= {"parameters": 1000}
+    ended = {"reason": "epochs", "step": 16, "epoch": 1.0, "samples": 512, "phases": {}}
+    notes: list[tuple[str, dict[str, Any]]] = [("job", begun), ("candidate", CANDIDATE)]
+    notes.append(("finished", {**ended, "peak_memory_bytes": None, "weights_sha256": "c" * 64}))
+    if facts is not None:
+        notes.append(("exchange", {**SENT, **facts}))
+    notes.append(("candidate-trained", {}))
+    events = [Event(kind, data, utc="", source="events.jsonl:1") for kind, data in notes]
+    log = SimpleNamespace(events=events)
+    record = SimpleNamespace(ranks=2, workload="automl", settings=settings)
+    job: Any = SimpleNamespace(
+        record=record, logs=[log], attempts=[SimpleNamespace(log=log)], folders=[]
+    )
+    found = [fault for _, fault in shared_otherwise(cast(Contents, None), job)]
+    assert ("; ".join(found) == "") if words is None else words in "; ".join(found)

@@ -25,7 +25,8 @@ def test_a_pipeline_of_two_says_how_it_was_cut_and_how_long_ranks_waited(tmp_pat
     run = event.payload(StagesRun)
     assert len(run.operations) == run.ranks == run.micro_batches == 2
     assert run.schedule == "1f1b" and run.bubble_theory == pytest.approx(1 / 3)
-    assert run.bubble is not None and 0 < run.bubble < 1
+    # Messages and unequal stages add to what theory has, and nothing takes from it.
+    assert run.bubble is not None and 0.95 * run.bubble_theory < run.bubble < 1
     assert max(run.operations) < 0.6 * sum(run.operations)
 
 

@@ -229,7 +229,9 @@ def _buckets(team: Team) -> int:
     """The most that the gradients of a copy can be in; types are not mixed in one."""
     small = ELEMENT_BYTES["fp32"] * team.parameters < _FIRST_BUCKET_BYTES
     tensors = len(team.graph.parameters) if team.graph else team.parameters
-    return team.sharing * ((2 if team.narrow else 1) if small else tensors)
+    stages = team.train.parallel.stages(team.train.ranks) if team.train.parallel.cuts_layers else 1
+    parts = max(stages, team.sharing)  # each averages its own gradients
+    return parts * ((2 if team.narrow else 1) if small else tensors)
 
 
 def _narrowed(team: Team, numbers: Span) -> Span:

@@ -8,12 +8,14 @@ a pipeline waited is a measurement: only that it could be one is asked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import get_args
 
 from pydantic import ValidationError
 
+from vflops.automl.record import CandidateBegun
 from vflops.check.exchanged import Fact, Span, Team, averaged_bytes, said, shared_bytes
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
@@ -47,7 +49,8 @@ def shared_otherwise(contents: Contents, job: Trained) -> Iterator[Found]:
     """What the logs of a job say of its stages or its exchange that was not told, or cannot be."""
     told = [event for log in job.logs for event in log.events]
     events = [event for event in told if event.kind in ("stages", "exchange")]
-    tells = _tells(job.record)
+    searches = "search" in job.record.settings and job.record.ranks > 1
+    tells = searches or _tells(job.record)
     if not events and not tells:
         return
     if tells is False:
@@ -58,6 +61,10 @@ def shared_otherwise(contents: Contents, job: Trained) -> Iterator[Found]:
     except ValidationError as error:
         for event in (*events, *told)[:1]:
             yield event, f"its settings do not hold train: {first_fault(error)}"
+        return
+    if searches:
+        for attempt, place in zip_longest(job.attempts, job.folders[: len(job.attempts)]):
+            yield from _candidates(train, attempt, place)
         return
     graph = next((each for each in contents.graphs if each.model == job.record.workload), None)
     ended = False
@@ -120,6 +127,40 @@ def _attempt(
     if between and len(between) == per_rank:
         told = [event.payload(Exchanged) for event in between]
         yield from _faults(between[0], averaged_bytes(team, told))
+
+
+def _candidates(train: TrainSettings, attempt: Attempt, place: Path | None) -> Iterator[Found]:
+    """Of a worker's attempt: each candidate that was trained to its end tells once what was sent.
+
+    What one did before it was put aside is not known here, so its steps are at most its last.
+    """
+    device: JobStarted | None = None
+    candidate: CandidateBegun | None = None
+    steps: int | None = None
+    told: list[Event] = []
+    for event in attempt.log.events:
+        if event.kind == "job":
+            device = event.payload(JobStarted)
+        elif event.kind == "candidate":
+            candidate, steps, told = event.payload(CandidateBegun), None, []
+        elif event.kind == "finished":
+            steps = event.payload(Finished).step
+        elif event.kind == "stages":
+            yield event, "stages of a search, whose ranks share data only"
+        elif event.kind == "exchange":
+            sent = event.payload(Exchanged)
+            told.append(event)
+            if device is None or candidate is None or steps is None or len(told) > 1:
+                yield event, "exchange that belongs to no candidate that was trained to its end"
+                continue
+            team = replace(
+                _team(train, sent.steps, device, place, None), parameters=candidate.parameters
+            )
+            yield from _faults(event, iter([Fact("steps", sent.steps, Span(1, steps))]))
+            yield from _faults(event, said(team, sent))
+            yield from _faults(event, averaged_bytes(team, [sent]))
+        elif event.kind == "candidate-trained" and steps and not told:
+            yield event, "a candidate whose ranks do not tell what they sent"
 
 
 def _team(

@@ -123,7 +123,7 @@ def scale(
     flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
     flags |= options.search_flags(workload, None, for_)
     given = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    rest_set, sharing = _sharing(set_ or [])
+    rest_set, sharing = _sharing(set_ or [], workload)
     settings = options.settings(
         profile, seed, config, ["micro.benchmarks=[]", *rest_set, *given], workloads=workload
     )
@@ -171,14 +171,15 @@ def scale(
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def _sharing(assignments: list[str]) -> tuple[list[str], dict[str, str]]:
+def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
     """What holds at every point; and how ranks share a model, where a point has several."""
     rest, sharing = [], {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
-        about = key.strip().removeprefix("train.").partition(".")[0]
+        key = key.strip().removeprefix("workloads.").removeprefix(f"{workload}.")
+        about = key.removeprefix("train.").partition(".")[0]
         if equals and about in ("parallel", "communication"):
-            sharing[key.strip()] = value.strip()
+            sharing[key] = value.strip()
         else:
             rest.append(assignment)
     return rest, sharing

@@ -70,7 +70,7 @@ class ParallelSettings(Section):
         if self.mode != "data" and ranks == 1:
             raise ValueError(
                 f"parallel.mode {self.mode} shares a model between ranks, and there is 1: "
-                "take --ranks 2 or more"
+                "take --ranks 2 or more, or parallel.mode data"
             )
         self._check_mesh(ranks)
         self._check_idle()

@@ -91,7 +91,8 @@ class Axis(ABC):
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
         """What must be known of single points, each after their name."""
-        return []
+        told = ", ".join(f"{key}={value}" for key, value in scale.sharing.items())
+        return [("P > 1", told)] if told else []
 
     def deviations(self, scale: Scale) -> list[str]:
         """Where the points are otherwise than the paper fixes."""

@@ -248,7 +248,7 @@ class Variants(Ensembles):
             for point, own in scale.found(EnsembleFigures)
             if own.emulated
         ]
-        return list(dict.fromkeys(told))
+        return [*super().remarks(scale), *dict.fromkeys(told)]
 
     def _at(self, point: Point) -> str:
         return str(point.ranks) if self._by_scale else f"{point.jobs} × {point.ranks}"

@@ -44,7 +44,7 @@ def precision(training: TrainingScore) -> str:
         narrow = f": products of {layers} in {bits}, weights' gradients and all else wider"
     cost = "" if factor is None else f"; what it costs is in the quality factor, {factor:.4g}"
     against = f"vflops scale {training.workload} --precisions fp32,{name}"
-    return f"{name}{narrow}{cost}; against fp32: {against}"
+    return f"{name}{narrow}{cost}; against fp32, with the settings of this run: {against}"
 
 
 def _ranks(found: SharedScore) -> str:

@@ -130,16 +130,17 @@ class Pipeline(GroupPlan):
         numbers = torch.arange(self._micro_batches)
         with self._tally.step():
             schedule.step(target=numbers, return_outputs=False, part=numbers)
-        if not first:
-            self._computing_s += sum(each.busy_s for each in self._timed) - busy_s
-            self._stepping_s += time.perf_counter() - started_s
         # One type on all ranks, whatever the workload's loss has.
         total = torch.zeros((), dtype=torch.float32, device=self._device)
         if self.has_output:
             total += torch.stack(self._batch.losses).sum()
         else:
             scale(total)  # a scaler has to know of every step
-        return self.mean(total)
+        mean = self.mean(total)  # all ranks wait here for the last: the end of the step for each
+        if not first:
+            self._computing_s += sum(each.busy_s for each in self._timed) - busy_s
+            self._stepping_s += time.perf_counter() - started_s
+        return mean
 
     def _loss(self, outputs: Any, number: Tensor) -> Tensor:
         """What the backward pass of a micro-batch starts from."""
