@@ -368,3 +368,11 @@ def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
     )
     found = [fault for _, fault in shared_otherwise(cast(Contents, None), job)]
     assert ("; ".join(found) == "") if words is None else words in "; ".join(found)
+
+
+@pytest.mark.parametrize(("schedule", "buckets"), [("1f1b", 2), ("interleaved", 4)])
+def test_each_stage_of_a_rank_has_buckets_of_its_own(schedule: str, buckets: int) -> None:
+    parallel = {"mode": "mixed", "mesh": (2, 2), "schedule": schedule}
+    train = TrainSettings.model_validate({"ranks": 4, "accumulate": 2, "parallel": parallel})
+    team = exchanged.Team(train, "cpu", steps=1, local=4, parameters=1000, graph=None)
+    assert exchanged._buckets(team) == buckets

@@ -100,11 +100,6 @@ class Team:
         return self.train.ranks // self.copies
 
     @property
-    def by_channels(self) -> bool:
-        """Whether these divide the channels of layers."""
-        return self.train.parallel.inner == "model" and not self.train.parallel.cuts_layers
-
-    @property
     def narrow(self) -> bool:
         """Whether weights and gradients may have 2 bytes."""
         return self.train.precision == "fp16"
@@ -146,7 +141,7 @@ def _calls(team: Team, sent: Exchanged) -> set[str]:
     if sent.mode == "sharded":
         return {"all-gather", "reduce-scatter"}
     if sent.mode in get_args(ModelSharing):
-        return {"all-reduce"} if team.by_channels else {"send"}
+        return {"all-reduce"} if team.train.parallel.divides_channels else {"send"}
     flat = {"all-gather", "all-to-all"} if sent.precision == "int8" else {"all-reduce"}
     beside = {"hierarchical": {"broadcast", "gather"}, "torus": {"all-gather", "all-to-all"}}
     return flat | beside.get(sent.mode, set())
@@ -191,7 +186,7 @@ def averaged_bytes(team: Team, sent: Sequence[Exchanged]) -> Iterator[Fact]:
     if all(each.elements is not None for each in sent):
         elements = sum(each.elements or 0 for each in sent)
     # A layer that is not divided is averaged by each of the ranks that share a copy.
-    most = team.sharing if team.by_channels else 1
+    most = team.sharing if team.train.parallel.divides_channels else 1
     yield Fact("elements", elements, Span(turns * team.parameters, turns * team.parameters * most))
     if elements is None or elements % turns:
         yield Fact("elements", elements, f"a multiple of {turns}")
@@ -237,7 +232,11 @@ def _buckets(team: Team) -> int:
 def _narrowed(team: Team, numbers: Span) -> Span:
     """Numbers that PowerSGD sends in their place; of divided channels it is not known."""
     shapes = _shapes(team.graph)
-    if team.graph is None or team.by_channels or len(shapes) < len(team.graph.parameters):
+    if (
+        team.graph is None
+        or team.train.parallel.divides_channels
+        or len(shapes) < len(team.graph.parameters)
+    ):
         return Span(0, numbers.most)
     sizes = [[powersgd_elements([shape], POWERSGD_RANK) for shape in each] for each in shapes]
     return Span(sum(min(each) for each in sizes), sum(max(each) for each in sizes))

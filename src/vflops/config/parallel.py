@@ -80,18 +80,16 @@ class ParallelSettings(Section):
 
     def _check_idle(self) -> None:
         """Refuse settings that would do nothing: whoever set one expects a difference."""
-        asked = {name: getattr(self, name) for name in ("split", "schedule", "within")}
-        takes = {
-            "within": (self.mode == "mixed", "parallel.mode mixed"),
-            "split": (self.inner == "model", "parallel.mode model, or mixed with within model"),
-            "schedule": (self.inner == "pipeline", "parallel.mode pipeline, or mixed with one"),
-        }
-        for name, value in asked.items():
-            fits, belongs = takes[name]
-            if not fits and value != type(self).model_fields[name].default:
+        mode = f"mixed with within {self.within}" if self.mode == "mixed" else self.mode
+        for name, used, belongs in (
+            ("within", self.mode == "mixed", "parallel.mode mixed"),
+            ("split", self.inner == "model", "parallel.mode model, or mixed with within model"),
+            ("schedule", self.inner == "pipeline", "parallel.mode pipeline, or mixed with one"),
+        ):
+            value = getattr(self, name)
+            if not used and value != type(self).model_fields[name].default:
                 raise ValueError(
-                    f"parallel.{name} {value} belongs to {belongs}, and the mode is {self.mode}"
-                    f"{f' with within {self.within}' if self.mode == 'mixed' else ''}"
+                    f"parallel.{name} {value} belongs to {belongs}, and the mode is {mode}"
                 )
 
     def _check_mesh(self, ranks: int) -> None:
