@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from vflops.record.folder import RunFolder, latest
-from vflops.record.training import StagesRun
+from vflops.record.formats.job import StagesRun
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
-from vflops import suite
 from vflops.config.profiles import gpu, laptop
 from vflops.config.settings import load
-from vflops.score.contents import Contents
+from vflops.record.readout.contents import Contents
+from vflops.run import pipeline
 from vflops.units import quantity
 
 WARM_UP, CALLS = 3, 10
@@ -73,7 +73,7 @@ def main() -> None:
 
     before = plain_loop(device), plain_copy(device)
     started = time.perf_counter()
-    folder = suite.start(arguments.out, "suite", settings, suite.Watch(step=print))
+    folder = pipeline.start(arguments.out, "suite", settings, pipeline.Watch(step=print))
     took_s = time.perf_counter() - started
     after = plain_loop(device), plain_copy(device)
 

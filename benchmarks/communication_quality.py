@@ -16,9 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from vflops.metrics.exchange import bytes_sent
+from vflops.metrics.traffic import bytes_sent
 from vflops.record.folder import RunFolder, latest
-from vflops.record.training import Evaluated, Exchanged, JobStarted, Progressed
+from vflops.record.formats.job import Evaluated, Exchanged, JobStarted, Progressed
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "powersgd")
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vflops.flops.capture import InputSpec, capture, cross_entropy
-from vflops.flops.count import count
-from vflops.flops.rules import rule_set
+from vflops.counting.capture import InputSpec, capture, cross_entropy
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
 from vflops.models.resnet import resnet50
 
 ROUNDS = 9

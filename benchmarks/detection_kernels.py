@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vflops.models.detection.nms import suppress_plainly
 from vflops.models.detection.roi_align import align_backward_plainly, align_plainly, level_of
-from vflops.models.kernels import nms, roi_align
+from vflops.models.kernels import nms_kernel, roi_align_kernels
 
 STRIDES = (4, 8, 16, 32)
 THRESHOLD = 0.7
@@ -109,18 +109,20 @@ def crowd(rows: int, count: int, sizes: Sizes, device: str) -> Tensor:
 
 
 def suppression(
-    clock: Clock, what: str, boxes: Tensor, torchvision: Any, cuts: Sequence[nms.Cut]
+    clock: Clock, what: str, boxes: Tensor, torchvision: Any, cuts: Sequence[nms_kernel.Cut]
 ) -> list[Row]:
     rows, count = boxes.shape[:2]
     valid = torch.ones(rows, count, dtype=torch.bool, device=boxes.device)
-    keep = nms.suppress(boxes, valid, THRESHOLD)
+    keep = nms_kernel.suppress(boxes, valid, THRESHOLD)
     name = f"suppress {rows}×{count} {what}"
     share = f"{float(keep.float().mean()):.0%} stay"
-    made = [clock.row(f"{name}: kernel", lambda: nms.suppress(boxes, valid, THRESHOLD), share)]
+    made = [
+        clock.row(f"{name}: kernel", lambda: nms_kernel.suppress(boxes, valid, THRESHOLD), share)
+    ]
     for cut in cuts:
         label = f"{name}: {cut.block}/{cut.chunk}/{cut.warps}"
-        other = int((nms.suppress(boxes, valid, THRESHOLD, cut) != keep).sum())
-        work = lambda cut=cut: nms.suppress(boxes, valid, THRESHOLD, cut)  # noqa: E731
+        other = int((nms_kernel.suppress(boxes, valid, THRESHOLD, cut) != keep).sum())
+        work = lambda cut=cut: nms_kernel.suppress(boxes, valid, THRESHOLD, cut)  # noqa: E731
         made.append(clock.row(label, work, f"{other} differ"))
     other = int((suppress_plainly(boxes, valid, THRESHOLD) != keep).sum())
     plainly = clock.row(
@@ -188,31 +190,31 @@ def distance(a: Tensor, b: Tensor) -> str:
 
 
 def pooling(
-    clock: Clock, on: Scene, torchvision: Any, sizes: Sizes, cuts: Sequence[roi_align.Cut]
+    clock: Clock, on: Scene, torchvision: Any, sizes: Sizes, cuts: Sequence[roi_align_kernels.Cut]
 ) -> list[Row]:
     forward_of = (STRIDES, on.boxes, on.levels, 7, 2)
     backward_of = (on.gradient, on.boxes, on.levels, *on.sides, STRIDES, 2)
-    pooled = roi_align.forward(on.features, *forward_of)
-    parts = roi_align.backward(*backward_of)
+    pooled = roi_align_kernels.forward(on.features, *forward_of)
+    parts = roi_align_kernels.backward(*backward_of)
     shares = [float((on.levels == level).float().mean()) for level in range(len(STRIDES))]
     of_levels = "levels " + " ".join(f"{share:.0%}" for share in shares)
     name = f"roi_align {sizes.frames}×{sizes.regions}×{sizes.channels}"
     made = [
         clock.row(
             f"{name}: kernel, forward",
-            lambda: roi_align.forward(on.features, *forward_of),
+            lambda: roi_align_kernels.forward(on.features, *forward_of),
             of_levels,
         ),
-        clock.row(f"{name}: kernel, backward", lambda: roi_align.backward(*backward_of)),
+        clock.row(f"{name}: kernel, backward", lambda: roi_align_kernels.backward(*backward_of)),
     ]
     for cut in cuts:
         label = f"{name}: {cut.channels}/{cut.warps}/{cut.stages}"
         if cut.stages == 1:
-            off = distance(roi_align.forward(on.features, *forward_of, cut), pooled)
-            work = lambda cut=cut: roi_align.forward(on.features, *forward_of, cut)  # noqa: E731
+            off = distance(roi_align_kernels.forward(on.features, *forward_of, cut), pooled)
+            work = lambda cut=cut: roi_align_kernels.forward(on.features, *forward_of, cut)  # noqa: E731
             made.append(clock.row(f"{label}, forward", work, off))
-        off = distance(roi_align.backward(*backward_of, cut)[0], parts[0])
-        back = lambda cut=cut: roi_align.backward(*backward_of, cut)  # noqa: E731
+        off = distance(roi_align_kernels.backward(*backward_of, cut)[0], parts[0])
+        back = lambda cut=cut: roi_align_kernels.backward(*backward_of, cut)  # noqa: E731
         made.append(clock.row(f"{label}, backward", back, off))
     off = distance(pooled, align_plainly(on.features, *forward_of))
     made.append(
@@ -274,15 +276,20 @@ def main() -> None:
         f"torch {torch.__version__}, {name}, torchvision {'no' if torchvision is None else 'yes'}"
     )
     print(f"{'':48} {'median ms':>10} {'least ms':>10}")
-    box_cuts = [nms.Cut(64, 32, 16), nms.Cut(64, 32, 8), nms.Cut(32, 32, 8), nms.Cut(32, 32, 4)]
+    box_cuts = [
+        nms_kernel.Cut(64, 32, 16),
+        nms_kernel.Cut(64, 32, 8),
+        nms_kernel.Cut(32, 32, 8),
+        nms_kernel.Cut(32, 32, 4),
+    ]
     region_cuts = [
-        roi_align.Cut(256, 8, 1),
-        roi_align.Cut(128, 4, 1),
-        roi_align.Cut(128, 2, 1),
-        roi_align.Cut(128, 4, 3),
-        roi_align.Cut(128, 8, 2),
-        roi_align.Cut(256, 8, 2),
-        roi_align.Cut(64, 4, 2),
+        roi_align_kernels.Cut(256, 8, 1),
+        roi_align_kernels.Cut(128, 4, 1),
+        roi_align_kernels.Cut(128, 2, 1),
+        roi_align_kernels.Cut(128, 4, 3),
+        roi_align_kernels.Cut(128, 8, 2),
+        roi_align_kernels.Cut(256, 8, 2),
+        roi_align_kernels.Cut(64, 4, 2),
     ]
     wanted = arguments.cuts
     all_rows = sizes.frames * 5

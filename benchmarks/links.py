@@ -23,11 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from links_bench import lacking
-from links_codec import CODED
-from links_measure import (
+from benchmarks.links_measure import (
     GIGABIT,
     RANK_BATCH,
     Coding,
@@ -39,9 +35,11 @@ from links_measure import (
     measure_coding,
     measure_link,
 )
-from links_page import write_page
-from links_result import Links, Measured, markdown, record
-from links_start import Starter
+from benchmarks.links_page import write_page
+from benchmarks.links_result import Links, Measured, markdown, record
+from tests.support.links_bench import lacking
+from tests.support.links_codec import CODED
+from tests.support.links_start import Starter
 
 MORE = 4
 """Steps of a round that the one before has not."""

@@ -11,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from links_bench import Host, Ranks, hosts, train
-from links_codec import CODED
-from links_start import Starter
-from vflops import training
-from vflops.communication.powersgd import START
+from tests.support.links_bench import Host, Ranks, hosts, train
+from tests.support.links_codec import CODED
+from tests.support.links_start import Starter
+from tests.support.paths import SUPPORT
 from vflops.config.profiles import profile
 from vflops.config.settings import load
-from vflops.predict.exchange import SHARES
 from vflops.record.folder import RunFolder
-from vflops.record.training import Exchanged, JobStarted, Progressed
-from vflops.train import placement
+from vflops.record.formats.job import Exchanged, JobStarted, Progressed
+from vflops.run import jobs as training
+from vflops.studies.predict.exchange_time import SHARES
+from vflops.train import rank_device
+from vflops.train.communication.powersgd import START
 
 WORK = (
     "micro.benchmarks=[]",
@@ -41,7 +42,7 @@ RANK_BATCH = 16
 WARM = 3
 """Steps of a training that do not count: buckets are filled otherwise after the first."""
 GIGABIT = 1e9
-_PROGRAMS = Path(__file__).parents[1] / "tests"
+_PROGRAMS = SUPPORT
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path, starter
         [*WORK, *sizes, *point.settings, f"bagging.models={len(jobs)}"],
     )
     run = RunFolder.create(folder, "image-classification", settings)
-    placement.here = lambda *_: (len(places), False)  # a host each, whatever cores are here
+    rank_device.here = lambda *_: (len(places), False)  # a host each, whatever cores are here
     with run.start_attempt(0) as events:
         training.plan(run, events, None, lambda what, done, whole: None)
     before = sum(place.sent_bytes() for place in places)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from links_result import Links, Measured, predicted, record
-from vflops.predict.against import Compared
-from vflops.predict.curves import by_their_own
-from vflops.record import atomic
-from vflops.report.page import chart_library, render
-from vflops.report.style import SERIES, data, finished
-from vflops.report.training_charts import WIDTH
+from benchmarks.links_result import Links, Measured, predicted, record
+from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.page import chart_library, render
+from vflops.publish.report.training_charts import WIDTH
+from vflops.record.files import atomic
+from vflops.studies.predict.predict_curves import by_their_own
+from vflops.studies.predict.validation import Compared
 
 _MARK = "#444"
 UPTO = 1024

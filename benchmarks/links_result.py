@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from links_measure import RANK_BATCH, Coding
-from vflops.predict.against import Compared, MeasuredPoint, against
-from vflops.predict.inputs import Inputs, validated
-from vflops.predict.measured import MeasuredStep, MeasuredSteps
+from benchmarks.links_measure import RANK_BATCH, Coding
+from vflops.studies.predict.inputs import Inputs, validated
+from vflops.studies.predict.measured_points import MeasuredStep, MeasuredSteps
+from vflops.studies.predict.validation import Compared, MeasuredPoint, against
 
 BACKWARD = 2 / 3
 """Of a step; the first buckets are full for most of it."""

@@ -11,14 +11,13 @@ Makes ``report.png`` and ``report-dark-phone.png`` of the run's report, and with
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from vflops.ranking.site import build
+from vflops.publish.ranking.static_site import build
 from vflops.record.folder import RunFolder
 
 HERE = Path(__file__).resolve().parent.parent
@@ -47,8 +46,7 @@ RANKING = (
 
 def take(page: Path, shots: tuple[Shot, ...], into: Path) -> None:
     """Pictures of the top of ``page``."""
-    sys.path.insert(0, str(HERE / "tests"))
-    from browser import Browser
+    from tests.support.browser import Browser
 
     with Browser() as browser:
         for shot in shots:

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from statistics import median
 from typing import TypeVar
 
-from vflops.automl.architecture import resnet
-from vflops.automl.architecture.graph import Architecture
-from vflops.automl.architecture.morphs import Limits, sample
-from vflops.automl.search import process
-from vflops.automl.search.distance import distance_matrix
-from vflops.automl.search.registry import searchers
-from vflops.automl.search.searcher import Trial
 from vflops.units import seconds
+from vflops.workloads.automl.architecture import starting_networks
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.morphs import Limits, sample
+from vflops.workloads.automl.search import gaussian_process
+from vflops.workloads.automl.search.architecture_distance import distance_matrix
+from vflops.workloads.automl.search.searcher import Trial
+from vflops.workloads.automl.search.searchers import searchers
 
 T = TypeVar("T")
 TARGET_S = 5.0
@@ -60,7 +60,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", choices=["tiny", "laptop"])
     arguments = parser.parse_args()
-    start = resnet.small(arguments.profile) if arguments.profile else resnet.resnet50()
+    start = (
+        starting_networks.small(arguments.profile)
+        if arguments.profile
+        else starting_networks.resnet50()
+    )
     limits = Limits(parameters=4 * start.parameters)
     trials = history(start, arguments.models, limits)
     layers = [len(trial.architecture.signature_layers()) for trial in trials]
@@ -73,7 +77,10 @@ def main() -> None:
     ]
     row("distances among the models", [taken_s for _, taken_s in found])
     accuracies = [trial.accuracy for trial in trials]
-    fits = [timed(lambda: process.fit(found[0][0], accuracies)) for _ in range(arguments.rounds)]
+    fits = [
+        timed(lambda: gaussian_process.fit(found[0][0], accuracies))
+        for _ in range(arguments.rounds)
+    ]
     row("Gaussian process", [taken_s for _, taken_s in fits])
     slowest_s = 0.0
     for name, searcher in searchers().items():

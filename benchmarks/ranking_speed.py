@@ -18,11 +18,9 @@ import time
 from multiprocessing import Pool
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from browser import Browser
-from ranking_runs import submit_many
-from vflops.ranking.site import build
+from tests.support.browser import Browser
+from tests.support.ranking_runs import submit_many
+from vflops.publish.ranking.static_site import build
 
 PART = 250
 TIMED = "(() => {{ const began = performance.now(); {}; return performance.now() - began }})()"

@@ -20,10 +20,10 @@ import tempfile
 from pathlib import Path
 
 from vflops.record.folder import RunFolder, latest
-from vflops.score.contents import Contents
-from vflops.score.ensemble import window
-from vflops.score.trained import Trained
-from vflops.train.placement import usable_cores
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import Trained
+from vflops.results.score.ensemble_score import window
+from vflops.train.rank_device import usable_cores
 
 
 def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:

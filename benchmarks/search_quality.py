@@ -25,13 +25,13 @@ from math import exp, log2, sqrt
 from multiprocessing import Pool
 from statistics import mean, stdev
 
-from vflops.automl.architecture.graph import Architecture
-from vflops.automl.ledger import Result
-from vflops.automl.propose import Proposer, first_network
-from vflops.automl.record import Candidate, CandidateTrained, Turn
-from vflops.automl.turns import LAG, Known
-from vflops.record.training import DataFacts
+from vflops.record.formats.job import DataFacts
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.proposer import Proposer, first_network
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
+from vflops.workloads.automl.shared_results import Result
+from vflops.workloads.automl.turns import LAG, Known
 
 NOISE = 0.01
 """Standard deviation of a measured accuracy: that of one seed against another."""

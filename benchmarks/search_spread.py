@@ -22,10 +22,10 @@ from pathlib import Path
 import altair as alt
 
 from vflops.metrics.statistics import coefficient_of_variation
+from vflops.publish.pages.roofline_chart import save
 from vflops.record.folder import RunFolder, latest
-from vflops.report.charts import save
-from vflops.score.contents import Contents
-from vflops.score.search import search_scores
+from vflops.record.readout.contents import Contents
+from vflops.results.score.search_score import search_scores
 from vflops.units import percent, quantity
 
 

@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflops.bagging.staging import stage
 from vflops.data.packed import INDEX, digest, hash_file, shard_name
-from vflops.record import atomic
+from vflops.data.staging import stage
+from vflops.record.files import atomic
 from vflops.units import quantity, seconds
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.boxes import padded
-from vflops.data.climate.names import CLASSES
+from vflops.data.climate.field_names import CLASSES
 from vflops.data.climate.synthetic import write_years
 from vflops.data.climate.weather import WeatherRecipe, boxes_of, draw, storms_of
 from vflops.metrics.detection import average_precision, match_frames

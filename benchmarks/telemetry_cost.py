@@ -22,10 +22,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.machine.telemetry.sampling import Sampler
 from vflops.metrics.statistics import confidence_interval
-from vflops.telemetry.record import header_line, read, sample_line
-from vflops.telemetry.sampler import Sampler
-from vflops.telemetry.series import Header
+from vflops.record.formats.telemetry import Header
+from vflops.record.log.telemetry_log import header_line, read, sample_line
 
 STEPS = struct.Struct("qdd")  # steps done, when the last one ended, the CPU time they took
 SETTLE_S = 0.5

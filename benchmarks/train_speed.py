@@ -21,20 +21,20 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from vflops import training
 from vflops.config.profiles import profile
 from vflops.config.settings import load
-from vflops.record.training import JobRecord
-from vflops.train.clock import Clock
+from vflops.record.formats.job import JobRecord
+from vflops.run import jobs
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Loader, loader
-from vflops.train.parallel import SingleRank
-from vflops.train.placement import rank_device, use_threads
+from vflops.train.parallel.factory import SingleRank
+from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
+from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.signals import StopRequest
+from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.image_classification.data import ImageSamples
-from vflops.workloads.workload import Inputs
 
 
 def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
@@ -43,7 +43,7 @@ def engine(arguments: argparse.Namespace, folder: Path) -> Engine:
         None,
         [*arguments.set, "train.epochs=100000"],
     )
-    (prepared,) = training.prepare(settings, lambda what, done, whole: None)
+    (prepared,) = jobs.prepare(settings, lambda what, done, whole: None)
     train = prepared.settings.train
     record = JobRecord(
         job=1,

@@ -18,22 +18,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflops import suite
 from vflops.config.profiles import profile
 from vflops.config.settings import load
+from vflops.data.batch_memory import Room
 from vflops.data.climate.synthetic import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
 from vflops.data.climate.writer import FrameWriter
-from vflops.data.room import Room
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.record.folder import RunFolder
-from vflops.record.training import JobRecord
-from vflops.score.contents import Contents
+from vflops.record.formats.job import JobRecord
+from vflops.record.readout.contents import Contents
+from vflops.run import pipeline
 from vflops.train.checkpoint import Checkpoints
+from vflops.workloads.contract.workload import Split
 from vflops.workloads.extreme_weather.fusion import fuse
 from vflops.workloads.extreme_weather.settings import WeatherSettings, laptop
 from vflops.workloads.extreme_weather.workload import ExtremeWeather
-from vflops.workloads.workload import Split
 
 BATCH = 8
 Detections = NDArray[np.float32]
@@ -99,7 +99,7 @@ def shuffled(seeds: int) -> None:
                 None,
                 [f"seed={seed}", f"data={packed}", f"target={made.target}", "micro.benchmarks=[]"],
             )
-            folder = suite.start(Path(place), "extreme-weather", settings, suite.Watch())
+            folder = pipeline.start(Path(place), "extreme-weather", settings, pipeline.Watch())
             (trained,) = Contents(folder).trained
             last = trained.evaluations[-1].evaluated
             print(f"shuffled, seed {seed}: mAP@0.5 {last.quality:.4f} after {last.epoch} epochs")

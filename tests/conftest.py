@@ -3,91 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import slurm_bench
-from fork_server import server
-from trained_runs import HandmadeRun, two_seeds
+from tests.support import slurm_bench
+from tests.support.fork_server import server
+from tests.support.paths import ROOT
+from tests.support.sample_parts import MEASUREMENTS, Vflops, write_system
+from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.profiles import tiny
-from vflops.record import atomic
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.measurement import Measurement, Trial
-from vflops.system.record import LAYERS, Fact, Layer, SystemRecord
+from vflops.record.formats.system import SystemRecord
 from vflops.testing.rules import sample_graph
 
-Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def measured(
-    benchmark: str, case: str, precision: str | None, value: float, **facts: object
-) -> Measurement:
-    """A measurement with three samples around ``value``."""
-    unit = "FLOPS" if benchmark in ("gemm", "convolution") else "B/s"
-    arithmetic = {"error": 1e-7, "tolerance": 1e-5} if unit == "FLOPS" else {}
-    return Measurement.model_validate(
-        {
-            "benchmark": benchmark,
-            "case": case,
-            "precision": precision,
-            "device": "cpu",
-            "unit": unit,
-            "value": value,
-            "samples": (0.9 * value, value, 1.1 * value),
-            "spread": 0.1,
-            **arithmetic,
-            **facts,
-        }
-    )
-
-
-MEASUREMENTS = (
-    measured(
-        "gemm",
-        "peak",
-        "fp32",
-        2e11,
-        setting={"m": 1024, "n": 1024, "k": 1024},
-        tried=(Trial(setting={"m": 512, "n": 512, "k": 512}, value=1e11),),
-    ),
-    measured("convolution", "forward", "fp32", 1.5e11),
-    measured("memory", "copy", None, 2e10),
-    measured(
-        "all-reduce",
-        "gloo-2-ranks",
-        None,
-        1e9,
-        setting={"ranks": 2, "size_bytes": 1 << 20},
-        tried=(Trial(setting={"size_bytes": 1 << 20, "ranks": 2}, value=1e9),),
-    ),
-    Measurement(
-        benchmark="gemm",
-        case="peak",
-        precision="fp8",
-        device="cpu",
-        unit="FLOPS",
-        value=None,
-        reason="this device has none",
-    ),
-)
-
-
-def write_system(folder: RunFolder) -> None:
-    """A small ``system.json``: a processor, and nothing else known."""
-    known = (
-        Fact(name="cpu model", value="Test CPU <1>", source="test"),
-        Fact(name="usable cpus", value=2, source="test"),
-    )
-    unknown = Fact(name="nothing", value=None, source="test", reason="not looked for")
-    layers = tuple(
-        Layer(name=name, facts=known if name == "hardware" else (unknown,)) for name in LAYERS
-    )
-    system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
-    system.write(folder.system_file)
+# Programs that tests start import tests.support too, wherever they run.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+# A shell that starts the tests in the background has them ignore SIGINT, which some of them send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

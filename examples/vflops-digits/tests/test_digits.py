@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from vflops_digits import digits
 
 from vflops.testing.workloads import WorkloadConformance
-from vflops.workloads.workload import Inputs
+from vflops.workloads.contract.workload import Inputs
 
 
 class TestDigits(WorkloadConformance):

@@ -12,34 +12,34 @@ from io import TextIOWrapper
 
 import typer
 
-from vflops.cli import console
+from vflops.cli.terminal import console
 from vflops.errors import Interrupted, RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "resume"),
-    "plan": ("plan",),
-    "scale": ("scale",),
-    "predict": ("predict",),
-    "replay": ("replay",),
-    "control": ("attach", "cancel"),
-    "preflight": ("preflight",),
-    "micro": ("micro",),
-    "count": ("count",),
-    "roofline": ("roofline",),
-    "system": ("system",),
-    "score": ("score",),
-    "check": ("check",),
-    "report": ("report",),
-    "evidence": ("verify", "sign", "archive", "extract", "reproduce"),
-    "export": ("export",),
-    "power": ("power",),
-    "compare": ("compare",),
-    "history": ("history",),
-    "ranking": ("ranking",),
-    "data": ("data",),
-    "listing": ("list",),
+    "train.run": ("run", "resume"),
+    "train.plan": ("plan",),
+    "train.scale": ("scale",),
+    "train.predict": ("predict",),
+    "train.replay": ("replay",),
+    "cluster.control": ("attach", "cancel"),
+    "cluster.preflight": ("preflight",),
+    "measure.micro": ("micro",),
+    "measure.count": ("count",),
+    "measure.roofline": ("roofline",),
+    "measure.system": ("system",),
+    "results.score": ("score",),
+    "results.check": ("check",),
+    "results.report": ("report",),
+    "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
+    "publish.export": ("export",),
+    "results.power": ("power",),
+    "results.compare": ("compare",),
+    "results.history": ("history",),
+    "publish.ranking": ("ranking",),
+    "train.data": ("data",),
+    "train.listing": ("list",),
 }
 """The modules of this package and the commands of each, in the order of the work."""
 

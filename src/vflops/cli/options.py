@@ -56,7 +56,7 @@ def settings(
     from vflops.config.profiles import for_all, for_one
     from vflops.config.profiles import profile as find
     from vflops.config.settings import load
-    from vflops.workloads.registry import suite, workload
+    from vflops.workloads.contract.registry import suite, workload
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []
@@ -70,7 +70,7 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
     """The settings that ``--workers`` and ``--for`` give; refused for what is no search."""
     from vflops.cli.durations import seconds
     from vflops.errors import UsageError
-    from vflops.workloads.registry import workload as find
+    from vflops.workloads.contract.registry import workload as find
 
     given = {"--workers": workers, "--for": for_}
     named = [f"{flag} {value}" for flag, value in given.items() if value is not None]

@@ -49,7 +49,7 @@ PROFILES: dict[str, Callable[[], Settings]] = {
 
 def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
     """The configuration that ``name`` stands for, with each of ``workloads`` at that size."""
-    from vflops.workloads.registry import workload
+    from vflops.workloads.contract.registry import workload
 
     if name not in PROFILES:
         raise unknown_name("profile", name, PROFILES)

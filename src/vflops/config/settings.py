@@ -113,7 +113,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
 
 def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
     """The settings of each workload of the run, as its own type."""
-    from vflops.workloads.registry import workload
+    from vflops.workloads.contract.registry import workload
 
     return {
         name: _validated(workload(name).settings, data, f"{name}.")

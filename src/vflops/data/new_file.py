@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from vflops.record import atomic
+from vflops.record.files import atomic
 
 
 class NewFile:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from vflops.data.packed import REPAIR, StoredFile, allow_open_files, check_size
 from vflops.errors import FolderError
-from vflops.micro.filesystem import file_system
+from vflops.machine.system.filesystem import file_system
 
 _MAPPED = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "ramfs", "overlay"}
 """File systems of this machine's own disks and memory."""

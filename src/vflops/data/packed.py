@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from pydantic import Field
 
-from vflops.data.workers import OnProgress, silent
+from vflops.data.process_pool import OnProgress, silent
 from vflops.errors import CheckFailed, FolderError, UsageError
-from vflops.record.schema import Data, Document, read_json
+from vflops.record.files.document import Data, Document, read_json
 
 INDEX = "index.json"
 PACKING = "packing.json"

@@ -11,9 +11,9 @@ from typing import Self, TypeVar
 
 from vflops.data.packed import INDEX, PACKING, PackedDocument, Packing, StoredFile, hash_file
 from vflops.errors import FolderError, UsageError, VflopsError
-from vflops.record import atomic
-from vflops.record.lock import held
-from vflops.record.schema import Document
+from vflops.record.files import atomic
+from vflops.record.files.document import Document
+from vflops.record.files.lock import held
 
 _PARTS = ".parts"
 """Holds what is known of finished shards and the lock, until all is done."""

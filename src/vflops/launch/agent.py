@@ -16,17 +16,17 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from vflops.bagging.staging import stage_attempt
+from vflops.data.staging import stage_attempt
 from vflops.errors import Interrupted, UsageError, VflopsError
-from vflops.launch import binding
-from vflops.launch.binding import Topology
-from vflops.launch.job import run_job
-from vflops.launch.script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, said
-from vflops.launch.team import CORES, Team
+from vflops.launch import core_binding
+from vflops.launch.attempt import run_job
+from vflops.launch.core_binding import Topology
+from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, said
+from vflops.launch.node_group import CORES, Team
+from vflops.record.effective_job import running_record
+from vflops.record.files.lock import InUse, held
 from vflops.record.folder import RunFolder
-from vflops.record.lock import InUse, held
-from vflops.record.rearranged import running_record
-from vflops.record.training import JobRecord
+from vflops.record.formats.job import JobRecord
 
 _STOPPED = 1
 """Less than the code of an agent that died: where one of several nodes does, SLURM stops the rest,
@@ -70,7 +70,7 @@ def _prepare(
     told = dict(stage_attempt(folder, record, local, place, node, nodes))
     if folder.record.settings.launch.bind:
         cores = os.sched_getaffinity(0)
-        bound, words = binding.variables(Topology.read(), cores, record.ranks // nodes)
+        bound, words = core_binding.variables(Topology.read(), cores, record.ranks // nodes)
         print(f"{_name()}: ranks of job {record.job} {words}", file=sys.stderr, flush=True)
         told |= bound
     return told

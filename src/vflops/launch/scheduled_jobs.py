@@ -12,10 +12,8 @@ from pathlib import Path
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.handed_in import Intent, Submitted, intents, signals_deferred, submitted
-from vflops.launch.jobs import Launcher
-from vflops.launch.scheduler import Scheduler, Seen
-from vflops.launch.script import (
+from vflops.launch.interface import Launcher
+from vflops.launch.job_script import (
     ELSEWHERE,
     KILLED,
     STOP,
@@ -26,11 +24,13 @@ from vflops.launch.script import (
     job_script,
     said,
 )
-from vflops.launch.shape import MOST_LOSSES, Shape
+from vflops.launch.node_layout import MOST_LOSSES, Shape
+from vflops.launch.scheduler import Scheduler, Seen
 from vflops.launch.site import SiteSettings
-from vflops.record import atomic
+from vflops.launch.submissions import Intent, Submitted, intents, signals_deferred, submitted
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.training import JobLost
+from vflops.record.formats.job import JobLost
 
 _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from vflops.errors import RunFailed, UsageError, unknown_name
-from vflops.launch.commands import (
+from vflops.launch.job_script import Request, SchedulerName
+from vflops.launch.slurm.commands import (
     NO_SLURM,
     NO_SLURM_CURE,
     ask,
@@ -20,7 +21,6 @@ from vflops.launch.commands import (
     no_answer,
     scancel,
 )
-from vflops.launch.script import Request, SchedulerName
 
 if TYPE_CHECKING:
     from psij import Job, JobExecutor
@@ -92,10 +92,10 @@ class Scheduler:
         """Hand in the script as it stands; the scheduler's id of the job."""
         from psij import Job, JobState, SubmitException
 
-        from vflops.launch import psij_executors
+        from vflops.launch.psij import executors
 
         self.interval_s = _FIRST_S
-        job = Job(psij_executors.specification(self.name, request))
+        job = Job(executors.specification(self.name, request))
         try:
             self._psij().submit(job)
             if self.name == "flux":  # its id comes later, from a thread of psij's
@@ -216,7 +216,7 @@ class Scheduler:
 
     def _psij(self) -> JobExecutor:
         if self._executor is None:
-            from vflops.launch.psij_executors import executor
+            from vflops.launch.psij.executors import executor
 
             self._executor = executor(self.name, self._work)
         return self._executor

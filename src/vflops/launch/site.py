@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from vflops.config.section import Section
 from vflops.config.toml import read_toml
 from vflops.errors import UsageError, shown, unknown_name
-from vflops.record import atomic
+from vflops.record.files import atomic
 
 FILE = "site.toml"
 

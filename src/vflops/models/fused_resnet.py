@@ -25,7 +25,7 @@ from torch.nn import functional
 from vflops.models.resnet import Bottleneck, ResNet
 
 if TYPE_CHECKING:
-    from vflops.models.kernels.launch import Sums
+    from vflops.models.kernels.fused_operators import Sums
 
 PIXELS = 32
 """The pixels of the smallest activation are a multiple of this, or the plain model computes."""
@@ -136,11 +136,11 @@ class _Input:
 
     def plain(self) -> Tensor:
         """The activation itself, computed where it has not been kept."""
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         if self.coefficients is None:
             return self.x
-        self.x, self.coefficients = launch.normalise(self.x, self.coefficients), None
+        self.x, self.coefficients = fused_operators.normalise(self.x, self.coefficients), None
         return self.x
 
 
@@ -197,13 +197,13 @@ class _Step:
 
     def forward(self, x: Tensor) -> Tensor:
         """The features ``[batch, channels]``."""
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         stem = self.stem
-        self.images = launch.space_to_depth(x, stem.weight.dtype)
-        stem.y, sums = launch.stem_forward(self.images, stem_weight(stem.weight))
+        self.images = fused_operators.space_to_depth(x, stem.weight.dtype)
+        stem.y, sums = fused_operators.stem_forward(self.images, stem_weight(stem.weight))
         self._normalise(stem, sums)
-        chosen, self.where = launch.pool_forward(stem.y, stem.coefficients)
+        chosen, self.where = fused_operators.pool_forward(stem.y, stem.coefficients)
         inputs = _Input(chosen, stem.coefficients)
         for block in self.blocks:
             inputs = _Input(self._block_forward(block, inputs))
@@ -211,37 +211,37 @@ class _Step:
 
     def backward(self, gradient: Tensor) -> None:
         """Fills ``gradients`` from that of the features."""
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         last = self.blocks[-1]
         area = last.output.shape[2] * last.output.shape[3]
         spread = (gradient / area).to(last.output.dtype)[:, :, None, None]
         spread = spread.expand_as(last.output).contiguous(memory_format=torch.channels_last)
-        g, sums = launch.join_gradients(spread, None, last.output, last.third.y, None)
+        g, sums = fused_operators.join_gradients(spread, None, last.output, last.third.y, None)
         for block, before in zip(
             reversed(self.blocks), [*reversed(self.blocks[:-1]), None], strict=True
         ):
             g, sums = self._block_backward(block, before, g, sums)
         stem = self.stem
         coefficients = self._coefficients(stem, sums)
-        dw = launch.stem_backward(g, self.where, stem.y, coefficients, self.images)
+        dw = fused_operators.stem_backward(g, self.where, stem.y, coefficients, self.images)
         self.gradients[stem.conv.weight] = stem_weight_gradient(dw, stem.conv.in_channels)
 
     def _block_forward(self, block: _Block, inputs: _Input) -> Tensor:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         block.inputs = inputs
         if block.projection is not None:
             self._convolve(block.projection, inputs)
         self._convolve(block.first, inputs)
-        block.middle = launch.normalise(block.first.y, block.first.coefficients)
+        block.middle = fused_operators.normalise(block.first.y, block.first.coefficients)
         self._convolve(block.second, _Input(block.middle))
         self._convolve(block.third, _Input(block.second.y, block.second.coefficients))
         if block.projection is None:
             shortcut, shortcut_bn = inputs.plain(), None
         else:
             shortcut, shortcut_bn = block.projection.y, block.projection.coefficients
-        block.output = launch.normalise(
+        block.output = fused_operators.normalise(
             block.third.y, block.third.coefficients, shortcut, shortcut_bn
         )
         return block.output
@@ -251,14 +251,14 @@ class _Step:
     ) -> tuple[Tensor, Sums]:
         # g is the gradient before the block's last ReLU, sums those of its last BN; returns the
         # same of the block before, or of the stem.
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         first, second, third = block.first, block.second, block.third
         coefficients = self._coefficients(third, sums)
         inputs = _Input(second.y, second.coefficients)
-        fused = _fuses(third.conv, launch.BACKWARD)
+        fused = _fuses(third.conv, fused_operators.BACKWARD)
         if fused:
-            g_second, dw, second_sums = launch.conv1x1_backward(
+            g_second, dw, second_sums = fused_operators.conv1x1_backward(
                 g,
                 third.y,
                 third.coefficients,
@@ -275,10 +275,10 @@ class _Step:
             assert second_sums is not None
         else:
             g_second = self._conv_backward(third, g, coefficients, inputs.plain(), mask=False)
-            second_sums = launch.gradient_sums(g_second, second.y, second.coefficients)
+            second_sums = fused_operators.gradient_sums(g_second, second.y, second.coefficients)
         coefficients = self._coefficients(second, second_sums)
         g_first = self._conv_backward(second, g_second, coefficients, block.middle, mask=not fused)
-        first_sums = launch.gradient_sums(g_first, first.y, first.coefficients)
+        first_sums = fused_operators.gradient_sums(g_first, first.y, first.coefficients)
         coefficients = self._coefficients(first, first_sums)
         shortcut = g if block.projection is None else self._projection_backward(block, g, sums)
         return self._first_backward(block, before, g_first, coefficients, shortcut)
@@ -291,15 +291,15 @@ class _Step:
         coefficients: Tensor,
         shortcut: Tensor,
     ) -> tuple[Tensor, Sums]:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         first, inputs = block.first, block.inputs
         y_before, y_other = inputs.x, None
         if before is not None:
             y_before = before.third.y
             y_other = None if before.projection is None else before.projection.y
-        if before is None or _fuses(first.conv, launch.BACKWARD):
-            dx, dw, sums = launch.conv1x1_backward(
+        if before is None or _fuses(first.conv, fused_operators.BACKWARD):
+            dx, dw, sums = fused_operators.conv1x1_backward(
                 g,
                 first.y,
                 first.coefficients,
@@ -317,21 +317,21 @@ class _Step:
             assert sums is not None
             return dx, sums
         dx = self._conv_backward(first, g, coefficients, inputs.x, mask=True)
-        return launch.join_gradients(dx, shortcut, inputs.x, y_before, y_other)
+        return fused_operators.join_gradients(dx, shortcut, inputs.x, y_before, y_other)
 
     def _projection_backward(self, block: _Block, g: Tensor, sums: Sums) -> Tensor:
         # The shortcut's gradient: of every second pixel where the projection strides.
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         layer, inputs = block.projection, block.inputs
         assert layer is not None
         if sums.partial.shape[1] == 2:  # the last block's, where a stage has only one
-            sums = launch.gradient_sums(g, layer.y, None)
+            sums = fused_operators.gradient_sums(g, layer.y, None)
             coefficients = self._coefficients(layer, sums)
         else:
             coefficients = self._coefficients(layer, sums, product=2)
-        if _fuses(layer.conv, launch.BACKWARD):
-            dx, dw, _ = launch.conv1x1_backward(
+        if _fuses(layer.conv, fused_operators.BACKWARD):
+            dx, dw, _ = fused_operators.conv1x1_backward(
                 g,
                 layer.y,
                 layer.coefficients,
@@ -346,7 +346,9 @@ class _Step:
             )
             self.gradients[layer.conv.weight] = dw[:, :, None, None]
             return dx
-        dy = launch.normalise_backward(g, layer.y, layer.coefficients, coefficients, mask=False)
+        dy = fused_operators.normalise_backward(
+            g, layer.y, layer.coefficients, coefficients, mask=False
+        )
         stride = layer.conv.stride[0]
         _, dw_library = _conv_backward(dy, inputs.plain(), layer.weight, stride, 0, (False, True))
         assert dw_library is not None
@@ -356,24 +358,28 @@ class _Step:
         return rows.view(batch, height, width, -1).permute(0, 3, 1, 2)
 
     def _convolve(self, layer: _Layer, inputs: _Input) -> None:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
-        if _fuses(layer.conv, launch.FORWARD):
-            layer.y, sums = launch.conv1x1_forward(inputs.x, inputs.coefficients, layer.weight)
+        if _fuses(layer.conv, fused_operators.FORWARD):
+            layer.y, sums = fused_operators.conv1x1_forward(
+                inputs.x, inputs.coefficients, layer.weight
+            )
         else:
             conv = layer.conv
             layer.y = functional.conv2d(
                 inputs.plain(), layer.weight, None, conv.stride, conv.padding
             )
-            sums = launch.channel_sums(layer.y)
+            sums = fused_operators.channel_sums(layer.y)
         self._normalise(layer, sums)
 
     def _conv_backward(
         self, layer: _Layer, g: Tensor, coefficients: Tensor, x: Tensor, *, mask: bool
     ) -> Tensor:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
-        dy = launch.normalise_backward(g, layer.y, layer.coefficients, coefficients, mask=mask)
+        dy = fused_operators.normalise_backward(
+            g, layer.y, layer.coefficients, coefficients, mask=mask
+        )
         conv = layer.conv
         padding = int(conv.padding[0])
         dx, dw = _conv_backward(dy, x, layer.weight, conv.stride[0], padding, (True, True))
@@ -383,14 +389,14 @@ class _Step:
         return dx
 
     def _normalise(self, layer: _Layer, sums: Sums) -> None:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
         bn = layer.bn
         assert bn.running_mean is not None
         assert bn.running_var is not None
-        layer.coefficients = launch.forward_coefficients(
+        layer.coefficients = fused_operators.forward_coefficients(
             sums,
-            launch.pixels(layer.y),
+            fused_operators.pixels(layer.y),
             bn.weight.detach(),
             bn.bias.detach(),
             bn.running_mean,
@@ -400,10 +406,14 @@ class _Step:
         )
 
     def _coefficients(self, layer: _Layer, sums: Sums, product: int = 1) -> Tensor:
-        from vflops.models.kernels import launch
+        from vflops.models.kernels import fused_operators
 
-        coefficients, dweight, dbias = launch.backward_coefficients(
-            sums, launch.pixels(layer.y), layer.bn.weight.detach(), layer.coefficients, product
+        coefficients, dweight, dbias = fused_operators.backward_coefficients(
+            sums,
+            fused_operators.pixels(layer.y),
+            layer.bn.weight.detach(),
+            layer.coefficients,
+            product,
         )
         self.gradients[layer.bn.weight] = dweight
         self.gradients[layer.bn.bias] = dbias

@@ -37,7 +37,7 @@ class ModelSpec:
         return load(self.loss) if self.loss else None
 
 
-_CROSS_ENTROPY = "vflops.flops.capture:cross_entropy"
+_CROSS_ENTROPY = "vflops.counting.capture:cross_entropy"
 
 BUILT_IN: tuple[ModelSpec, ...] = (
     ModelSpec(
@@ -72,7 +72,7 @@ def model(name: str) -> ModelSpec:
     if ":" in name:
         return ModelSpec(name, "your own", name, None, None, origin="you")
     if name not in models():
-        from vflops.workloads.registry import workloads
+        from vflops.workloads.contract.registry import workloads
 
         if name in workloads():
             raise UsageError(

@@ -29,12 +29,12 @@ from typing import ClassVar
 import vflops
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, VflopsError
-from vflops.record import atomic
-from vflops.record.digest import file_digest
-from vflops.record.events import Event, EventWriter, Log, read_log
-from vflops.record.inside import folders_inside, inside
-from vflops.record.lock import held
-from vflops.record.schema import Document
+from vflops.record.files import atomic
+from vflops.record.files.digest import file_digest
+from vflops.record.files.document import Document
+from vflops.record.files.folder_listing import folders_inside, inside
+from vflops.record.files.lock import held
+from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
 class RunRecord(Document):

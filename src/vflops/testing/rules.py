@@ -7,9 +7,9 @@ class TestMine(RuleSetConformance):
 
 from __future__ import annotations
 
-from vflops.flops.count import count
-from vflops.flops.graph import Graph, Node, Value
-from vflops.flops.rules import RuleSet
+from vflops.counting.conventions import RuleSet
+from vflops.counting.count import count
+from vflops.record.formats.graph import Graph, Node, Value
 
 
 def sample_graph(batch: int = 1) -> Graph:

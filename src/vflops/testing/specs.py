@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from vflops.config.profiles import PROFILES
 from vflops.errors import UsageError
 from vflops.extensions import imported
-from vflops.workloads.code import WorkloadCode
-from vflops.workloads.spec import WorkloadSpec
+from vflops.workloads.contract.code import WorkloadCode
+from vflops.workloads.contract.spec import WorkloadSpec
 
 _IMPORTS = """
 import importlib, sys

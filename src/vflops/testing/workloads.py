@@ -21,21 +21,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops import suite
 from vflops.config.profiles import profile
 from vflops.config.settings import CountSettings, MicroSettings, load
-from vflops.data.room import Room
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
+from vflops.data.batch_memory import Room
 from vflops.data.sampler import uniforms
 from vflops.extensions import imported
-from vflops.flops.count import count
-from vflops.flops.rules import rule_set
 from vflops.metrics import time_to_quality
-from vflops.record.training import DataFacts
-from vflops.score.contents import Contents
-from vflops.score.training import SCORING_RULES, training_scores
+from vflops.record.formats.job import DataFacts
+from vflops.record.readout.contents import Contents
+from vflops.results.score.training_score import SCORING_RULES, training_scores
+from vflops.run import pipeline
 from vflops.testing.specs import SpecConformance
-from vflops.workloads.registry import workloads
-from vflops.workloads.workload import Inputs, Split, Workload
+from vflops.workloads.contract.registry import workloads
+from vflops.workloads.contract.workload import Inputs, Split, Workload
 
 __all__ = ["SpecConformance", "WorkloadConformance"]
 
@@ -222,7 +222,7 @@ class WorkloadConformance(SpecConformance):
         plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=plain)
-        folder = suite.start(tmp_path, self.spec.name, settings, suite.Watch())
+        folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.Watch())
         assert folder.history().state.complete
         (score,) = training_scores(Contents(folder))
         assert score.complete and score.samples_trained > 0

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import torch
 
 from vflops.errors import FolderError
-from vflops.record import atomic
-from vflops.record.schema import Document
-from vflops.record.training import Checkpointed
+from vflops.record.files import atomic
+from vflops.record.files.document import Document
+from vflops.record.formats.job import Checkpointed
 
 _KEPT = 2
 

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.launch.local import STORE
-from vflops.record.events import EventWriter
-from vflops.record.schema import Data
-from vflops.record.training import JobRecord
-from vflops.train.clock import Clock
+from vflops.launch.local.processes import STORE
+from vflops.record.files.document import Data
+from vflops.record.formats.job import JobRecord
+from vflops.record.log.events import EventWriter
+from vflops.train.phase_clock import Clock
 from vflops.train.signals import Stopping
 
 

@@ -13,25 +13,25 @@ from torch import nn
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import mix
 from vflops.errors import Interrupted, RunFailed
-from vflops.micro.device import first_line, is_out_of_memory
-from vflops.record.training import Fallback, JobStarted, Resumed, Tested
-from vflops.train import memory, products
+from vflops.machine.devices import first_line, is_out_of_memory
+from vflops.record.formats.job import Fallback, JobStarted, Resumed, Tested
+from vflops.train import eight_bit, out_of_memory
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
+from vflops.train.ensemble_member import conclude_member
 from vflops.train.evaluation import Evaluation, Outcome
-from vflops.train.exhibit import keep_exhibit
+from vflops.train.exhibit_file import keep_exhibit
 from vflops.train.loop import Loop
-from vflops.train.member import conclude_member
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, can_be_recorded, parameter_groups
-from vflops.train.parallel import ParallelPlan, parallel_plan
-from vflops.train.placement import rank_device, use_threads
+from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.precision import Precision
 from vflops.train.profiling import profile_steps
+from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.state import TrainState
 from vflops.train.step import RecordedStep, Step
-from vflops.workloads.registry import workload as find
-from vflops.workloads.workload import Indices, Split, Workload
+from vflops.workloads.contract.registry import workload as find
+from vflops.workloads.contract.workload import Indices, Split, Workload
 
 
 def run(context: JobContext) -> None:
@@ -133,13 +133,13 @@ class Engine:
         accelerator = self.device.type != "cpu"
         return JobStarted(
             device=self.device.type,
-            device_name=memory.device_name(self.device),
+            device_name=out_of_memory.device_name(self.device),
             ranks=self.plan.ranks,
             precision=self.settings.precision,
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
             emulated=self.precision.emulated,
-            layers_of_8_bits=products.converted(self.state.model),
+            layers_of_8_bits=eight_bit.converted(self.state.model),
             compiled=self.compiled,
             recorded=self.recorded,
             deterministic=self.settings.deterministic or not accelerator,
@@ -240,7 +240,9 @@ class Engine:
         train = self.settings
         fits = None
         if not train.parallel.cuts_layers:  # else no rank can take a step by itself
-            fits = memory.fitting_batch(self.state, self.workload, self.device, train.rank_batch)
+            fits = out_of_memory.fitting_batch(
+                self.state, self.workload, self.device, train.rank_batch
+            )
         whole = fits * train.shares * train.accumulate if fits else None
         cure = "take a smaller --set train.batch or a larger --set train.accumulate"
         if whole:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflops.train.loader import Request, loader
-from vflops.train.parallel import ParallelPlan
-from vflops.workloads.workload import Indices, Inputs, Split, Summary, Workload
+from vflops.train.parallel.factory import ParallelPlan
+from vflops.workloads.contract.workload import Indices, Inputs, Split, Summary, Workload
 
 
 @dataclass(frozen=True)

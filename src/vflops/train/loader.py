@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflops.data.room import Room
+from vflops.data.batch_memory import Room
 from vflops.data.sampler import Indices
-from vflops.workloads.workload import Inputs, Samples
+from vflops.workloads.contract.workload import Inputs, Samples
 
 _AHEAD = 3
 """Batches in flight for an accelerator: one in use, one ready, one being made."""

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflops.bagging.sample import drawn
 from vflops.config.training import TrainSettings
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
 from vflops.metrics import time_to_quality
-from vflops.record.training import Evaluated, Finished, Goal, Progressed
+from vflops.record.formats.job import Evaluated, Finished, Goal, Progressed
 from vflops.train.context import JobContext
+from vflops.train.ensemble.sample import drawn
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.losses import Losses, first_bad
-from vflops.train.parallel import ParallelPlan
+from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
-from vflops.workloads.workload import Inputs, Workload
+from vflops.workloads.contract.workload import Inputs, Workload
 
 _TELL_S = 1.0
 """Seconds between two notes of where training stands."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from vflops.workloads.workload import Workload
+from vflops.workloads.contract.workload import Workload
 
 
 class Casting(Protocol):

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vflops.errors import UsageError, unknown_name
-from vflops.micro.device import Device
-from vflops.micro.precision import PRECISIONS as PRODUCTS
-from vflops.micro.precision import Fp32Mode, emulated, fp32_arithmetic, missing
-from vflops.train.products import Kind, convert
+from vflops.machine.ceilings.precisions import PRECISIONS as PRODUCTS
+from vflops.machine.ceilings.precisions import Fp32Mode, emulated, fp32_arithmetic, missing
+from vflops.machine.devices import Device
+from vflops.train.eight_bit import Kind, convert
 
 LossScale = float | Literal["dynamic", "none"]
 

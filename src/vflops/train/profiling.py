@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from vflops.record.training import KernelsProfiled, KernelTime
-from vflops.telemetry.kernels import kernel_shares
+from vflops.machine.telemetry.kernels import kernel_shares
+from vflops.record.formats.job import KernelsProfiled, KernelTime
 from vflops.train.state import TrainState
-from vflops.workloads.workload import Inputs
+from vflops.workloads.contract.workload import Inputs
 
 _STEPS = 3
 

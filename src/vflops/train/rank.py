@@ -13,18 +13,18 @@ import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from vflops.bagging.staging import read_staged, staged_nodes
+from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import imported
-from vflops.record import atomic
+from vflops.record.effective_job import running_record
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.rearranged import running_record
-from vflops.record.training import Finished
-from vflops.train.clock import Clock
+from vflops.record.formats.job import Finished
 from vflops.train.context import JobContext
-from vflops.train.parent import die_with
+from vflops.train.parent_death import die_with
+from vflops.train.phase_clock import Clock
 from vflops.train.signals import StopRequest
-from vflops.workloads.registry import workload
+from vflops.workloads.contract.registry import workload
 
 
 def main(run: str, job: str, attempt: str) -> int:

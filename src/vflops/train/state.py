@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from vflops.errors import RunFailed
 from vflops.metrics.quality import Better
-from vflops.record.training import Checkpointed
+from vflops.record.formats.job import Checkpointed
 from vflops.train.checkpoint import Checkpoints
-from vflops.train.parallel import ParallelPlan
-from vflops.train.parallel.whole import local
+from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.parallel.optimizer_state import local
 from vflops.train.step import RecordedStep, Step
-from vflops.workloads.workload import Inputs
+from vflops.workloads.contract.workload import Inputs
 
 Result = TypeVar("Result")
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vflops.train.optimizers import set_learning_rate
-from vflops.train.parallel import ParallelPlan
-from vflops.workloads.workload import Inputs
+from vflops.train.parallel.factory import ParallelPlan
+from vflops.workloads.contract.workload import Inputs
 
 
 @dataclass(frozen=True)

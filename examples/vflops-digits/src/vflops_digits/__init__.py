@@ -1,13 +1,13 @@
 """Digits: an example workload of another package. Its description, which needs no torch."""
 
-from vflops.workloads.spec import Quality, WorkloadSpec
+from vflops.workloads.contract.spec import Quality, WorkloadSpec
 from vflops_digits.settings import PROFILES, DigitsSettings
 
 digits = WorkloadSpec(
     name="digits",
     title="a small network reads digits of 8×8 pixels",
     quality=Quality(name="accuracy", better="higher", exponent=5),
-    combine="vflops.workloads.combine:mean",
+    combine="vflops.workloads.contract.combine:mean",
     settings=DigitsSettings,
     profiles=PROFILES,
     code="vflops_digits.workload:Digits",

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
-from vflops.data.room import Room
-from vflops.flops.capture import InputSpec
-from vflops.record.training import DataFacts
-from vflops.workloads.code import Progress
-from vflops.workloads.workload import Indices, Inputs, Meter, Split, Summary, Workload
+from vflops.counting.capture import InputSpec
+from vflops.data.batch_memory import Room
+from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.code import Progress
+from vflops.workloads.contract.workload import Indices, Inputs, Meter, Split, Summary, Workload
 from vflops_digits.drawing import CLASSES, SIDE, draw
 from vflops_digits.settings import DigitsSettings
 

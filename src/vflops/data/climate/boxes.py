@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.names import CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CLASSES, MOST_BOXES
 from vflops.errors import UsageError
 
 Order = Literal["yxyxc", "xyxyc", "cyxyx", "cxyxy"]

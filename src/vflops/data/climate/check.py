@@ -9,16 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from vflops.data.climate import statistics
+from vflops.data.climate import channel_statistics
 from vflops.data.climate.boxes import Order, mended, words
+from vflops.data.climate.field_names import CHANNELS, CLASSES
 from vflops.data.climate.index import LeftOut
-from vflops.data.climate.names import CHANNELS, CLASSES
 from vflops.data.climate.scan import FrameMoments, scan
 from vflops.data.climate.split import split_years
 from vflops.data.climate.years import ClimateYears, Year, survey
-from vflops.data.workers import OnProgress, silent
+from vflops.data.process_pool import OnProgress, silent
 from vflops.errors import UsageError, VflopsError
-from vflops.record.schema import Data, Document
+from vflops.record.files.document import Data, Document
 
 
 class YearReport(Data):
@@ -90,9 +90,9 @@ def check(
     found = scan(folder.years, workers=workers, on_progress=on_progress)
     good = {number: one.good() for number, one in found.items()}
     with suppress(VflopsError):  # no place to keep them is nothing against the data
-        statistics.keep(folder, {n: one for n, one in good.items() if one is not None})
+        channel_statistics.keep(folder, {n: one for n, one in good.items() if one is not None})
     usable = [one for one in good.values() if one is not None]
-    total = statistics.joined(usable) if usable else None
+    total = channel_statistics.joined(usable) if usable else None
     bad_frames = [
         LeftOut(file=year.name, frame=frame, reason=reason)
         for year in folder.years

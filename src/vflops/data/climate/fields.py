@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.noise import Field, noise, stream
 
 PA_PER_M = 11.8

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from vflops.data.climate.names import CHANNELS, CLASSES
+from vflops.data.climate.field_names import CHANNELS, CLASSES
 from vflops.data.packed import PackedDocument, StoredFile, files_of
 from vflops.data.workspace import AnyPart
-from vflops.record.schema import Data
+from vflops.record.files.document import Data
 
 Layout = Literal["half", "raw"]
 """How a value is stored: float16 in standard units, or float32 in the file's."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.field_names import CHANNELS
 
 PerChannel = NDArray[np.float64]
 

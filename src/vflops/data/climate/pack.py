@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from vflops.data.climate import statistics
+from vflops.data.climate import channel_statistics
 from vflops.data.climate.boxes import mended
-from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.index import Layout, LeftOut, Part, Split, aligned, frame_bytes
 from vflops.data.climate.moments import FILL, Moments, of_frame
-from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.reading import Unreadable
 from vflops.data.climate.scan import workers_for
-from vflops.data.climate.shards import Policy, ShardTask, make_shard, plan
+from vflops.data.climate.shard_maker import Policy, ShardTask, make_shard, plan
 from vflops.data.climate.split import YearSplit, split_years
 from vflops.data.climate.storing import Storing, storing
 from vflops.data.climate.writer import make_index, refuse_constant, write_split
 from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.packed import Packing, digest, drawn_from
-from vflops.data.workers import OnProgress, all_of, silent
+from vflops.data.process_pool import OnProgress, all_of, silent
 from vflops.data.workspace import Workspace, free_bytes, occupied, refuse_fixed
 from vflops.errors import UsageError, VflopsError
 from vflops.units import quantity
@@ -139,7 +139,7 @@ def _finish(
                 cure="nothing can be learnt or judged by them: name other years for it, or mend "
                 f"what is wrong: vflops data check {folder.path}",
             )
-    summary = statistics.joined(train)
+    summary = channel_statistics.joined(train)
     refuse_constant(str(folder.path), summary)
     recipe = drawn_from(folder.path)
     index = make_index(
@@ -154,7 +154,7 @@ def _finish(
     )
     whole = {task.year for task, _ in made} - {task.year for task, part in made if part.left_out}
     with suppress(VflopsError):  # a gift to who reads the years next: not what was asked for
-        statistics.keep(folder, {year: moments[year] for year in sorted(whole)})
+        channel_statistics.keep(folder, {year: moments[year] for year in sorted(whole)})
     workspace.finish(index, _identity(folder, split, settings))
 
 

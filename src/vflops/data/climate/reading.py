@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.names import CHANNELS
+from vflops.data.climate.field_names import CHANNELS
 from vflops.errors import UsageError, VflopsError
 
 _PIECE_BYTES = 1 << 28

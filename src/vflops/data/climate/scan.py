@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.moments import Moments, of_rows
-from vflops.data.climate.names import CHANNELS
 from vflops.data.climate.reading import FrameSource, Unreadable
 from vflops.data.climate.years import Year
-from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 
 _TASK_BYTES = 1 << 30
 _SMALL_BYTES = 1 << 28

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from vflops.data.climate.kinds import STORMS, STRANGERS, Kind, Range
+from vflops.data.climate.event_kinds import STORMS, STRANGERS, Kind, Range
 
 LOOK_ALIKES = 3
 """In each frame, each of another kind, where there is room for them."""

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from vflops.data.cache import made_once
-from vflops.data.climate.names import CHANNELS, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
 from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
 from vflops.data.climate.writer import FrameWriter
 from vflops.data.packed import MARK, digest
-from vflops.data.workers import OnProgress, Reporter, silent, spread, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, silent, spread, usable_cpus
 from vflops.data.workspace import (
     occupied,
     partial_of,
@@ -29,7 +28,8 @@ from vflops.data.workspace import (
     refuse_occupied,
 )
 from vflops.errors import Interrupted, UsageError
-from vflops.record import atomic
+from vflops.record.files import atomic
+from vflops.record.files.cache import made_once
 
 ORIGIN = "synthetic weather"
 FIRST_YEAR = 1979

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.fields import Eddies, background, channel, land
-from vflops.data.climate.names import CHANNELS
 from vflops.data.climate.noise import stream
 from vflops.data.climate.painting import paint
 from vflops.data.climate.storms import Storm, plan

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.boxes import fault, padded
+from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
 from vflops.data.climate.index import SPLITS, FramesIndex, Layout, LeftOut, Shard, Split, Table
 from vflops.data.climate.moments import Moments, of_frame
-from vflops.data.climate.names import CHANNELS, MOST_BOXES
 from vflops.data.climate.scan import unusable
 from vflops.data.climate.storing import FrameFile, Storing, refuse_overflow, storing
 from vflops.data.packed import Packing, digest, shard_name, table_name
 from vflops.data.workspace import Workspace, refuse_occupied
 from vflops.errors import UsageError
-from vflops.record import atomic
+from vflops.record.files import atomic
 
 if TYPE_CHECKING:
-    from vflops.data.climate.frames import PackedFrames
+    from vflops.data.climate.packed_frames import PackedFrames
 
 
 def write_split(
@@ -134,7 +134,7 @@ class FrameWriter:
 
     def finish(self) -> PackedFrames:
         """Write tables and index and put the folder in its place."""
-        from vflops.data.climate.frames import PackedFrames
+        from vflops.data.climate.packed_frames import PackedFrames
 
         if self._moments is None:
             raise UsageError(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vflops.data.climate import boxes
 from vflops.data.climate.arrays import array_of, refuse_unwritten
 from vflops.data.climate.boxes import PUBLISHED, Order
-from vflops.data.climate.names import CHANNELS, MOST_BOXES
+from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
 from vflops.data.climate.reading import FrameSource, Version, opened, version_of
 from vflops.errors import UsageError, VflopsError
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
-from vflops.data.images.folder import ImageFolder, ImageSplit, some
-from vflops.data.workers import OnProgress, Reporter, silent, spread, usable_cpus
+from vflops.data.images.image_folder import ImageFolder, ImageSplit, some
+from vflops.data.process_pool import OnProgress, Reporter, silent, spread, usable_cpus
 from vflops.errors import Interrupted
-from vflops.record.schema import Data, Document
+from vflops.record.files.document import Data, Document
 
 _FILES_A_TASK = 64
 _DIGEST_BYTES = 16

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.images.figures import SHAPES, TEXTURES, Plane
+from vflops.data.images.textures import SHAPES, TEXTURES, Plane
 from vflops.errors import UsageError
 
 VERSION = 1  # of the bytes: raise it with any change that alters an image

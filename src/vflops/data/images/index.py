@@ -11,7 +11,7 @@ from vflops.data.packed import PackedDocument, StoredFile
 from vflops.data.packed import digest as digest  # for those who know images alone
 from vflops.data.packed import files_of as files_of
 from vflops.data.workspace import AnyPart
-from vflops.record.schema import Data
+from vflops.record.files.document import Data
 
 CHANNELS = 3
 SHARD_BYTES = 1 << 28

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vflops.data.images.decode import BadImage, pixels, read_file
-from vflops.data.images.folder import ImageFolder
+from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part, Skipped
-from vflops.data.images.shards import PackedImages
+from vflops.data.images.packed_images import PackedImages
 from vflops.data.images.writer import ShardFile, finish
 from vflops.data.packed import Packing, digest, drawn_from, shard_name
-from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 from vflops.data.workspace import Workspace, occupied
 from vflops.errors import UsageError
 

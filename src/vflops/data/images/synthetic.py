@@ -16,16 +16,16 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.cache import made_once
 from vflops.data.images.drawing import Recipe, draw
 from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part
-from vflops.data.images.shards import PackedImages
+from vflops.data.images.packed_images import PackedImages
 from vflops.data.images.writer import ShardFile, finish
 from vflops.data.packed import MARK, Packing, digest, shard_name
-from vflops.data.workers import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 from vflops.data.workspace import Workspace, occupied, partial_of, real_place, refuse_fixed
 from vflops.errors import UsageError
-from vflops.record import atomic
+from vflops.record.files import atomic
+from vflops.record.files.cache import made_once
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

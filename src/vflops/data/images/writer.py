@@ -25,7 +25,7 @@ from vflops.data.images.index import (
 from vflops.data.new_file import NewFile
 from vflops.data.packed import Packing, digest, shard_name, table_name
 from vflops.data.workspace import Workspace, refuse_occupied
-from vflops.record import atomic
+from vflops.record.files import atomic
 
 
 class ShardFile:

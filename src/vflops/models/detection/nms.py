@@ -109,9 +109,9 @@ def _packed(flags: Flags) -> Bytes:
 def _on_cuda(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
     if not _has_triton():
         return suppress_plainly(boxes, valid, threshold)
-    from vflops.models.kernels import nms
+    from vflops.models.kernels import nms_kernel
 
-    return nms.suppress(boxes, valid, threshold)
+    return nms_kernel.suppress(boxes, valid, threshold)
 
 
 @cache

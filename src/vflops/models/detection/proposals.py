@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.detection import boxes as box
+from vflops.models.detection import boxes
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.design import DetectorDesign
 from vflops.models.detection.matching import BACKGROUND, lots, match, sample
@@ -85,7 +85,7 @@ class Proposer(nn.Module):
         value, place = torch.stack(values, 1), torch.stack(places, 1)  # (B, levels, width)
         moved = torch.cat(deltas, 1).gather(1, place.flatten(1)[..., None].expand(-1, -1, 4))
         start_from = self.anchors[place.flatten(1)]
-        found = box.clip(box.decode(moved, start_from, _WEIGHTS), self._height, self._width)
+        found = boxes.clip(boxes.decode(moved, start_from, _WEIGHTS), self._height, self._width)
         found = found.reshape(*place.shape, 4)
         wide = (found[..., 2:] - found[..., :2]).amin(-1) >= _LEAST_SIDE
         present = wide & value.isfinite()
@@ -101,7 +101,7 @@ class Proposer(nn.Module):
     def loss(self, scores: Tensor, deltas: Tensor, truth: Truth, lot: Tensor) -> Tensor:
         """How wrong scores and boxes of a random choice of anchors are: (2,)."""
         with torch.no_grad():
-            overlaps = box.iou(self.anchors, truth.boxes)
+            overlaps = boxes.iou(self.anchors, truth.boxes)
             matched = match(overlaps, truth.present, low=_MISS, high=_HIT, rescue=True)
             hits, misses = sample(
                 matched >= 0,
@@ -111,7 +111,7 @@ class Proposer(nn.Module):
                 fraction=_HITS,
             )
             whose = matched.clamp(min=0)[..., None].expand(-1, -1, 4)
-            wanted = box.encode(self.anchors, truth.boxes.gather(1, whose), _WEIGHTS)
+            wanted = boxes.encode(self.anchors, truth.boxes.gather(1, whose), _WEIGHTS)
             used = hits | misses
             number = used.sum().clamp(min=1)
         wrong = functional.binary_cross_entropy_with_logits(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.detection import boxes as box
+from vflops.models.detection import boxes
 from vflops.models.detection.design import DetectorDesign
 from vflops.models.detection.matching import BACKGROUND, lots, match, take
 from vflops.models.detection.nms import suppress
@@ -83,7 +83,7 @@ class Regions(nn.Module):
             # The true boxes are proposals as well: else there is nothing to learn from at first.
             regions = torch.cat([proposals, truth.boxes], 1)
             there = torch.cat([present, truth.present], 1)
-            overlaps = box.iou(regions, truth.boxes)
+            overlaps = boxes.iou(regions, truth.boxes)
             matched = match(overlaps, truth.present, low=_HIT, high=_HIT, rescue=False)
             index, hit, used = take(
                 (matched >= 0) & there,
@@ -96,7 +96,7 @@ class Regions(nn.Module):
             whose = matched.gather(1, index).clamp(min=0)
             label = torch.where(hit, truth.labels.gather(1, whose) + 1, 0)
             wanted = truth.boxes.gather(1, whose[..., None].expand(-1, -1, 4))
-            wanted = box.encode(regions, wanted, _WEIGHTS)
+            wanted = boxes.encode(regions, wanted, _WEIGHTS)
             number = used.sum().clamp(min=1)
         scores, deltas = self._look(levels, regions)
         wrong = functional.cross_entropy(scores.flatten(0, 1), label.flatten(), reduction="none")
@@ -114,8 +114,8 @@ class Regions(nn.Module):
         """The best boxes of each image: rows x1, y1, x2, y2, score, class; class −1 is none."""
         scores, deltas = self._look(levels, proposals)
         likely = scores.softmax(-1)[..., 1:].transpose(1, 2)  # (B, classes, P)
-        found = box.decode(deltas[:, :, 1:], proposals[:, :, None], _WEIGHTS)
-        found = box.clip(found, self._height, self._width).transpose(1, 2)
+        found = boxes.decode(deltas[:, :, 1:], proposals[:, :, None], _WEIGHTS)
+        found = boxes.clip(found, self._height, self._width).transpose(1, 2)
         wide = (found[..., 2:] - found[..., :2]).amin(-1) >= _LEAST_SIDE
         likely = torch.where(wide & present[:, None], likely, -1.0)
         value, order = likely.sort(stable=True, dim=-1, descending=True)

@@ -198,9 +198,9 @@ def _on_cuda(
 ) -> Tensor:
     if not _has_kernels(features[0].dtype, len(features), size):
         return align_plainly(features, strides, boxes, levels, size, samples)
-    from vflops.models.kernels import roi_align as kernels
+    from vflops.models.kernels import roi_align_kernels
 
-    return kernels.forward(features, strides, boxes, levels, size, samples)
+    return roi_align_kernels.forward(features, strides, boxes, levels, size, samples)
 
 
 def _backward_on_cuda(
@@ -214,16 +214,16 @@ def _backward_on_cuda(
 ) -> list[Tensor]:
     if not _has_kernels(gradient.dtype, len(heights), gradient.shape[-1]):
         return align_backward_plainly(gradient, boxes, levels, heights, widths, strides, samples)
-    from vflops.models.kernels import roi_align as kernels
+    from vflops.models.kernels import roi_align_kernels
 
-    return kernels.backward(gradient, boxes, levels, heights, widths, strides, samples)
+    return roi_align_kernels.backward(gradient, boxes, levels, heights, widths, strides, samples)
 
 
 @cache
 def _has_kernels(dtype: torch.dtype, levels: int, size: int) -> bool:
     if dtype == torch.float64 or find_spec("triton") is None:
         return False
-    from vflops.models.kernels.roi_align import MOST_BINS, MOST_LEVELS
+    from vflops.models.kernels.roi_align_kernels import MOST_BINS, MOST_LEVELS
 
     return levels <= MOST_LEVELS and size <= MOST_BINS
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.communication import Tally
+from vflops.train.communication import Tally
 
 
 def enter(x: Tensor, tally: Tally) -> Tensor:

@@ -18,12 +18,12 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from vflops.config.training import TrainSettings
+from vflops.counting.capture import ShapesOnly, capture, on_meta
+from vflops.counting.conventions.executed import EXECUTED
+from vflops.counting.count import count
 from vflops.errors import UsageError
-from vflops.flops.capture import ShapesOnly, capture, on_meta
-from vflops.flops.count import count
-from vflops.flops.rules.executed import EXECUTED
 from vflops.train.parallel.balance import balanced, most_parts
-from vflops.workloads.workload import Workload
+from vflops.workloads.contract.workload import Workload
 
 _OTHERWISE = "take --set train.parallel.mode=data"
 

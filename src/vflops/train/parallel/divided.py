@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from vflops.config.training import TrainSettings
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.parallel.group import GroupPlan
-from vflops.train.parallel.whole import OptimizerState, load_optimizer, local, optimizer_by_name
+from vflops.train.parallel.optimizer_state import (
+    OptimizerState,
+    load_optimizer,
+    local,
+    optimizer_by_name,
+)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflops.train.parallel.plan import ParallelPlan
-from vflops.workloads.workload import Summary
+from vflops.train.parallel.parallel_plan import ParallelPlan
+from vflops.workloads.contract.workload import Summary
 
 _AGREE_EVERY = 8
 """Steps between two agreements of several ranks; each costs a message."""

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.distributed.pipelining import PipelineStage
 
-from vflops.communication import Tally
+from vflops.train.communication import Tally
 from vflops.train.parallel.cut import StageCut
 from vflops.train.parallel.message import Layout
-from vflops.workloads.workload import Inputs
+from vflops.workloads.contract.workload import Inputs
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from vflops.metrics.quality import EXPONENT_IMAGE_CLASSIFICATION
 from vflops.workloads.automl.settings import PROFILES, AutomlSettings
-from vflops.workloads.registry import register
-from vflops.workloads.spec import Quality, WorkloadSpec
+from vflops.workloads.contract.registry import register
+from vflops.workloads.contract.spec import Quality, WorkloadSpec
 
 
 @register
@@ -15,10 +15,10 @@ def automl() -> WorkloadSpec:
         quality=Quality(
             name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
         ),
-        combine="vflops.workloads.combine:mean",
+        combine="vflops.workloads.contract.combine:mean",
         settings=AutomlSettings,
         profiles=PROFILES,
         code="vflops.workloads.automl.workload:Automl",
-        runner="vflops.automl.worker:run",
+        runner="vflops.workloads.automl.worker:run",
         expected="vflops.workloads.image_classification.expected:expected",
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from vflops.config.section import Section
-from vflops.workloads.image_classification import settings as images
+from vflops.workloads.image_classification import settings
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _ORDERED_BELOW = 16
@@ -120,15 +120,15 @@ def _sized(like: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSe
 def tiny() -> AutomlSettings:
     """Seconds: a few candidates of three stages on a few hundred small images."""
     search = SearchSettings(duration_s=8, limits=LimitSettings(parameters=300_000))
-    return _sized(images.tiny(), 2, search)
+    return _sized(settings.tiny(), 2, search)
 
 
 def laptop() -> AutomlSettings:
     """Half a minute a worker on one core: small networks on 2,000 images of 32 pixels."""
-    like = images.laptop()
+    like = settings.laptop()
     like = like.model_copy(
         update={
-            "network": images.ResNetSettings(blocks=(1, 1, 1, 1), width=8, stem="small"),
+            "network": settings.ResNetSettings(blocks=(1, 1, 1, 1), width=8, stem="small"),
             "synthetic": like.synthetic.model_copy(update={"train": 2000, "validation": 500}),
         }
     )
@@ -138,7 +138,7 @@ def laptop() -> AutomlSettings:
 
 def gpu() -> AutomlSettings:
     """Five minutes on an accelerator: ResNet-50 and its children on ten classes."""
-    like = images.gpu()
+    like = settings.gpu()
     train = like.train.model_copy(update={"batch": 256, "checkpoint_share": 0.01})
     made = like.synthetic.model_copy(update={"classes": 10, "target": 0.7})
     like = like.model_copy(update={"train": train, "synthetic": made})
@@ -147,7 +147,7 @@ def gpu() -> AutomlSettings:
 
 def reference() -> AutomlSettings:
     """The published rules: ImageNet, 60 epochs, an hour at least."""
-    return _sized(images.reference(), 60, SearchSettings())
+    return _sized(settings.reference(), 60, SearchSettings())
 
 
 PROFILES: dict[str, Callable[[], AutomlSettings]] = {

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from torch import nn
 
-from vflops.automl.architecture.build import build
-from vflops.automl.architecture.limits import reasons
-from vflops.automl.buffer import Buffer
-from vflops.automl.propose import first_network, limits_of
-from vflops.automl.replay import REPLAYED, SearchLedger
 from vflops.config.training import WorkloadSettings
 from vflops.errors import UsageError
-from vflops.record.training import DataFacts
+from vflops.record.formats.job import DataFacts
+from vflops.workloads.automl.architecture.cost_limits import reasons
+from vflops.workloads.automl.architecture.module_builder import build
+from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.proposer import first_network, limits_of
+from vflops.workloads.automl.replay import REPLAYED, SearchLedger
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.code import Progress
+from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.workload import ImageClassification
 
 

@@ -1,8 +1,8 @@
 """Command: any training script, in any framework, run as it is and scored by what it reports."""
 
 from vflops.workloads.command.settings import PROFILES, CommandSettings
-from vflops.workloads.registry import register
-from vflops.workloads.spec import Quality, WorkloadSpec
+from vflops.workloads.contract.registry import register
+from vflops.workloads.contract.spec import Quality, WorkloadSpec
 
 
 @register
@@ -12,7 +12,7 @@ def command() -> WorkloadSpec:
         name="command",
         title="your own training script, in any framework",
         quality=Quality(name="quality", better="higher", exponent=1),
-        combine="vflops.workloads.combine:mean",
+        combine="vflops.workloads.contract.combine:mean",
         settings=CommandSettings,
         profiles=PROFILES,
         code="vflops.workloads.command.workload:Command",

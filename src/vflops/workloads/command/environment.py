@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from vflops.errors import Interrupted, RunFailed
-from vflops.record import atomic
-from vflops.record.schema import read_json
+from vflops.record.files import atomic
+from vflops.record.files.document import read_json
 from vflops.train.context import JobContext
 from vflops.workloads.command.settings import CommandSettings
 

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vflops.config.training import WorkloadSettings
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
 from vflops.errors import FolderError, UsageError
-from vflops.flops.count import count
-from vflops.flops.graph import Graph
-from vflops.flops.rules import rule_set
 from vflops.record.folder import file_hash
-from vflops.record.training import DataFacts, DeclaredWork
-from vflops.score.training import SCORING_RULES
-from vflops.workloads.code import Progress, WorkloadCode
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.job import DataFacts, DeclaredWork
+from vflops.results.score.training_score import SCORING_RULES
 from vflops.workloads.command.settings import CommandSettings
-from vflops.workloads.spec import Quality
+from vflops.workloads.contract.code import Progress, WorkloadCode
+from vflops.workloads.contract.spec import Quality
 
 if TYPE_CHECKING:
-    from vflops.workloads.spec import WorkloadSpec
+    from vflops.workloads.contract.spec import WorkloadSpec
 
 _PYTHON = "{python}"
 _LARGEST_SCRIPT_BYTES = 16 << 20
@@ -158,8 +158,8 @@ def _device(name: str) -> tuple[str, str]:
 
     What it really uses cannot be seen from outside.
     """
-    from vflops.micro.device import pick  # with torch, which the ranks of a command never need
-    from vflops.train.memory import device_name
+    from vflops.machine.devices import pick  # with torch, which the ranks of a command never need
+    from vflops.train.out_of_memory import device_name
 
     place = pick(name).place
     return place.type, device_name(place)

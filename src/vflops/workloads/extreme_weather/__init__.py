@@ -1,9 +1,9 @@
 """Extreme weather analytics: Faster R-CNN trained to a mean average precision (HPC AI500)."""
 
 from vflops.metrics.quality import EXPONENT_EXTREME_WEATHER
+from vflops.workloads.contract.registry import register
+from vflops.workloads.contract.spec import Quality, WorkloadSpec
 from vflops.workloads.extreme_weather.settings import PROFILES, WeatherSettings
-from vflops.workloads.registry import register
-from vflops.workloads.spec import Quality, WorkloadSpec
 
 
 @register

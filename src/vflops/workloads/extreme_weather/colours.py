@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vflops.data.climate.names import CLASSES
+from vflops.data.climate.field_names import CLASSES
 
 LEVELS = 128
 """Of the colour map: more than an eye tells apart, and few enough for a small file."""

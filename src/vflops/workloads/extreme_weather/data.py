@@ -12,23 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflops.data.cache import cache_folder
+from vflops.data.batch_memory import Room
 from vflops.data.climate import synthetic
-from vflops.data.climate.frames import PackedFrames
 from vflops.data.climate.index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.pack import pack, room_needed, source_identity
+from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.split import YearSplit, split_years
 from vflops.data.climate.weather import WeatherRecipe
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import INDEX, digest
-from vflops.data.room import Room
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
-from vflops.record.training import DataFacts
+from vflops.record.files.cache import cache_folder
+from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
-from vflops.workloads.code import Progress
+from vflops.workloads.contract.code import Progress
 from vflops.workloads.extreme_weather.settings import WeatherSettings
-from vflops.workloads.packed import (
+from vflops.workloads.packed_data import (
     refuse_another,
     refuse_damaged,
     refuse_misfits,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.report.exhibits import Figure
-from vflops.report.style import data, finished
+from vflops.publish.pages.chart_style import data, finished
+from vflops.publish.report.exhibits import Figure
 from vflops.workloads.extreme_weather.colours import style
 from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, drawn
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.bagging.estimate import kept_bytes
-from vflops.data.climate.frames import PackedFrames
+from vflops.data.climate.field_names import MOST_BOXES
 from vflops.data.climate.index import SPLITS, aligned, frame_bytes
-from vflops.data.climate.names import MOST_BOXES
-from vflops.workloads.expected import ExpectedData
+from vflops.data.climate.packed_frames import PackedFrames
+from vflops.run.training_cost import kept_bytes
+from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 
 _TRUTH_BYTES = MOST_BOXES * (4 * 4 + 8) + 4 + 8

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflops.data.climate.names import CLASSES, MOST_BOXES
+from vflops.data.climate.field_names import CLASSES, MOST_BOXES
 from vflops.metrics.detection import DetectionQuality, Matches, average_precision, match_frames
-from vflops.workloads.workload import Inputs, Meter, Summary
+from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
 
 class DetectionMeter(Meter):

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
-from vflops.data.climate.frames import PackedFrames
-from vflops.data.climate.names import CHANNELS, CLASSES, MOST_BOXES
-from vflops.flops.capture import InputSpec
+from vflops.counting.capture import InputSpec
+from vflops.data.climate.field_names import CHANNELS, CLASSES, MOST_BOXES
+from vflops.data.climate.packed_frames import PackedFrames
 from vflops.models.detection.faster_rcnn import FasterRCNN
-from vflops.record.training import DataFacts
-from vflops.workloads.code import Progress
+from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.code import Progress
+from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
 from vflops.workloads.extreme_weather.data import FrameSamples, open_frames, prepare, verify
 from vflops.workloads.extreme_weather.quality import (
     DetectionMeter,
@@ -25,7 +26,6 @@ from vflops.workloads.extreme_weather.quality import (
     shown_frames,
 )
 from vflops.workloads.extreme_weather.settings import WeatherSettings
-from vflops.workloads.workload import Inputs, Meter, Split, Summary, Workload
 
 _SHOWN_FRAMES = 3
 """Frames of the validation set that the report shows."""

@@ -1,9 +1,9 @@
 """Image classification: ResNet-50 trained to a top-1 accuracy (HPC AI500 V2.0 and V3.0)."""
 
 from vflops.metrics.quality import EXPONENT_IMAGE_CLASSIFICATION
+from vflops.workloads.contract.registry import register
+from vflops.workloads.contract.spec import Quality, WorkloadSpec
 from vflops.workloads.image_classification.settings import PROFILES, ImageSettings
-from vflops.workloads.registry import register
-from vflops.workloads.spec import Quality, WorkloadSpec
 
 
 @register
@@ -15,7 +15,7 @@ def image_classification() -> WorkloadSpec:
         quality=Quality(
             name="top-1 accuracy", better="higher", exponent=EXPONENT_IMAGE_CLASSIFICATION
         ),
-        combine="vflops.workloads.combine:mean",
+        combine="vflops.workloads.contract.combine:mean",
         settings=ImageSettings,
         profiles=PROFILES,
         code="vflops.workloads.image_classification.workload:ImageClassification",

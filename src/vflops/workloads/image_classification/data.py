@@ -9,21 +9,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vflops.data.cache import cache_folder
+from vflops.data.batch_memory import Room
 from vflops.data.images import synthetic
 from vflops.data.images.drawing import Recipe
-from vflops.data.images.folder import ImageFolder
+from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.index import digest
 from vflops.data.images.pack import pack, plan, room_needed
-from vflops.data.images.shards import PackedImages, PackedSplit
-from vflops.data.room import Room
+from vflops.data.images.packed_images import PackedImages, PackedSplit
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
-from vflops.record.training import DataFacts
+from vflops.record.files.cache import cache_folder
+from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
-from vflops.workloads.code import Progress
+from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
-from vflops.workloads.packed import (
+from vflops.workloads.packed_data import (
     refuse_another,
     refuse_damaged,
     refuse_misfits,

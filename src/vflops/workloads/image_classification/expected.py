@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.bagging.estimate import kept_bytes
 from vflops.data.images.index import CHANNELS
-from vflops.data.images.shards import PackedImages
-from vflops.workloads.expected import ExpectedData
+from vflops.data.images.packed_images import PackedImages
+from vflops.run.training_cost import kept_bytes
+from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _LABEL_BYTES = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflops.workloads.workload import Inputs, Meter, Summary
+from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
 
 class Top1Meter(Meter):

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vflops.config.training import WorkloadSettings
+from vflops.counting.capture import InputSpec
 from vflops.data.images import crop
-from vflops.flops.capture import InputSpec
 from vflops.models.fused_resnet import FusedResNet
 from vflops.models.resnet import ResNet
-from vflops.record.training import DataFacts
-from vflops.workloads.code import Progress
+from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.code import Progress
+from vflops.workloads.contract.workload import Inputs, Meter, Split, Summary, Workload
 from vflops.workloads.image_classification.data import ImageSamples, open_split, prepare, verify
 from vflops.workloads.image_classification.quality import Top1Meter, accuracy
 from vflops.workloads.image_classification.settings import ImageSettings
-from vflops.workloads.workload import Inputs, Meter, Split, Summary, Workload
 
 _MOST_SHIFT = 10
 """A shift is at most this part of an image's side: 3 pixels of 32."""

@@ -1,1 +1,0 @@
-"""AutoML as the workload: architectures, search, workers without a master."""

@@ -1,0 +1,85 @@
+"""``vflops count MODEL``: the operations of one training step, by a paper's rules."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class By(StrEnum):
+    """What the rows of the table are."""
+
+    KIND = "kind"
+    LAYER = "layer"
+
+
+class Export(StrEnum):
+    """File formats of the table."""
+
+    HTML = "html"
+    GRAPH = "graph"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(count)
+
+
+def count(
+    model: Annotated[
+        str, typer.Argument(help="A built-in name (see vflops list) or package.module:callable.")
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="Shape of one sample, e.g. 3x224x224 or 128:int64; once per input."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Samples in a batch.", min=1)] = 1,
+    rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
+    against: Annotated[
+        str | None, typer.Option(help="A second rule set to set beside the first.")
+    ] = None,
+    by: Annotated[By, typer.Option(help="Rows of the table.")] = By.KIND,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    export: Annotated[
+        Export | None, typer.Option(help="Also write the table (html) or the graph (graph).")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--out", help="File to export to.")] = None,
+) -> None:
+    """Count the operations of one training step. Forward, backward, update."""
+    from vflops.cli.terminal.console import console, next_step, shown, working
+    from vflops.counting.conventions import rule_set
+    from vflops.counting.count import count as count_graph
+    from vflops.models.model_graph import graph_of, parse_input
+    from vflops.publish import counts as show
+    from vflops.record.folder import latest
+
+    sets = [rule_set(name) for name in (rules, against) if name]
+    inputs = [parse_input(text) for text in input or ()]
+    with working("capturing the model"):
+        graph = graph_of(model, inputs=inputs, batch=batch)
+    counts = [count_graph(graph, each) for each in sets]
+    if json:
+        typer.echo(show.as_json(counts, by.value), nl=False)
+    else:
+        out = console()
+        out.print(show.as_tables(counts, by.value, out.width))
+    if export is not None:
+        suffix = {"html": "html", "graph": "json"}[export.value]
+        what = {"html": "count", "graph": "graph"}[export.value]
+        path = file or Path(f"{graph.model.replace(':', '.')}-{what}.{suffix}")
+        show.export(counts, by.value, path, export.value)
+        typer.echo(f"written: {shown(path)}", err=True)
+    if not json:
+        shapes = "".join(f" --input {text}" for text in input or ())
+        same = f"{model}{shapes}" + (f" --batch {batch}" if batch > 1 else "")
+        if against is None:
+            other = "executed" if rules != "executed" else "hpcai500"
+            command = f"vflops count {same} --rules {rules} --against {other}"
+            next_step(command, "beside what the framework runs")
+        elif latest(Path("runs")) is None:
+            next_step("vflops micro", "the ceilings that bound it on this machine")
+        else:
+            next_step(f"vflops roofline --model {same}", "what bounds it on this machine")

@@ -1,0 +1,120 @@
+"""``vflops roofline``: what bounds a model on this machine, drawn and in words."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflops.cli import options
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.record.readout.contents import Contents
+
+
+class Format(StrEnum):
+    """What the picture is written as."""
+
+    HTML = "html"
+    SVG = "svg"
+    PNG = "png"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(roofline)
+
+
+def roofline(
+    run: options.Run = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A built-in name or package.module:callable.")
+    ] = None,
+    input: Annotated[
+        list[str] | None, typer.Option(help="Shape of one sample, for your own model.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples a step.", min=1)] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16 …; by default the fastest measured.")
+    ] = None,
+    rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
+    export: Annotated[
+        Format | None, typer.Option(help="Page or picture; by default what --out ends with.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+) -> None:
+    """Place models under the measured ceilings. Says what bounds them."""
+    from vflops.cli.terminal import console
+    from vflops.counting.conventions import rule_set
+    from vflops.counting.count import count
+    from vflops.models.model_graph import graph_of, parse_input
+    from vflops.publish.roofline_page import Roofline
+
+    rule = rule_set(rules)
+    export = export or _format(out)
+    contents = console.read_run(run or _newest_with_roofs())
+    folder = contents.folder
+    if model is None and batch is None and input is None:
+        trained = [graph for graph in contents.graphs if graph.model in _trained(contents)]
+        found = (trained or contents.graphs)[:1]
+    else:
+        inputs = [parse_input(text) for text in input or ()]
+        size = batch or folder.record.settings.count.batch
+        with console.working("capturing"):
+            found = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
+    counts = [count(each, rule) for each in found]
+    picture = Roofline.of(folder.record, contents.measurements, counts, precision)
+    path = out or folder.path / f"{_name(model, batch)}.{export.value}"
+    with console.working("drawing"):
+        picture.write(path, export.value)
+    for sentence in picture.sentences:
+        console.say(f"· {sentence}", indent=2, file=sys.stdout)
+    typer.echo(f"written: {console.shown(path)}")
+    if export is Format.HTML:
+        console.next_step(
+            f"vflops roofline {console.shown(folder.path)} --export svg", "for a paper"
+        )
+    else:
+        console.next_step(f"vflops report {console.shown(folder.path)}", "the whole run as a page")
+
+
+def _trained(contents: Contents) -> set[str]:
+    """The workloads of the run; their graphs have their names."""
+    return {job.record.workload for job in contents.trained}
+
+
+def _format(out: Path | None) -> Format:
+    """What the file's name asks for; a page where there is none."""
+    suffix = out.suffix.removeprefix(".").lower() if out else Format.HTML.value
+    if suffix not in list(Format):
+        raise UsageError(
+            f"--out {out} ends neither with .html nor with .svg or .png",
+            cure="name it so, or say --export html, svg or png",
+        )
+    return Format(suffix)
+
+
+def _newest_with_roofs() -> Path | None:
+    """The newest run under ``runs/`` that can have a roofline; the newest of all without one."""
+    from vflops.errors import VflopsError
+    from vflops.record.folder import RunFolder
+    from vflops.record.readout.contents import Contents
+    from vflops.results.roofline.analysis import roofs
+
+    for path in sorted(Path("runs").glob("*/run.json"), reverse=True):
+        try:
+            machine = roofs(Contents(RunFolder.open(path.parent)).measurements)
+        except VflopsError:
+            continue
+        if machine.precisions() and machine.memory:
+            return path.parent
+    return None
+
+
+def _name(models: list[str] | None, batch: int | None) -> str:
+    parts = ["roofline", *(name.replace(":", ".") for name in models or ())]
+    return "-".join([*parts, *([f"batch{batch}"] if batch else [])])

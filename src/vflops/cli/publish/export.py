@@ -1,0 +1,143 @@
+"""``vflops export FORMAT RUN…``: runs in the forms that others read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflops.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from vflops.record.readout.contents import Contents
+
+FORMATS = ("csv", "json", "openmetrics", "mllog", "mlflow")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(export)
+
+
+def export(
+    format: Annotated[str, typer.Argument(help="csv, json, openmetrics, mllog or mlflow.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders; the newest under runs/ by default.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A file, printed by default; of mllog a new folder, mlperf by default."),
+    ] = None,
+    series: Annotated[
+        bool, typer.Option("--series", help="For csv: a row a reading instead of a pass.")
+    ] = False,
+    to: Annotated[str | None, typer.Option(help="For mlflow: its address, or a folder.")] = None,
+    submitter: Annotated[str, typer.Option(help="For mllog: who submits.")] = "unnamed",
+    system: Annotated[str | None, typer.Option(help="For mllog: the system's name.")] = None,
+    division: Annotated[str, typer.Option(help="For mllog: open or closed.")] = "open",
+    status: Annotated[
+        str, typer.Option(help="For mllog: onprem, cloud, preview or research.")
+    ] = "research",
+) -> None:
+    """Write runs as CSV, JSON, OpenMetrics, for MLPerf, to MLflow."""
+    from vflops.cli.terminal.console import read_run
+
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    if series and format != "csv":
+        raise UsageError(f"--series is for csv, and this is {format}", cure="leave it out")
+    if (to is None) == (format == "mlflow"):
+        raise UsageError(
+            "--to says where MLflow is, and only that",
+            cure="vflops export mlflow RUN --to http://server:5000, or a folder",
+        )
+    contents = [read_run(run) for run in runs] if runs else [read_run(None)]
+    _must_differ(contents)
+    if format == "mlflow":
+        _to_mlflow(contents, str(to))
+    elif format == "mllog":
+        _submission(contents, out or Path("mlperf"), submitter, system, division, status)
+    else:
+        _text(_writer(format, series=series)(contents), out, format)
+
+
+def _must_differ(contents: Sequence[Contents]) -> None:
+    ids = [each.folder.record.id for each in contents]
+    twice = sorted({id for id in ids if ids.count(id) > 1})
+    if twice:
+        raise UsageError(f"run {twice[0]} is given twice", cure="give each run once")
+
+
+def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]:
+    if format == "json":
+        from vflops.publish.export.json_document import runs_json
+
+        return runs_json
+    if format == "openmetrics":
+        from vflops.publish.export.run_metrics import runs_openmetrics
+
+        return runs_openmetrics
+    from vflops.publish.export.csv_table import runs_csv, series_csv
+
+    return series_csv if series else runs_csv
+
+
+_USED = {
+    "csv": ("column -s, -t < {} | less -S", "as a table; spreadsheets read it too"),
+    "json": ("python -m json.tool {}", "all of it, indented"),
+    "openmetrics": ("promtool check metrics < {}", "Prometheus' own checker, where it is"),
+}
+"""What a file of each format is read with."""
+
+
+def _text(text: str, out: Path | None, format: str) -> None:
+    from vflops.cli.terminal.console import next_step, shown
+    from vflops.record.files import atomic
+
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    atomic.write_text(out, text)
+    typer.echo(f"written: {shown(out)}", err=True)
+    command, why = _USED[format]
+    next_step(command.format(shown(out)), why)
+
+
+def _submission(
+    contents: Sequence[Contents],
+    folder: Path,
+    submitter: str,
+    system: str | None,
+    division: str,
+    status: str,
+) -> None:
+    from vflops.cli.terminal.console import next_step, say, shown
+    from vflops.publish.export.mlperf import RULE_SET
+    from vflops.publish.export.mlperf.submission import write_submission
+
+    written = write_submission(
+        contents, folder, org=submitter, system_name=system, division=division, status=status
+    )
+    print(f"written: {shown(written.folder)}, {len(written.results)} results")
+    for note in written.notes:
+        say(f"note    {note}", indent=8)
+    if submitter == "unnamed":
+        say("note    --submitter was not given: the submitter is 'unnamed'")
+    check = f"python -m mlperf_logging.package_checker {shown(folder)} training {RULE_SET}"
+    next_step(check, "MLCommons' own checker: pip install mlperf-logging")
+
+
+def _to_mlflow(contents: Sequence[Contents], to: str) -> None:
+    from vflops.cli.terminal.console import next_step, working
+    from vflops.publish.export.to_mlflow import log_run
+
+    for each in contents:
+        with working(f"writing {each.folder.record.id} to MLflow: some seconds"):
+            run = log_run(each, to)
+        print(f"{each.folder.record.id} is run {run} of MLflow at {to}")
+    if to.startswith(("http://", "https://")):
+        next_step(f"open {to}", "the runs there")
+    else:
+        next_step(f"mlflow ui --backend-store-uri {to}", "the runs there, in a browser")

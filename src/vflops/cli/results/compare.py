@@ -1,0 +1,105 @@
+"""``vflops compare A B …``: runs side by side, and which differences are more than chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vflops.studies.compare.comparison import Comparison, Differing
+
+_STYLES = {"better": "green", "worse": "red", "not significant": "", "absent": "dim"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Run folders; several repeats a side: A1 A2 A3 vs B1 B2 B3."),
+    ],
+    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("compare.html"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
+) -> None:
+    """Compare runs with confidence. Figures, systems layer by layer, settings and versions."""
+    from vflops.cli.terminal import console
+    from vflops.studies.compare.comparing import compare as compared
+    from vflops.studies.compare.comparing import sides
+
+    given = sides(runs)
+    found = compared(given)
+    if json:
+        typer.echo(found.to_json(), nl=False)
+        return
+    from vflops.studies.compare.compare_page import write_page
+
+    _show(found, console.console())
+    with console.working("drawing"):
+        write_page(found, given, page)
+    typer.echo(f"\npage  {console.shown(page)}")
+    console.next_step(f"open {page.resolve().as_uri()}", "the curves over each other, offline")
+
+
+def _show(found: Comparison, out: Console) -> None:
+    from rich.table import Table
+
+    from vflops.cli.terminal.console import cell
+    from vflops.studies.compare import compare_text
+
+    for side in found.sides:
+        failed = "  [red]not every rule is met[/]" if side.failed else ""
+        out.print(f"[bold]{side.name}[/]  {cell(compare_text.runs(side))}{failed}")
+    for warning in found.warnings:
+        out.print(f"[yellow]warning:[/] {cell(warning)}")
+    for side in found.sides[1:]:
+        table = Table(box=None, pad_edge=False)
+        for number, name in enumerate(compare_text.figure_columns(side.name)):
+            right = 0 < number < 5
+            whole = number not in (1, 2, 4)  # values may be wrapped before their unit
+            table.add_column(name, justify="right" if right else "left", no_wrap=whole)
+        for workload, figures in compare_text.by_workload(found.figures, side.name):
+            alone = compare_text.alone(figures)
+            table.add_row(cell(workload), *[""] * 4, alone, style="dim" if alone else "bold")
+            for figure in () if alone else figures:
+                name, *cells = map(cell, compare_text.figure_row(figure))
+                table.add_row(f"  {name}", *cells, style=_STYLES.get(figure.verdict, ""))
+        out.print(f"\n[bold]{side.name} against A[/]")
+        out.print(table)
+        for reason in compare_text.reasons(found.figures, side.name):
+            out.print(cell(reason), style="dim")
+        out.print(cell(compare_text.sentence(found, side)), style="bold")
+    for title, rows in (
+        ("systems", found.system),
+        ("settings", found.settings),
+        ("versions", found.versions),
+    ):
+        _differences(title, rows, found, out)
+    if found.equal_layers:
+        out.print(f"\nequal layers of the system: {', '.join(found.equal_layers)}", style="dim")
+    for note in found.notes:
+        out.print(cell(note), style="dim")
+
+
+def _differences(title: str, rows: tuple[Differing, ...], found: Comparison, out: Console) -> None:
+    from rich.table import Table
+
+    from vflops.cli.terminal.console import cell
+    from vflops.studies.compare import compare_text
+
+    if not rows:
+        out.print(f"\nno difference between the {title}")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "", *(side.name for side in found.sides)):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(cell, compare_text.differing_row(row)))
+    out.print(f"\n[bold]what differs between the {title}[/]")
+    out.print(table)

@@ -1,0 +1,97 @@
+"""``vflops score``: figures, from the run folder alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vflops.cli import options
+from vflops.cli.terminal.columns import columns, heading
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from vflops.record.files.document import Document
+    from vflops.record.readout.contents import Contents
+    from vflops.results.score.score_file import Score
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(score)
+
+
+def keep(document: Document, path: Path, contents: Contents) -> None:
+    """Write ``document`` where one may; a read-only run can still be read and judged.
+
+    What follows from a run in progress is out of date at once, so it is not kept.
+    """
+    from vflops.cli.terminal.console import say
+
+    if contents.in_progress:
+        return
+    try:
+        document.write(path)
+    except UsageError as error:
+        say(f"not kept: {error.message}")
+
+
+def score(run: options.Run = None, json: Json = False) -> None:
+    """Recompute the score of a run. Writes score.json, the same bytes every time."""
+    from vflops.cli.terminal import console
+    from vflops.results.score.scoring import score as compute
+
+    contents = console.read_run(run)
+    result = compute(contents)
+    keep(result, contents.folder.score_file, contents)
+    if json:
+        typer.echo(result.to_json(), nl=False)
+        return
+    from vflops.results.score import score_tables
+
+    for line in _trainings(result):
+        print(line)
+    if result.ceilings:
+        print(heading("ceilings"))
+        print(columns([score_tables.CEILINGS, *score_tables.ceiling_rows(result)], right=(3, 4)))
+        for names, reason in score_tables.absent_rows(result.ceilings):
+            console.say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
+    if result.models:
+        print(heading("\nmodels, operations of one sample"))
+        print(columns([score_tables.MODELS, *score_tables.model_rows(result)], right=(2, 3)))
+    if not contents.in_progress:
+        if contents.folder.findings_file.is_file():
+            console.open_report(contents.folder)
+        else:
+            name = console.shown(contents.folder.path)
+            console.next_step(f"vflops check {name}", "does it meet the rules?")
+
+
+def _trainings(result: Score) -> Iterator[str]:
+    """The trainings and how far repeats agree, each under its title, an empty line after each."""
+    from vflops.results.score import figure_text, score_tables, search_text
+
+    for ensemble in result.ensembles:
+        yield heading(f"{ensemble.workload}, {ensemble.planned} models together")
+        yield columns(score_tables.ensemble_rows(ensemble)) + "\n"
+    for search in result.searches:
+        yield search_text.search_line(search)
+        yield columns(search_text.search_rows(search)) + "\n"
+        best = [search_text.candidate_row(each) for each in search_text.best(search)]
+        if best:
+            yield heading(f"the best of {figure_text.count(len(search.candidates), 'candidate')}")
+            rows = [search_text.CANDIDATES, *best[: search_text.MOST_CANDIDATES]]
+            yield columns(rows, right=(1, 2, 3, 4, 5, 6)) + "\n"
+    for repeat in result.repeats:
+        yield heading(score_tables.repeat_title(repeat))
+        yield (
+            columns([score_tables.REPEATS, *score_tables.repeat_rows(repeat)], right=(1, 2)) + "\n"
+        )
+    for training in result.trainings:
+        yield heading(score_tables.training_title(training))
+        yield columns(score_tables.training_rows(training)) + "\n"

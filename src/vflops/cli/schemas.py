@@ -1,0 +1,86 @@
+"""The file formats as JSON Schemas: ``python -m vflops.cli.schemas docs/schemas`` writes them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from vflops.data.climate.channel_statistics import Statistics
+from vflops.data.climate.check import ClimateReport
+from vflops.data.climate.index import FramesIndex
+from vflops.data.images.check import DataReport
+from vflops.data.images.index import PackedIndex
+from vflops.record.files import atomic
+from vflops.record.files.document import Document
+from vflops.record.folder import RunRecord
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.node import NodeRecord
+from vflops.record.formats.system import SystemRecord
+from vflops.record.formats.telemetry import Header
+from vflops.record.log.events import EventLine
+from vflops.results.check.findings import Findings
+from vflops.results.evidence.manifest import Manifest
+from vflops.results.score.score_file import Score
+from vflops.studies.compare.comparison import Comparison
+from vflops.studies.history.history_data import HistoryRecord
+from vflops.studies.predict.measured_points import MeasuredSteps
+from vflops.studies.reproduce.reproduction import Reproduction
+from vflops.studies.scale.scale_result import Scale
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.replay import SearchLedger
+from vflops.workloads.automl.search_events import Candidate
+
+DOCUMENTS: tuple[type[Document], ...] = (
+    RunRecord,
+    SystemRecord,
+    Graph,
+    JobRecord,
+    NodeRecord,
+    Header,
+    PackedIndex,
+    DataReport,
+    FramesIndex,
+    ClimateReport,
+    Statistics,
+    Score,
+    Findings,
+    Manifest,
+    Reproduction,
+    Scale,
+    MeasuredSteps,
+    Comparison,
+    HistoryRecord,
+    Architecture,
+    Candidate,
+    SearchLedger,
+)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Every format by the name of its file."""
+    found: dict[str, dict[str, Any]] = {}
+    for document in DOCUMENTS:
+        schema = document.model_json_schema()
+        tag = f"{document.schema_name}/{document.schema_version}"
+        schema["properties"]["schema"] = {"const": tag}
+        schema["required"] = ["schema", *schema.get("required", [])]
+        found[f"{document.schema_name}.json"] = schema
+    found["vflops.event.json"] = EventLine.model_json_schema()
+    found["vflops.measurement.json"] = Measurement.model_json_schema()
+    return found
+
+
+def export(folder: Path) -> list[Path]:
+    """Write all schemas into ``folder``."""
+    atomic.make_folder(folder)
+    for name, schema in schemas().items():
+        atomic.write_json(folder / name, schema)
+    return sorted(folder / name for name in schemas())
+
+
+if __name__ == "__main__":
+    for path in export(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas")):
+        print(path)

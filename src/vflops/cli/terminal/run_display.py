@@ -1,0 +1,274 @@
+"""What a person sees while a run goes on: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from vflops.cli.terminal.console import console, next_step, open_report, say, shown
+from vflops.errors import CheckFailed, VflopsError
+from vflops.results.roofline.analysis import roofs
+from vflops.results.score.score_tables import absent_rows
+from vflops.run.pipeline import Watch
+from vflops.units import percent, quantity
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from vflops.cli.terminal.jobs_table import JobsView
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.cli.terminal.search_table import SearchView
+    from vflops.cli.terminal.training_panel import TrainingView
+    from vflops.launch.controller import JobStanding
+    from vflops.machine.ceilings.ceiling_plan import Item, Key
+    from vflops.record.folder import RunFolder
+    from vflops.record.formats.job import JobRecord
+    from vflops.record.formats.measurement import Measurement
+    from vflops.results.check.findings import Findings
+    from vflops.results.score.score_file import TrainingScore
+
+
+class Progress:
+    """Shows a run's steps and ceilings as they come; nothing when quiet."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._console = console()
+        self._live: Live | None = None
+        self._items: tuple[Item, ...] = ()
+        self._done: list[Measurement] = []
+        self._bar: Bar | None = None
+        self._training: TrainingView | None = None
+        self._ensemble: JobsView | SearchView | None = None
+        self.watch = Watch(
+            step=self._step,
+            progress=self._progress,
+            plan=self._plan,
+            start=self._start,
+            ceiling=self._ceiling,
+            job=self._job,
+            event=self._event,
+            jobs=self._jobs,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop_live()
+
+    def _step(self, text: str) -> None:
+        if not self._quiet:
+            self._stop_live()
+            print(f"{text} …", file=sys.stderr)
+
+    def _progress(self, text: str, done: int, whole: int) -> None:
+        """How far the making of data is."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            from vflops.cli.terminal.progress_bar import Bar
+
+            self._bar = Bar(text)
+            self._bar.__enter__()
+        self._bar.show(done, whole)
+        if done >= whole:
+            self._end_bar()
+
+    def _end_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(None, None, None)
+            self._bar = None
+
+    def _job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
+        self._stop_live()
+        if not self._quiet:
+            from vflops.cli.terminal.training_panel import TrainingView
+
+            self._training = TrainingView(self._console, record, planned, ops_per_sample)
+
+    def _jobs(self, jobs: Sequence[JobStanding]) -> None:
+        if self._quiet:
+            return
+        if self._ensemble is None:
+            self._ensemble = self._view(jobs)
+        self._ensemble.show(jobs)
+
+    def _view(self, jobs: Sequence[JobStanding]) -> JobsView | SearchView:
+        if any(each.record.worker for each in jobs):
+            from vflops.cli.terminal.search_table import SearchView
+
+            return SearchView(self._console)
+        from vflops.cli.terminal.jobs_table import JobsView
+
+        return JobsView(self._console)
+
+    def _event(self, kind: str, data: dict[str, Any]) -> None:
+        if self._training is not None:
+            self._training.event(kind, data)
+
+    def _plan(self, items: tuple[Item, ...]) -> None:
+        self._items = items
+        if items and not self._quiet and self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+
+    def _start(self, item: Item) -> None:
+        if self._live is not None:
+            rows = max(self._console.height - 3, 3)
+            self._live.update(self._table(running=item.key, rows=rows))
+
+    def _table(self, running: Key | None = None, rows: int | None = None) -> Table:
+        from vflops.machine.ceilings.ceiling_table import table
+
+        return table(self._items, self._done, running=running, rows=rows)
+
+    def _ceiling(self, measurement: Measurement) -> None:
+        self._done.append(measurement)
+        if self._live is None and not self._quiet and not self._console.is_terminal:
+            name = " ".join(filter(None, measurement.key))
+            value = quantity(measurement.value, measurement.unit)
+            detail = measurement.reason or f"spread {percent(measurement.spread)}"
+            print(f"  {name}: {value} ({detail})", file=sys.stderr)
+
+    def _stop_live(self) -> None:
+        self._end_bar()
+        if self._training is not None:
+            self._training.close()
+            self._training = None
+        if self._ensemble is not None:
+            self._ensemble.close()
+            self._ensemble = None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._console.print(self._table())
+            for names, reason in absent_rows(self._done):
+                say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
+
+    def summary(self, folder: RunFolder, findings: Findings) -> None:
+        """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
+        _results(folder)
+        name = shown(folder.path)
+        print(f"\nrun     {name}")
+        print(f"checks  {findings.tally}")
+        for finding in findings.failures:
+            why = f"        not met: {finding.title} ({finding.told})"
+            say(why, indent=8, file=sys.stdout)
+        print(f"report  {shown(folder.report_file)}")
+        machine = roofs(self._done)
+        missed = _missed(folder)
+        longer = None if missed is None else _longer(folder, missed)
+        open_report(folder)
+        if longer is not None:
+            next_step(longer, "the target was not reached: train longer")
+        elif _searched(folder):
+            next_step(f"vflops replay {name}", "the same candidates as fixed work, on any machine")
+        elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
+            next_step(f"vflops roofline {name}", "what bounds a model here")
+        if not findings.passed:
+            raise typer.Exit(CheckFailed.exit_code)
+
+
+@contextmanager
+def watched(watch: Watch, metrics_file: Path | None) -> Iterator[Watch]:
+    """``watch``, beside which a file of metrics is kept where one is asked for."""
+    if metrics_file is None:
+        yield watch
+        return
+    from vflops.run.metrics_file import MetricsFile
+
+    with MetricsFile(metrics_file) as metrics:
+        yield metrics.beside(watch)
+
+
+def _searched(folder: RunFolder) -> bool:
+    """Whether the run left a search that can be replayed."""
+    from vflops.results.score.score_file import Score
+
+    searches = Score.read(folder.score_file).searches
+    ledger = (folder.path / "ledger.json").is_file()
+    trained = (e for e in searches if any(c.state == "trained" for c in e.candidates))
+    return ledger and any(not each.replay for each in trained)
+
+
+def _missed(folder: RunFolder) -> TrainingScore | None:
+    """A training by itself that ended without reaching its target."""
+    from vflops.results.score.score_file import Score
+
+    trainings = Score.read(folder.score_file).trainings
+    ended = (each for each in trainings if each.complete and each.model is None)
+    return next((each for each in ended if each.quality.time_to_quality_s is None), None)
+
+
+def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
+    """The command of the same run for twice the epochs; None where none can be given."""
+    from vflops.config.profiles import for_one, profile
+    from vflops.config.settings import load
+
+    ran = folder.record.settings
+    name = missed.workload
+    try:
+        before = profile(ran.profile, [name])
+        given = ran.workloads.get(name, {})
+        data = given.get("data")
+        place = [f"data={data}"] if data else []
+        changes = _changes(before.workloads[name], {**given, "data": None})
+        # What is counted and measured follows from the workload, unless it was asked for.
+        implied = for_one(load(before, None, [*_assigned(changes), *place])).model_dump(mode="json")
+        usual = before.model_dump(mode="json", exclude={"workloads"})
+        for section, value in ran.model_dump(mode="json", include=set(usual)).items():
+            if value != implied[section]:
+                changes |= _changes(usual, {section: value})
+        changes["train.epochs"] = str(2 * ceil(missed.epochs))
+        load(before, None, [*_assigned(changes), *place])
+    except VflopsError:  # of another version, or settings that no other number of epochs allows
+        return None
+    said = [word for setting in _assigned(changes) for word in ("--set", setting)]
+    where = ["--data", data] if data else []
+    return shlex.join(["vflops", "run", name, "--profile", ran.profile, *where, *said])
+
+
+def _assigned(changes: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in changes.items()]
+
+
+def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """What ``given`` says otherwise than ``before``, as ``--set`` is told it."""
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            found |= _changes(old, value, f"{path}{key}.")
+        elif value != old and value is not None:
+            found[f"{path}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return found
+
+
+def _results(folder: RunFolder) -> None:
+    """What the trainings came to, a line each."""
+    from vflops.cli.terminal.columns import columns
+    from vflops.results.score.score_file import Score
+    from vflops.results.score.score_tables import ensemble_line, repeat_line, result_rows
+    from vflops.results.score.search_text import aiperf_line, search_line
+
+    score = Score.read(folder.score_file)
+    if score.trainings:
+        print("\n" + columns(result_rows(score), right=(2,)))
+    for repeat in score.repeats:
+        say(repeat_line(repeat), file=sys.stdout)
+    for ensemble in score.ensembles:
+        say(ensemble_line(ensemble), file=sys.stdout)
+    for search in score.searches:
+        say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)

@@ -1,0 +1,218 @@
+"""Training as a person sees it: one live panel in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vflops.record.formats.job import WORK_PHASES, JobRecord
+from vflops.results.score.figure_text import number, rate
+from vflops.units import percent, quantity, seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.table import Table
+
+_LINE_S = 5.0
+"""Seconds between two plain lines."""
+_NOTES = 10
+"""Notes that the speed is taken over: one alone jumps with every checkpoint."""
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class TrainingView:
+    """Shows one training job from what it writes down."""
+
+    def __init__(
+        self, console: Console, record: JobRecord, planned: int, ops_per_sample: int | None
+    ) -> None:
+        self._console = console
+        self._record = record
+        self._planned = planned
+        self._ops = ops_per_sample
+        self._device = ""
+        self._state = "starting"
+        self._first_sample = 0
+        self._loss_step: int | None = None
+        self._qualities: list[float] = []
+        self._standing: dict[str, Any] = {}
+        self._notes: deque[tuple[float, int]] = deque(maxlen=_NOTES)
+        self._line_s = time.monotonic()
+        self._live: Live | None = None
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "job": self._job,
+            "resumed": self._resumed,
+            "stopping": self._stopping,
+            "kernels": self._kernels,
+            "fallback": self._fallback,
+            "progress": self._progress,
+            "evaluation": self._evaluation,
+            "finished": self._finished,
+        }
+        if console.is_terminal:
+            from rich.live import Live
+            from rich.spinner import Spinner
+
+            # A sign of life while nothing is written: a model can take minutes to compile.
+            self._spinner = Spinner("dots")
+            self._live = Live(self._panel(), console=console, refresh_per_second=8, transient=True)
+            self._live.start()
+        else:
+            self._say(f"{self._title()} …")
+
+    def event(self, kind: str, data: dict[str, Any]) -> None:
+        """Take in what the job wrote down."""
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            handler(data)
+        if self._live is not None:
+            self._live.update(self._panel())
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            if self._standing:
+                self._console.print(self._title(), style="bold")
+                self._console.print(self._table())
+
+    def _job(self, data: dict[str, Any]) -> None:
+        ranks = f"{data['ranks']} ranks" if data["ranks"] > 1 else "1 rank"
+        compiled = ", compiled" if data["compiled"] else ""
+        size = f", {data['parameters']:,} parameters" if data["parameters"] else ""
+        self._device = f"{data['device_name']}, {ranks}, {data['precision']}{compiled}{size}"
+        self._state = "compiling" if data["compiled"] else "training"
+        if self._live is None:
+            self._say(f"  on {self._device}, batch {data['batch']}")
+
+    def _stopping(self, data: dict[str, Any]) -> None:
+        self._state = "stopping"
+        self._say("  stopping after this step, with a checkpoint; once more to stop at once …")
+
+    def _kernels(self, data: dict[str, Any]) -> None:
+        largest = [f"{each['kind']} {percent(each['share'])}" for each in data["kernels"][:4]]
+        self._say(f"  kernels: {', '.join(largest)} …")
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        self._first_sample = data["samples"]
+        epoch = data["samples"] / (self._record.data.train or 1)
+        self._say(f"  goes on at step {data['step']:,}, epoch {epoch:.2f}, from {data['file']}")
+
+    def _fallback(self, data: dict[str, Any]) -> None:
+        self._say(f"  checkpoint {data['file']} cannot be used ({data['reason']}): the one before")
+
+    def _progress(self, data: dict[str, Any]) -> None:
+        self._loss_step = data["step"]
+        self._stand(data)
+        if self._live is None and time.monotonic() - self._line_s >= _LINE_S:
+            self._line_s = time.monotonic()
+            self._say("  " + ", ".join(f"{name} {value}" for name, value in self._rows()))
+
+    def _evaluation(self, data: dict[str, Any]) -> None:
+        self._stand(data)
+        self._qualities.append(data["quality"])
+        if self._live is None:
+            self._say(f"  epoch {data['epoch']:g}: {self._quality()}")
+
+    def _finished(self, data: dict[str, Any]) -> None:
+        self._standing = {**self._standing, **data}
+        if self._loss_step != data["step"]:  # of some step that the clock chose
+            self._standing.pop("loss", None)
+        self._state = "ended"
+        work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
+        # The mean over this attempt, as the score has it, and not the speed of the last moment.
+        self._notes.clear()
+        self._notes += [(0.0, self._first_sample), (work_s, data["samples"])]
+
+    def _stand(self, data: dict[str, Any]) -> None:
+        """Take in where training stands; only time that counts as work makes the speed."""
+        self._state = "training"
+        self._standing = {**self._standing, **data}
+        work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
+        self._notes.append((work_s, data["samples"]))
+
+    @property
+    def _rate(self) -> float | None:
+        """Samples a second over the last notes."""
+        if len(self._notes) < 2:
+            return None
+        (first_s, before), (last_s, now) = self._notes[0], self._notes[-1]
+        return (now - before) / (last_s - first_s) if last_s > first_s and now > before else None
+
+    def _title(self) -> str:
+        record = self._record
+        again = f" ({record.job} of {self._planned})" if self._planned > 1 else ""
+        return f"training {record.workload}, seed {record.seed}{again}"
+
+    def _quality(self) -> str:
+        goal = self._record.goal
+        text = f"{goal.quality} {number(self._qualities[-1])} (target {goal.target:g}"
+        return text + (", reached)" if any(map(self._is_good, self._qualities)) else ")")
+
+    def _is_good(self, quality: float) -> bool:
+        goal = self._record.goal
+        return quality <= goal.target if goal.better == "lower" else quality >= goal.target
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What is known by now, in the order in which it is read."""
+        now = self._standing
+        epochs = self._record.settings.get("train", {}).get("epochs")
+        rows = [("epoch", f"{now.get('epoch', 0):.2f}" + (f" of {epochs}" if epochs else ""))]
+        if now.get("loss") is not None:
+            rows.append(("loss", f"{now['loss']:.4f}"))
+        if self._qualities:
+            name = self._record.goal.quality
+            rows.append((name, self._quality().removeprefix(f"{name} ")))
+        if self._rate:
+            rows.append(("speed", rate(self._rate)))
+            if self._ops:
+                rows.append(("FLOPS", quantity(self._rate * self._ops, "FLOPS")))
+            left = (epochs or 0) * self._record.data.train - now.get("samples", 0)
+            if left > 0 and self._state != "ended":
+                rows.append(("left", f"about {seconds(left / self._rate)}"))
+        return rows
+
+    def _panel(self) -> RenderableType:
+        """The table under its title, which shows that something is going on."""
+        from rich.console import Group
+
+        busy = {"starting": " · starting the processes", "compiling": " · compiling"}
+        self._spinner.update(text=self._title() + busy.get(self._state, ""), style="bold")
+        return Group(self._spinner, self._table()) if self._device else self._spinner
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column()
+        table.add_row("device", self._device)
+        if self._standing:
+            for name, value in self._rows():
+                table.add_row(name, value)
+        if self._qualities:
+            width = max(self._console.width - 30, 10)
+            table.add_row("curve", self._curve(width))
+        return table
+
+    def _curve(self, width: int) -> Any:
+        """The qualities so far as bars, green from the target on, full at the best or target."""
+        from rich.text import Text
+
+        line = Text()
+        top = max([*self._qualities, self._record.goal.target, 1e-9])
+        for quality in self._qualities[-width:]:
+            height = min(max(int(quality / top * len(_BARS)), 0), len(_BARS) - 1)
+            line.append(_BARS[height], style="green" if self._is_good(quality) else "")
+        return line
+
+    def _say(self, text: str) -> None:
+        if self._live is not None:
+            self._console.print(text)
+        else:
+            print(text, file=sys.stderr)

@@ -1,0 +1,192 @@
+"""Years of climate fields for ``vflops data``: drawn, checked, packed and verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import typer
+
+from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
+
+if TYPE_CHECKING:
+    from vflops.data.climate.boxes import Order
+    from vflops.data.climate.check import ClimateReport
+    from vflops.data.climate.index import Layout
+    from vflops.data.climate.packed_frames import PackedFrames
+    from vflops.data.climate.shard_maker import Policy
+    from vflops.data.climate.split import YearSplit
+    from vflops.data.climate.years import ClimateYears
+
+FIRST_YEAR = 1979
+
+
+def synth(
+    folder: Path, years: int, frames: int, height: int, width: int, seed: int, gzip: bool
+) -> None:
+    """Draw years into ``folder``."""
+    from vflops.cli.terminal.console import next_step, shown
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.climate.synthetic import write_years
+    from vflops.data.climate.weather import WeatherRecipe
+    from vflops.results.score.figure_text import count
+
+    recipe = WeatherRecipe(height=height, width=width, seed=seed)
+    wanted = {FIRST_YEAR + number: frames for number in range(years)}
+    with Bar("frames drawn") as bar:
+        written = write_years(
+            recipe, folder, wanted, compression="gzip" if gzip else None, on_progress=bar.show
+        )
+    files, each = count(len(written), "file"), count(frames, "frame")
+    print(f"{shown(folder)}: {files} of {each}, {height}x{width}")
+    next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
+
+
+def check(source: Path, json: bool, order: Order | None, workers: int | None) -> None:
+    """Read every value and show what is wrong."""
+    from vflops.cli.terminal.console import next_step, shown
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.climate.check import check as check_years
+    from vflops.errors import CheckFailed
+
+    with Bar("frames checked", quiet=json) as bar:
+        report = check_years(source, box_order=order, workers=workers, on_progress=bar.show)
+    if json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        _show_report(report)
+    pack_it = f"vflops data pack {shown(source)}" + (f" --box-order {order}" if order else "")
+    if not report.ok:
+        faults = report.bad_frames or report.bad_boxes
+        raise CheckFailed(
+            f"{shown(source)} is not ok: {'; '.join(report.problems)}",
+            cure="mend what is named above" + (f", or {pack_it} --policy skip" if faults else ""),
+        )
+    if not json:
+        next_step(pack_it, "so that reading never holds up training")
+
+
+def pack(
+    source: Path,
+    destination: Path | None,
+    layout: Layout,
+    own_split: dict[str, str | None],
+    order: Order | None,
+    policy: Policy,
+    workers: int | None,
+) -> None:
+    """Pack all years into shards of frames."""
+    from vflops.cli.terminal.console import next_step, working
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.climate.pack import pack as pack_years
+    from vflops.data.climate.pack import room_needed
+    from vflops.data.climate.years import ClimateYears
+
+    with working("reading the boxes"):
+        folder = ClimateYears.open(source, order)
+    split = _split(folder, own_split)
+    place = destination or beside(source, layout)
+    say_room(place, room_needed(folder, split, layout))
+    with Bar("frames packed") as bar:
+        packed = pack_years(
+            folder,
+            place,
+            layout=layout,
+            split=split,
+            workers=workers,
+            policy=policy,
+            on_progress=bar.show,
+        )
+    _show_packed(packed)
+    next_step(*training(place))
+
+
+def _split(folder: ClimateYears, own: dict[str, str | None]) -> YearSplit:
+    from vflops.data.climate.split import parse_years, split_years
+
+    train, validation, test = (
+        None if own[name] is None else parse_years(str(own[name]))
+        for name in ("train", "validation", "test")
+    )
+    return split_years(folder.path, folder.numbers, train=train, validation=validation, test=test)
+
+
+def training(packed: Path) -> tuple[str, str]:
+    """The next step after packing, and why."""
+    from vflops.cli.terminal.console import shown
+
+    command = f"vflops run extreme-weather --data {quote(shown(packed))} --set target=0.35"
+    return command, "train a detector on them, to the mAP of the rules"
+
+
+def _show_packed(packed: PackedFrames) -> None:
+    from vflops.data.climate.index import SPLITS
+    from vflops.results.score.figure_text import count
+
+    for name in (name for name in SPLITS if name in packed.index.splits):
+        split = packed.index.splits[name]
+        size = sum(shard.bytes for shard in split.shards)
+        years = _in_words(packed.index.years[name])
+        lost = len(split.left_out)
+        left_out = f", {count(lost, 'frame')} left out" if lost else ""
+        mended = f", {count(len(split.mended), 'box', 'boxes')} mended" if split.mended else ""
+        shards = shards_in_words(len(split.shards), size)
+        print(
+            f"{name:10}  {years}: {count(split.frames, 'frame')} with "
+            f"{count(split.boxes, 'box', 'boxes')} in {shards}{left_out}{mended}"
+        )
+        for found in (split.left_out, split.mended):
+            show_lines([f"{one.file}, frame {one.frame}: {one.reason}" for one in found])
+    for note in _not_to_judge(packed):
+        print(f"note: {note}")
+    rule = "the reference split" if packed.index.reference_split else "a split of your own"
+    print(f"split       {rule}")
+    print(f"fingerprint {packed.fingerprint}")
+
+
+def _not_to_judge(packed: PackedFrames) -> list[str]:
+    from vflops.data.climate.check import no_truth
+
+    there = set(packed.split("validation").labels.flat)
+    return no_truth(
+        [name for number, name in enumerate(packed.index.classes) if number not in there]
+    )
+
+
+def _in_words(years: tuple[int, ...]) -> str:
+    """``1979-1983`` where none is missing between them, else each."""
+    if len(years) > 2 and years[-1] - years[0] == len(years) - 1:
+        return f"{years[0]}-{years[-1]}"
+    return ", ".join(str(year) for year in years)
+
+
+def _show_report(report: ClimateReport) -> None:
+    from vflops.cli.terminal.columns import columns
+
+    split_of = {
+        year: name for name, years in (report.reference_split or {}).items() for year in years
+    }
+    rows: list[tuple[str, ...]] = [
+        ("", "frames", "readable", "depress.", "cyclones", "extratr.", "rivers", "split")
+    ]
+    for number, year in report.years.items():
+        counts = [f"{count:,}" for count in year.boxes.values()]
+        frames = f"{year.frames:,}", f"{year.readable:,}"
+        rows.append((year.file, *frames, *counts, split_of.get(number, "—")))
+    print(columns(rows, right=(1, 2, 3, 4, 5, 6)))
+    rule = "; the reference split" if split_of else ""
+    print(f"frames of {report.height}x{report.width}; boxes by class{rule}")
+    means = [(name, f"{one.mean:.4g}", f"{one.std:.4g}") for name, one in report.channels.items()]
+    print(columns([("", "mean", "std"), *means], right=(1, 2)))
+    for note in report.notes:
+        print(f"note: {note}")
+    for found in (report.bad_frames, report.bad_boxes):
+        show_lines([f"{one.file}, frame {one.frame}: {one.reason}" for one in found])
+    show_lines(
+        [
+            f"{one.file}, frame {one.frame}: the same fields as {one.same_file}, "
+            f"frame {one.same_frame}"
+            for one in report.repeated
+        ]
+    )

@@ -1,0 +1,134 @@
+"""Images for ``vflops data``: drawn, checked, packed and verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import typer
+
+from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
+
+if TYPE_CHECKING:
+    from vflops.data.images.check import DataReport
+    from vflops.data.images.pack import Policy
+    from vflops.data.images.packed_images import PackedImages
+    from vflops.data.images.synthetic import Format
+
+SHORT_SIDE = 256
+
+
+def synth(
+    folder: Path, classes: int, size: int, train: int, val: int, seed: int, format: Format
+) -> None:
+    """Draw images into ``folder``."""
+    from vflops.cli.terminal.console import next_step, shown
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.images.drawing import Recipe
+    from vflops.data.images.synthetic import write_folder
+    from vflops.results.score.figure_text import count
+
+    recipe = Recipe(classes=classes, size=size, seed=seed)
+    with Bar("images drawn") as bar:
+        write_folder(recipe, folder, train, val, format, bar.show)
+    print(f"{shown(folder)}: {count(train, 'image')} to train on, {val:,} to validate with")
+    next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
+
+
+def check(source: Path, json: bool, workers: int | None) -> None:
+    """Decode every image and show what is wrong."""
+    from vflops.cli.terminal.console import next_step, shown, working
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.images.check import check as check_images
+    from vflops.data.images.image_folder import ImageFolder
+    from vflops.errors import CheckFailed
+
+    with working("listing the images"):
+        folder = ImageFolder.open(source)
+    with Bar("images checked", quiet=json) as bar:
+        report = check_images(folder, workers=workers, on_progress=bar.show)
+    if json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        _show_report(report)
+    if not report.ok:
+        faults = len(report.unreadable) + len(report.zero_byte)
+        raise CheckFailed(
+            f"{shown(source)} is not ok: {'; '.join(report.problems)}",
+            cure="mend what is named above"
+            + (f", or vflops data pack {shown(source)} --policy skip" if faults else ""),
+        )
+    if not json:
+        next_step(f"vflops data pack {shown(source)}", "so that reading never holds up training")
+
+
+def pack(
+    source: Path, destination: Path | None, short_side: int, policy: Policy, workers: int | None
+) -> None:
+    """Decode and resize all images into shards."""
+    from vflops.cli.terminal.console import next_step, working
+    from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.images.image_folder import ImageFolder
+    from vflops.data.images.pack import pack as pack_images
+    from vflops.data.images.pack import room_needed
+
+    with working("listing the images"):
+        folder = ImageFolder.open(source)
+    place = destination or beside(source, str(short_side))
+    say_room(place, room_needed(folder, short_side))
+    with Bar("images packed") as bar:
+        packed = pack_images(
+            folder,
+            place,
+            short_side=short_side,
+            workers=workers,
+            policy=policy,
+            on_progress=bar.show,
+        )
+    _show_packed(packed)
+    next_step(*training(place))
+
+
+def training(packed: Path) -> tuple[str, str]:
+    """The next step after packing, and why."""
+    from vflops.cli.terminal.console import shown
+
+    command = f"vflops run image-classification --data {quote(shown(packed))} --set target=0.8"
+    return command, "train on them, to the accuracy that you want"
+
+
+def _show_packed(packed: PackedImages) -> None:
+    from vflops.results.score.figure_text import count
+
+    for name, split in packed.index.splits.items():
+        size = sum(shard.bytes for shard in split.shards)
+        shards = shards_in_words(len(split.shards), size)
+        left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
+        print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
+        show_lines([f"{one.file}: {one.reason}" for one in split.skipped])
+    print(f"fingerprint  {packed.fingerprint}")
+
+
+def _show_report(report: DataReport) -> None:
+    from vflops.cli.terminal.columns import columns
+
+    rows = [("", "images", "readable", "classes", "width", "height", "modes")]
+    for name, split in report.splits.items():
+        width, height = (
+            f"{size.min} – {size.median} – {size.max}" if size else "—"
+            for size in (split.width, split.height)
+        )
+        modes = ", ".join(f"{mode} {count:,}" for mode, count in split.modes.items())
+        classes = sum(count > 0 for count in split.by_class.values())
+        images = f"{split.images:,}", f"{split.readable:,}", f"{classes:,}"
+        rows.append((name, *images, width, height, modes or "—"))
+    print(columns(rows, right=(1, 2, 3)))
+    print("sizes in pixels: smallest – middle – largest")
+    for note in report.notes:
+        print(f"note: {note}")
+    show_lines([f"{one.file}: {one.reason}" for one in report.unreadable])
+    show_lines([f"{file}: the file is empty" for file in report.zero_byte])
+    show_lines([f"train/{name}: no image" for name in report.empty_classes])
+    show_lines([f"val/{name}: train has no such class" for name in report.only_in_val])
+    show_lines([f"{leak.val}: the same bytes as {leak.train}" for leak in report.leaks])

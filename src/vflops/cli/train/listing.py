@@ -1,0 +1,60 @@
+"""``vflops list``: what there is to run, count and choose from, with its origin."""
+
+from __future__ import annotations
+
+import typer
+
+from vflops.cli.terminal.columns import columns, heading
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="list")(list_)
+
+
+def list_() -> None:
+    """Workloads, models, rule sets, ceilings, profiles. Precisions too."""
+    from vflops.cli.terminal.console import next_step
+    from vflops.config.names import BENCHMARKS, PRECISIONS
+    from vflops.config.profiles import PROFILES
+    from vflops.counting.conventions import rule_sets
+    from vflops.models.registry import models
+    from vflops.results.check.rule_set_names import NAMES
+    from vflops.workloads.contract.registry import workloads
+
+    trained = sorted(workloads().values(), key=lambda spec: not spec.in_suite)  # the suite first
+    profiles = {name: (make.__doc__ or "").splitlines()[0] for name, make in PROFILES.items()}
+    sections: list[tuple[str, list[tuple[str, str, str]]]] = [
+        ("workloads", [(spec.name, spec.title, spec.origin) for spec in trained]),
+        ("models", [(spec.name, spec.title, spec.origin) for spec in models().values()]),
+        (
+            "rules of counting",
+            [
+                (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", rules.origin)
+                for rules in rule_sets().values()
+            ],
+        ),
+        (
+            "rule sets of check",
+            [(f"{name}/{each.version}", each.title, "vflops") for name, each in NAMES.items()],
+        ),
+        ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
+        ("precisions", [(name, text, "vflops") for name, text in PRECISIONS.items()]),
+        ("profiles", [(name, text, "vflops") for name, text in profiles.items()]),
+    ]
+    width = max(len(name) for _, rows in sections for name, _, _ in rows)
+    for title, rows in sections:
+        print(heading(title))
+        print(
+            columns(
+                [
+                    (f"  {name.ljust(width)}", _described(text, origin))
+                    for name, text, origin in rows
+                ]
+            )
+        )
+    next_step("vflops run", "everything, at the profile that suits this machine")
+
+
+def _described(text: str, origin: str) -> str:
+    return text if origin == "vflops" else f"{text} (from {origin})"

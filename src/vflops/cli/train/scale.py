@@ -1,0 +1,261 @@
+"""``vflops scale``: a workload at several scales, as the papers' experiments run it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vflops.cli import options
+from vflops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vflops.config.settings import Settings
+    from vflops.studies.scale.scale_result import Variant
+
+
+class Kind(StrEnum):
+    """Which experiment."""
+
+    WEAK = "weak"
+    BAGGING_VS_DATA = "bagging-vs-data"
+    TRADE_OFF = "trade-off"
+    WORKERS = "workers"
+    OPTIMISATIONS = "optimisations"
+    PRECISIONS = "precisions"
+
+
+class Batch(StrEnum):
+    """Whose batch stays the same when ranks are added."""
+
+    RANK = "rank"
+    MODEL = "model"
+
+
+_TAKES = {
+    Kind.WEAK: ("--scales", "--ranks", "--batch", "--repeat"),
+    Kind.BAGGING_VS_DATA: ("--scales", "--batch", "--repeat"),
+    Kind.TRADE_OFF: ("--scale", "--batch", "--repeat"),
+    Kind.WORKERS: ("--workers", "--ranks", "--for"),
+    Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
+    Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
+}
+"""The options that only some experiments have; the first says the points."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(scale)
+
+
+def scale(
+    workload: Annotated[str, typer.Argument(help="What to train, see `vflops list`.")],
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            help="weak: M grows, the default; bagging-vs-data: M against P; trade-off: M × P at one"
+            " scale; optimisations: original, mixed precision, compression; precisions: quality"
+            " against P in each; workers: those of a search, its default."
+        ),
+    ] = None,
+    scales: Annotated[
+        str | None, typer.Option(help="Scales, e.g. 1,2,4; by default 1, 2, 4 … that fit here.")
+    ] = None,
+    scale: Annotated[
+        int | None, typer.Option(help="The scale of a trade-off; by default all slots here.")
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Workers of a search, e.g. 1,2,4; by default 1, 2, 4 … that fit here."),
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(help="Ranks of each model or worker.", min=1)] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An optimisation of your own, NAME=key=value,key=value; repeatable, the first is"
+            " what the others are compared with."
+        ),
+    ] = None,
+    precisions: Annotated[
+        str | None, typer.Option(help="Precisions to compare, e.g. fp32,mixed-bf16.")
+    ] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="How long each search takes: 90s, 30m, 1h.")
+    ] = None,
+    batch: Annotated[
+        Batch | None,
+        typer.Option(help="Whose batch stays the same when a model gets more ranks: rank."),
+    ] = None,
+    profile: options.Profile = None,
+    on: options.On = None,
+    container: options.Container = None,
+    repeat: Annotated[
+        int | None, typer.Option(help="Trainings of each point, each with the next seed.")
+    ] = None,
+    seed: options.Seed = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the experiment; one that is there is gone on with."),
+    ] = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train or search at several scales. Draws how speed and quality grow."""
+    from vflops.cli.terminal import console
+    from vflops.cli.terminal.columns import columns
+    from vflops.cli.terminal.run_display import Progress
+    from vflops.errors import CheckFailed
+    from vflops.studies.scale.axis import axis_of
+    from vflops.studies.scale.experiment import Experiment, sizes
+
+    if kind is None and (variant or precisions is not None):
+        kind = Kind.OPTIMISATIONS if variant else Kind.PRECISIONS
+    chosen = _kind(kind, workload)
+    points = {"--scales": scales, "--scale": scale, "--workers": workers}
+    rest = {"--ranks": ranks, "--for": for_, "--batch": batch, "--repeat": repeat}
+    named = {"--variant": " ".join(variant) if variant else None, "--precisions": precisions}
+    _refuse_others(chosen, {**points, **rest, **named})
+    flags: dict[str, object] = {"launch.on": on, "launch.container": container, "repeat": repeat}
+    flags |= options.search_flags(workload, None, for_)
+    given = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    rest_set, sharing = _sharing(set_ or [], workload)
+    settings = options.settings(
+        profile, seed, config, ["micro.benchmarks=[]", *rest_set, *given], workloads=workload
+    )
+    ((name, section),) = settings.workloads.items()
+    variants = _variants(chosen, variant, precisions, section["train"])
+    each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
+    option = _TAKES[chosen][0]
+    if chosen is Kind.OPTIMISATIONS:
+        points[option] = scales or "1"
+        if each == 1 and ranks is None:  # without a second rank nothing is exchanged
+            most = max(_counts(str(points[option]), option))
+            each = max(_room(settings, 1, "--ranks") // most, 1)
+    axis = axis_of(chosen.value, batch.value if batch else "rank", variants, sharing)
+    found_sizes = sizes(
+        chosen.value, _scales(option, points[option], each, settings), each, variants
+    )
+    if sharing and all(size.ranks == 1 for size in found_sizes):
+        key, value = next(iter(sharing.items()))
+        raise UsageError(
+            f"{key}={value} is about ranks that share a model, and no point here has two",
+            cure=f"take {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
+        )
+    experiment = Experiment.of(
+        out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, found_sizes, settings
+    )
+    if experiment.refused:  # before hours are spent on the others
+        refusals = [
+            (axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
+        ]
+        typer.echo(columns(refusals) + "\n")
+    with Progress(quiet=quiet) as progress:
+        found = experiment.run(progress.watch)
+    table = axis.table(found)
+    typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
+    remarks = axis.remarks(found)
+    if remarks:
+        typer.echo("\n" + columns(remarks))
+    typer.echo(f"\nfigures  {console.shown(experiment.figures_file)}")
+    typer.echo(f"page     {console.shown(experiment.page_file)}")
+    failed = [p for p in found.points if p.figures and p.figures.checks_failed]
+    for point in failed:
+        typer.echo(f"not every rule is met: vflops check {experiment.folder / (point.run or '')}")
+    console.next_step(f"open {experiment.page_file.resolve().as_uri()}", "the curves, offline")
+    if failed:
+        raise typer.Exit(CheckFailed.exit_code)
+
+
+def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
+    """What holds at every point; and how ranks share a model, where a point has several."""
+    rest, sharing = [], {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        key = key.strip().removeprefix("workloads.").removeprefix(f"{workload}.")
+        about = key.removeprefix("train.").partition(".")[0]
+        if equals and about in ("parallel", "communication"):
+            sharing[key] = value.strip()
+        else:
+            rest.append(assignment)
+    return rest, sharing
+
+
+def _kind(kind: Kind | None, workload: str) -> Kind:
+    """The experiment that was asked for, or that of the workload; a search has its own."""
+    from vflops.workloads.contract.registry import workload as find
+
+    if workload == "suite":
+        raise UsageError("suite: an experiment has one workload", cure="see vflops list")
+    searches = "search" in find(workload).settings.model_fields
+    if kind is not None and (kind is Kind.WORKERS) != searches:
+        raise UsageError(
+            f"--kind {kind.value} of {workload}, which is {'a' if searches else 'no'} search",
+            cure="leave --kind out" if searches else "vflops scale automl, or another --kind",
+        )
+    return kind or (Kind.WORKERS if searches else Kind.WEAK)
+
+
+def _variants(
+    kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
+) -> tuple[Variant, ...]:
+    """What is compared at every size; nothing but in two of the experiments."""
+    from vflops.studies.scale import variants
+
+    if kind is Kind.OPTIMISATIONS:
+        return variants.parsed(given) if given else variants.optimisations(train["precision"])
+    if kind is Kind.PRECISIONS:
+        if precisions is None:
+            return variants.precisions(variants.PRECISIONS)
+        return variants.precisions([word.strip() for word in precisions.split(",")])
+    return ()
+
+
+def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
+    """Refuse options of other experiments."""
+    for option, value in given.items():
+        if value is not None and option not in _TAKES[kind]:
+            raise UsageError(
+                f"{option} {value if value != '' else repr(value)} is not for --kind {kind.value}",
+                cure=f"that takes {', '.join(_TAKES[kind])}",
+            )
+
+
+def _scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
+    """The scales that were asked for, rising; else those that fit here."""
+    if given is not None:
+        return _counts(str(given), option)
+    most = _room(settings, ranks, option)
+    if option == "--scale":
+        return [most]
+    return [1 << power for power in range(most.bit_length())] or [1]
+
+
+def _counts(text: str, option: str) -> list[int]:
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise UsageError(f"{option} {text}: not whole numbers from 1 up", cure=f"e.g. {option} 2")
+    return found
+
+
+def _room(settings: Settings, ranks: int, option: str) -> int:
+    """Jobs of ``ranks`` ranks that run at once here, or in the allocation that is held."""
+    from vflops.launch.factory import room
+    from vflops.launch.placement import capacity
+    from vflops.launch.scheduler import held_allocation
+
+    on = settings.launch.on
+    if on != "local" and (on != "slurm" or held_allocation() is None):
+        raise UsageError(
+            f"launch.on = {on} and no {option}: how much of it is yours?",
+            cure=f"say it: {option} …",
+        )
+    (section,) = settings.workloads.values()
+    return capacity(room(settings.launch, section["train"]["device"], ranks), ranks)

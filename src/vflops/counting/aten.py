@@ -1,0 +1,114 @@
+"""PyTorch's operators in the words of the operation graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vflops.record.formats.graph import Attribute, Kind
+
+
+def _kinds() -> dict[str, Kind]:
+    words: dict[Kind, str] = {
+        "convolution": "convolution _convolution convolution_overrideable cudnn_convolution "
+        "_slow_conv2d_forward",
+        "product": "mm addmm bmm baddbmm mv addmv dot vdot linear _scaled_mm",
+        "normalization": "native_batch_norm _native_batch_norm_legit cudnn_batch_norm "
+        "miopen_batch_norm _batch_norm_with_update native_layer_norm native_group_norm "
+        "_fused_rms_norm",
+        "activation": "relu sigmoid tanh gelu silu mish elu hardtanh hardswish hardsigmoid "
+        "leaky_relu softplus _prelu_kernel threshold log_sigmoid_forward glu",
+        "elementwise": "add sub rsub mul div sqrt rsqrt exp exp2 expm1 log log2 log1p pow neg abs "
+        "sin cos maximum minimum clamp clamp_min clamp_max reciprocal erf lerp addcmul addcdiv "
+        "sign floor ceil round frac fmod remainder atan2 square",
+        "max-pool": "max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d "
+        "adaptive_max_pool3d",
+        "average-pool": "avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d "
+        "_adaptive_avg_pool3d",
+        "softmax": "_softmax _log_softmax _safe_softmax",
+        "loss": "nll_loss_forward nll_loss2d_forward mse_loss smooth_l1_loss huber_loss "
+        "binary_cross_entropy binary_cross_entropy_with_logits kl_div soft_margin_loss",
+        "reduction": "sum mean amax amin max min var var_mean std std_mean prod norm "
+        "linalg_vector_norm logsumexp cumsum cumprod topk sort",
+        "embedding": "embedding _embedding_bag _embedding_bag_forward_only",
+        "interpolation": "upsample_nearest1d upsample_nearest2d upsample_nearest3d "
+        "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d "
+        "grid_sampler_2d grid_sampler_3d",
+        "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",
+        "copy": "clone copy contiguous cat stack _to_copy constant_pad_nd reflection_pad1d "
+        "reflection_pad2d replication_pad2d roll flip repeat index_select gather index "
+        "index_put scatter scatter_add masked_fill where tril triu fill zero im2col col2im "
+        "pixel_shuffle pixel_unshuffle channel_shuffle",
+        "layout": "view _unsafe_view reshape _reshape_alias t transpose permute expand squeeze "
+        "unsqueeze slice select split unsafe_split split_with_sizes unbind chunk unsafe_chunk "
+        "detach alias as_strided diagonal narrow unfold lift_fresh view_as_real view_as_complex "
+        "swapaxes movedim",
+        "bookkeeping": "empty empty_like empty_strided zeros zeros_like ones ones_like full "
+        "full_like arange scalar_tensor new_empty new_zeros new_ones new_full eye linspace",
+    }
+    return {name: kind for kind, names in words.items() for name in names.split()}
+
+
+KIND_OF: Mapping[str, Kind] = _kinds()
+
+NEEDS_DATA = frozenset(
+    "_local_scalar_dense item is_nonzero nonzero masked_select bincount unique_dim "
+    "_unique _unique2 unique_consecutive equal repeat_interleave".split()
+)
+"""Operators whose result depends on numbers that the meta device does not have."""
+
+_ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
+
+
+def base_name(op: str) -> str:
+    """``aten.relu_.default`` as ``relu``: no namespace, no overload, no mark of in-place."""
+    name = op.split(".")[1] if op.startswith("aten.") else op
+    return name if name.startswith("__") else name.removesuffix("_")
+
+
+def operands(name: str, tensors: list[Any]) -> list[Any]:
+    """The operands in the graph's order: what is multiplied first, what is added last."""
+    return [*tensors[1:], tensors[0]] if name in _ADDEND_FIRST else tensors
+
+
+def attributes(
+    name: str, kind: Kind, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
+) -> dict[str, Attribute]:
+    """What the rules may want to know of a call, given its arguments by name."""
+    if kind == "convolution":
+        keys = ("stride", "padding", "dilation")
+        return {
+            "kernel": tuple(shapes[1][2:]),
+            "groups": int(arguments["groups"]),
+            "transposed": bool(arguments.get("transposed", False)),
+            **{key: tuple(arguments[key]) for key in keys},
+        }
+    if kind in ("max-pool", "average-pool"):
+        return {"kernel": _kernel(arguments, shapes)}
+    if kind == "softmax":
+        return {"function": name, "dim": int(arguments["dim"])}
+    if kind in ("activation", "elementwise", "normalization", "reduction", "loss"):
+        return {"function": name}
+    return {}
+
+
+def is_global_pool(
+    name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
+) -> bool:
+    """Whether a mean or an adaptive pool takes each channel's whole plane to one number."""
+    rank = len(shapes[0]) if shapes else 0
+    if rank < 4:  # of three dimensions the last may be features: a mean over them is no pooling
+        return False
+    if name.startswith("_adaptive_avg_pool"):
+        return all(size == 1 for size in arguments["output_size"])
+    dims = arguments.get("dim")
+    if name != "mean" or not dims:
+        return False
+    return {dim % rank for dim in dims} == set(range(2, rank))
+
+
+def _kernel(arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    if "kernel_size" in arguments:
+        return tuple(arguments["kernel_size"])
+    planes, pooled = shapes[0][2:], arguments["output_size"]  # adaptive: a window's largest size
+    return tuple(-(-size // out) for size, out in zip(planes, pooled, strict=True))

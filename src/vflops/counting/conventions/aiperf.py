@@ -1,0 +1,111 @@
+"""AIPerf's analytic operation counts: tables I and II of the paper, and its original program.
+
+Weights: multiply-accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; special
+functions 8. The tables are per image with the update of the parameters in every image's backward
+count, so the update is multiplied by the batch like all else.
+
+``aiperf`` is tables I and II as printed. ``aiperf-original`` is what the authors' program counts;
+only that reproduces table III: it leaves out the gradient of an input that needs none (the first
+convolution's), counts n−1 additions for a sum of n, and 36 operations a batch normalization in
+the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from vflops.counting.conventions.base import Ops, RuleSet, macc, new_parameters
+from vflops.record.formats.graph import Graph, Node
+
+MACC, SIMPLE, DIVIDE, SPECIAL = 2, 1, 4, 8
+
+_WEIGHT_OF = {
+    **dict.fromkeys("relu add sub rsub mul neg abs maximum minimum clamp square".split(), SIMPLE),
+    **dict.fromkeys("div sqrt reciprocal".split(), DIVIDE),
+    **dict.fromkeys("exp exp2 expm1 log log2 log1p pow sin cos erf sigmoid tanh".split(), SPECIAL),
+}
+_BATCH_NORMS = frozenset(
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm "
+    "_batch_norm_with_update".split()
+)
+_ORIGINAL_BATCH_NORM_BACKWARD = 36
+
+
+def _count(graph: Graph, index: int, *, original: bool) -> Ops | None:
+    node = graph.nodes[index]
+    if node.kind in ("convolution", "dense"):
+        return _weighted_sum(graph, index, skip_unneeded=original)
+    forward = _FORWARD.get(node.kind)
+    ops = forward(graph, node, original) if forward else None
+    if original and ops is not None and node.kind == "normalization":
+        return Ops(ops.forward, backward=_ORIGINAL_BATCH_NORM_BACKWARD * graph.batch)
+    return ops
+
+
+def _weighted_sum(graph: Graph, index: int, *, skip_unneeded: bool) -> Ops:
+    """Tables I and II: a gradient for the input and one for the weights, each as the forward."""
+    node = graph.nodes[index]
+    once = MACC * macc(graph, node)
+    needs_input_gradient = graph.inputs_of(node)[0].grad or not skip_unneeded
+    return Ops(
+        forward=once,
+        backward=once * (2 if needs_input_gradient else 1),
+        update=MACC * new_parameters(graph, index) * graph.batch,
+    )
+
+
+def _normalization(graph: Graph, node: Node, original: bool) -> Ops | None:
+    if node.attributes["function"] not in _BATCH_NORMS:
+        return None
+    return Ops(forward=graph.inputs_of(node)[0].elements * (MACC + SIMPLE + DIVIDE))
+
+
+def _elementwise(graph: Graph, node: Node, original: bool) -> Ops | None:
+    weight = _WEIGHT_OF.get(str(node.attributes["function"]))
+    return None if weight is None else Ops(forward=graph.output_of(node).elements * weight)
+
+
+def _max_pool(graph: Graph, node: Node, original: bool) -> Ops | None:
+    kernel = node.attributes["kernel"]
+    assert isinstance(kernel, tuple)
+    return Ops(forward=graph.output_of(node).elements * math.prod(kernel) * SIMPLE)
+
+
+def _global_pool(graph: Graph, node: Node, original: bool) -> Ops | None:
+    planes = graph.output_of(node).elements
+    additions = graph.inputs_of(node)[0].elements - (planes if original else 0)
+    return Ops(forward=additions * SIMPLE + planes * DIVIDE)
+
+
+def _softmax(graph: Graph, node: Node, original: bool) -> Ops | None:
+    scores = graph.output_of(node)
+    dim = node.attributes.get("dim", -1)
+    over = scores.shape[dim] if scores.shape and isinstance(dim, int) else 1
+    additions = scores.elements - (scores.elements // max(over, 1) if original else 0)
+    return Ops(forward=scores.elements * (SPECIAL + DIVIDE) + additions * SIMPLE)
+
+
+_FORWARD: dict[str, Callable[[Graph, Node, bool], Ops | None]] = {
+    "normalization": _normalization,
+    "activation": _elementwise,
+    "elementwise": _elementwise,
+    "max-pool": _max_pool,
+    "global-pool": _global_pool,
+    "softmax": _softmax,
+}
+
+AIPERF = RuleSet(
+    id="aiperf",
+    version=1,
+    title="AIPerf, as printed",
+    source="AIPerf, tables I and II",
+    rule=lambda graph, index: _count(graph, index, original=False),
+)
+AIPERF_ORIGINAL = RuleSet(
+    id="aiperf-original",
+    version=1,
+    title="AIPerf, as its program counts",
+    source="AIPerf's public code; table III",
+    rule=lambda graph, index: _count(graph, index, original=True),
+)

@@ -1,0 +1,70 @@
+"""What a rule set is, and the counts that several of them share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vflops.record.formats.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Ops:
+    """Operations of one node for one batch; the papers' "BP" is backward and update together."""
+
+    forward: int = 0
+    backward: int = 0
+    update: int = 0
+
+    @property
+    def total(self) -> int:
+        """All three."""
+        return self.forward + self.backward + self.update
+
+    def __add__(self, other: Ops) -> Ops:
+        return Ops(
+            self.forward + other.forward,
+            self.backward + other.backward,
+            self.update + other.update,
+        )
+
+
+Rule = Callable[[Graph, int], Ops | None]
+"""Counts node number ``i`` of a graph; None where the rule set has nothing to say."""
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """A way of counting with a name and a version that every score carries."""
+
+    id: str
+    version: int
+    title: str
+    source: str
+    """The paper and table, or the program, that it follows."""
+    rule: Rule
+    origin: str = "vflops"
+    """The package that it comes from."""
+
+
+def macc(graph: Graph, node: Node) -> int:
+    """Multiply-accumulates of a convolution, a dense layer or a product."""
+    left, right = graph.inputs_of(node)[:2]
+    result = graph.output_of(node)
+    if node.kind != "convolution":
+        return result.elements * left.shape[-1]
+    # Weights are (out, in / groups, kernel…), transposed (in, out / groups, kernel…): a weight
+    # meets every output pixel of its channel, or, transposed, every input pixel.
+    pixels = left if node.attributes["transposed"] else result
+    return pixels.shape[0] * math.prod(pixels.shape[2:]) * right.elements
+
+
+def new_parameters(graph: Graph, index: int) -> int:
+    """Elements of the parameters that node ``index`` uses first: each is updated once a step."""
+    names = {value.parameter for value in graph.inputs_of(graph.nodes[index])}
+    return sum(
+        graph.parameters.get(name, 0)
+        for name in names
+        if name is not None and graph.first_use.get(name) == index
+    )

@@ -1,0 +1,46 @@
+"""HPC AI500 V3.0's counts: table 3 of the paper, the backward pass as twice the forward.
+
+The fully-connected layer stands in the table without the factor 2 that the convolution has;
+``hpcai500`` keeps it as printed, ``hpcai500-fc2`` puts the factor in. Operators that the table
+does not list are ignored by the paper; here they are reported as not counted.
+"""
+
+from __future__ import annotations
+
+from vflops.counting.conventions.base import Ops, RuleSet, macc
+from vflops.record.formats.graph import Graph
+
+BACKWARD = 2
+"""Backward operations for one forward operation."""
+
+
+def _count(graph: Graph, index: int, *, dense_factor: int) -> Ops | None:
+    node = graph.nodes[index]
+    match node.kind:
+        case "convolution":
+            forward = 2 * macc(graph, node)
+        case "dense":
+            forward = dense_factor * macc(graph, node)
+        case "activation" | "elementwise":
+            forward = graph.output_of(node).elements
+        case "max-pool" | "average-pool" | "global-pool" | "normalization":
+            forward = graph.inputs_of(node)[0].elements
+        case _:
+            return None
+    return Ops(forward=forward, backward=BACKWARD * forward)
+
+
+HPCAI500 = RuleSet(
+    id="hpcai500",
+    version=1,
+    title="HPC AI500, as printed",
+    source="HPC AI500 V3.0, table 3",
+    rule=lambda graph, index: _count(graph, index, dense_factor=1),
+)
+HPCAI500_FC2 = RuleSet(
+    id="hpcai500-fc2",
+    version=1,
+    title="HPC AI500, fully-connected with the factor 2",
+    source="HPC AI500 V3.0, table 3, corrected",
+    rule=lambda graph, index: _count(graph, index, dense_factor=2),
+)

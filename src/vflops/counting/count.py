@@ -1,0 +1,108 @@
+"""A graph counted by a rule set: totals, by kind, by layer, and what no rule covers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from vflops.counting.conventions.base import Ops, RuleSet
+from vflops.record.formats.graph import NO_ARITHMETIC, Graph
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a kind or a layer."""
+
+    name: str
+    nodes: int
+    ops: Ops
+    ruled: bool
+    """False where the rule set has no rule for any of its nodes."""
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """An operator that does arithmetic and that the rule set does not count."""
+
+    op: str
+    kind: str
+    nodes: int
+    share: float
+    """Of all elements that the model's operators read and write."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """All operations of one batch by one rule set."""
+
+    graph: Graph
+    rules: RuleSet
+    ops: tuple[Ops | None, ...]
+    """One entry a node of the graph; None where the rule set has no rule."""
+
+    @property
+    def total(self) -> Ops:
+        """The whole model."""
+        return _sum(self.ops)
+
+    @property
+    def by_kind(self) -> list[Row]:
+        """Totals of each kind of operator that does arithmetic, largest first."""
+        rows = self._rows(lambda index: self.graph.nodes[index].kind)
+        return sorted(rows, key=lambda row: (-row.ops.total, row.name))
+
+    @property
+    def by_layer(self) -> list[Row]:
+        """Totals of each module, in the order of execution."""
+        return self._rows(lambda index: self.graph.nodes[index].scope or "(model)")
+
+    @property
+    def uncounted(self) -> list[Uncounted]:
+        """Operators without a rule, those that touch most first."""
+        touched = self.graph.elements_touched
+        whole = sum(touched) or 1
+        groups: dict[tuple[str, str], list[int]] = {}
+        for index in self._arithmetic():
+            if self.ops[index] is None:
+                node = self.graph.nodes[index]
+                groups.setdefault((node.op, node.kind), []).append(touched[index])
+        found = [
+            Uncounted(op, kind, len(elements), sum(elements) / whole)
+            for (op, kind), elements in groups.items()
+        ]
+        return sorted(found, key=lambda item: (-item.share, item.op))
+
+    def _arithmetic(self) -> Iterable[int]:
+        nodes = self.graph.nodes
+        return (index for index in range(len(nodes)) if nodes[index].kind not in NO_ARITHMETIC)
+
+    def _rows(self, name_of: Callable[[int], str]) -> list[Row]:
+        groups: dict[str, list[int]] = {}
+        for index in self._arithmetic():
+            groups.setdefault(name_of(index), []).append(index)
+        return [
+            Row(
+                name=name,
+                nodes=len(indices),
+                ops=_sum(self.ops[index] for index in indices),
+                ruled=any(self.ops[index] is not None for index in indices),
+            )
+            for name, indices in groups.items()
+        ]
+
+
+def count(graph: Graph, rules: RuleSet) -> Count:
+    """``graph`` counted by ``rules``."""
+    ops = tuple(
+        Ops() if node.kind in NO_ARITHMETIC else rules.rule(graph, index)
+        for index, node in enumerate(graph.nodes)
+    )
+    return Count(graph, rules, ops)
+
+
+def _sum(items: Iterable[Ops | None]) -> Ops:
+    total = Ops()
+    for ops in items:
+        if ops is not None:
+            total += ops
+    return total

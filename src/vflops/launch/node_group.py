@@ -1,0 +1,105 @@
+"""The nodes that run one attempt at a job together: one agent each, the first one leads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vflops.errors import RunFailed
+from vflops.record.files.document import Document
+from vflops.record.folder import RunFolder
+
+CORES = "VFLOPS_CORES"
+"""The cores of an agent that a launcher of this machine started; no scheduler's step then."""
+_MEET_S = 120.0
+"""How long an agent waits for the one that leads: a shared file system may show files late."""
+
+
+class Claim(Document):
+    """``claim.json`` beside the log of an attempt of several nodes: who may join, where to meet."""
+
+    schema_name: ClassVar[str] = "vflops.claim"
+
+    token: str
+    store: str
+
+
+@dataclass(frozen=True)
+class Team:
+    """This node's part in an attempt."""
+
+    node: int = 0
+    nodes: int = 1
+    token: str = ""
+    """The same on all nodes of one start of a job, and another for every start."""
+    port: socket.socket | None = None
+    """Where the ranks of several nodes meet: nobody else gets the port while this lives."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> Team:
+        """As SLURM's step says; outside of one a node is alone."""
+        if CORES in environment or "SLURM_STEP_ID" not in environment:
+            return cls()
+        start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+        node = int(environment.get("SLURM_NODEID", "0"))
+        nodes = int(environment.get("SLURM_STEP_NUM_NODES", "1"))
+        token = ".".join(environment.get(name, "0") for name in start)
+        return cls(node, nodes, token, _port() if node == 0 and nodes > 1 else None)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node claims the attempt."""
+        return self.node == 0
+
+    def share(self, ranks: int) -> range:
+        """The ranks of this node."""
+        if ranks % self.nodes:
+            raise RunFailed(
+                f"{ranks} ranks cannot be shared evenly by {self.nodes} nodes",
+                cure=f"take a multiple of {self.nodes}",
+            )
+        each = ranks // self.nodes
+        return range(self.node * each, (self.node + 1) * each)
+
+    def lead(self, folder: RunFolder, job: int) -> tuple[int, str | None]:
+        """Claim a new attempt; its number, and where its ranks meet if not in a file."""
+        attempt = folder.claim_attempt(job)
+        if self.port is None:
+            return attempt, None
+        store = f"tcp://{socket.gethostname()}:{self.port.getsockname()[1]}"
+        claim = Claim(token=self.token, store=store)
+        claim.write(folder.attempt_folder(job, attempt) / "claim.json")
+        return attempt, claim.store
+
+    def join(self, folder: RunFolder, job: int) -> tuple[int, str]:
+        """The attempt that the leading node claimed, and where its ranks meet."""
+        end_s = time.monotonic() + _MEET_S
+        while time.monotonic() < end_s:
+            for path in sorted((folder.path / "jobs" / str(job)).glob("*/claim.json")):
+                claim = Claim.read(path)
+                if claim.token == self.token:
+                    return int(path.parent.name), claim.store
+            time.sleep(0.1)
+        raise RunFailed(
+            f"node {self.node} waited {_MEET_S:g} s for the first node's claim in {folder.path}",
+            cure="is the run folder on a file system that all nodes share?",
+        )
+
+
+ALONE = Team()
+"""One node is the whole of it."""
+
+
+def _port() -> socket.socket:
+    """A free port that is kept without listening: the first rank may, later, and nobody else.
+
+    Data may be staged before the ranks start, which is long enough for a port to be taken.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
+    kept.bind(("", 0))
+    return kept

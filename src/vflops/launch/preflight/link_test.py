@@ -1,0 +1,148 @@
+"""All-reduce between neighbouring nodes, then between all of them.
+
+Started on every node as ``python -m vflops.launch.preflight.link_test``.
+
+Neighbours are those of a ring. Every pair is a group of its own, so that a broken link spoils
+nothing but itself; pairs that share no node are timed side by side.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from vflops.launch.preflight.node_probe import READY_S, ROUND_S, wait_for
+from vflops.launch.preflight.preflight_findings import Hello, Link, Links, Roll
+
+_BYTES = {"gloo": 1 << 24, "nccl": 1 << 27}
+_SAMPLES = 5
+_LEAVE_S = 1.0
+"""What a backend may take beyond its own time limit."""
+_FORK = multiprocessing.get_context("fork")  # torch is imported once, and used only in children
+
+
+def rounds(nodes: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """The pairs of the ring, in up to three rounds of pairs that share no node."""
+    if len(nodes) < 2:
+        return []
+    pairs = list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))[: None if nodes[2:] else 1]
+    last = [pairs.pop()] if len(pairs) % 2 and nodes[2:] else []
+    return [each for each in (pairs[::2], pairs[1::2], last) if each]
+
+
+class Ring:
+    """One node's part in all of it."""
+
+    def __init__(self, folder: Path, node: int) -> None:
+        self._folder, self._node = folder, node
+        self._roll = Roll.read(folder / "roll.json")
+        self._device = torch.device("cuda" if self._roll.backend == "nccl" else "cpu")
+        self._links: list[Link] = []
+
+    def measure(self) -> None:
+        """Leave what was found, also when what follows hangs."""
+        round_s = ROUND_S[self._roll.backend]
+        self._all_have("ready", READY_S)
+        end_s = time.monotonic()
+        for pairs in rounds(self._roll.nodes):
+            end_s += round_s
+            for pair in pairs:
+                if self._node in pair:
+                    self._add(self._apart(pair, end_s))
+        if not self._all_have("paired", end_s - time.monotonic()) and len(self._roll.nodes) > 2:
+            links = [self._read(other) for other in self._roll.nodes]
+            if all(link.fault is None for each in links for link in each.links):
+                self._add(self._apart(self._roll.nodes, end_s + round_s))
+
+    def _apart(self, nodes: tuple[int, ...], end_s: float) -> Link:
+        """One group in a process of its own: NCCL ends it, gloo leaves half a group behind."""
+        receiving, sending = _FORK.Pipe(duplex=False)
+        process = _FORK.Process(target=self._tell, args=(sending, nodes, end_s), daemon=True)
+        process.start()
+        sending.close()
+        try:
+            if not receiving.poll(max(end_s - time.monotonic(), 1.0) + _LEAVE_S):
+                return Link(nodes=nodes, bandwidth=None, fault="no end of it, a timeout")
+            bandwidth, fault = receiving.recv()
+        except EOFError:
+            process.join()
+            fault = f"its process ended with exit code {process.exitcode}"
+            return Link(nodes=nodes, bandwidth=None, fault=fault)
+        finally:
+            process.kill()
+            process.join()
+        return Link(nodes=nodes, bandwidth=bandwidth, fault=fault)
+
+    def _tell(self, sending: Connection, nodes: tuple[int, ...], end_s: float) -> None:
+        try:
+            sending.send((self._bandwidth(nodes, end_s), None))
+        except Exception as error:  # whatever a backend makes of a network
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            sending.send((None, lines[0][:300]))
+        os._exit(0)  # torch takes a second to leave in an orderly way
+
+    def _bandwidth(self, nodes: tuple[int, ...], end_s: float) -> float:
+        limit = timedelta(seconds=max(end_s - time.monotonic(), 1.0))
+        rank, first = nodes.index(self._node), self._hello(nodes[0])
+        store = TCPStore(
+            first.address,
+            first.store_ports[0 if len(nodes) == 2 else 1],
+            is_master=rank == 0,
+            wait_for_workers=False,
+            timeout=limit,
+        )
+        dist.init_process_group(
+            self._roll.backend, store=store, rank=rank, world_size=len(nodes), timeout=limit
+        )
+        numbers = torch.ones(_BYTES[self._roll.backend] // 4, device=self._device)
+        dist.all_reduce(numbers)
+        if not bool((numbers == len(nodes)).all()):
+            raise RuntimeError("the sum is wrong")
+        times_s = [self._time_s(numbers.fill_(1.0)) for _ in range(_SAMPLES)]
+        store.set(f"done-{rank}", "")
+        if rank == 0:  # who leaves early takes the store with it
+            store.wait([f"done-{other}" for other in range(len(nodes))], limit)
+        return 2 * (len(nodes) - 1) / len(nodes) * numbers.nbytes / statistics.median(times_s)
+
+    def _time_s(self, numbers: torch.Tensor) -> float:
+        dist.barrier()
+        self._synchronize()
+        start_s = time.perf_counter()
+        dist.all_reduce(numbers)
+        self._synchronize()
+        return time.perf_counter() - start_s
+
+    def _add(self, link: Link) -> None:
+        self._links.append(link)
+        Links(links=tuple(self._links)).write(self._folder / f"links-{self._node}.json")
+
+    def _all_have(self, word: str, limit_s: float) -> list[Path]:
+        """Those that are not there in time."""
+        (self._folder / f"{word}-{self._node}").touch()
+        return wait_for([self._folder / f"{word}-{other}" for other in self._roll.nodes], limit_s)
+
+    def _hello(self, node: int) -> Hello:
+        return Hello.read(self._folder / f"hello-{node}.json")
+
+    def _read(self, node: int) -> Links:
+        return Links.read(self._folder / f"links-{node}.json")
+
+    def _synchronize(self) -> None:
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize()
+
+
+if __name__ == "__main__":
+    Ring(Path(sys.argv[1]), int(sys.argv[2])).measure()
+    os._exit(0)

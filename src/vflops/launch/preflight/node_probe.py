@@ -1,0 +1,223 @@
+"""The preflight probe of one node: what it reports of itself and of the links to others.
+
+Started as ``python -m vflops.launch.preflight.node_probe FOLDER K``.
+
+Probes and gatherer meet in the shared folder. One that cannot says so on its output, which
+reaches the gatherer by another way: the scheduler's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import vflops
+from vflops.errors import RunFailed, VflopsError
+from vflops.launch import node_clock
+from vflops.launch.job_script import LOCAL_PATH
+from vflops.launch.preflight.gpu_health import gpus
+from vflops.launch.preflight.preflight_findings import Found, Hello, Link, Links, Order, Roll, Space
+from vflops.record.files.atomic import cannot_write
+
+FAULT = "preflight fault "
+"""Begins the line of a probe that cannot meet the others."""
+_BLOCK_BYTES = 1 << 22
+READY_S = 30.0
+"""For torch to start on all nodes: it takes long to come over a slow file system."""
+ROUND_S = {"gloo": 8.0, "nccl": 20.0}
+"""For two nodes to meet and measure."""
+_SEE_S = 30.0
+"""For a file to be seen by all: a shared file system may show it late."""
+_CONNECT_S = 10.0
+_MOST_S = 5.0
+"""Of writing, and of reading, the file whose reading is timed."""
+
+
+def main(place: str, node: str) -> int:
+    """Answer, wait for the others, measure with them; 0 when all that was found is written."""
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    try:
+        _probe(Path(place), int(node), name)
+    except Exception as error:
+        if not isinstance(error, VflopsError):
+            traceback.print_exc()
+        fault = {"node": int(node), "name": name, "fault": str(error) or type(error).__name__}
+        print(FAULT + json.dumps(fault), flush=True)
+        return 3
+    return 0
+
+
+def links_s(backend: str) -> float:
+    """How long the links may take: three rounds of pairs, and one of all nodes."""
+    return READY_S + 4 * ROUND_S[backend] + 10.0
+
+
+def measure_s(backend: str) -> float:
+    """How long a node may take from the roll call to its end."""
+    return _SEE_S + _CONNECT_S + 2 * _MOST_S + links_s(backend)
+
+
+def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
+    """Those that did not appear in time; a shared file system may show a file late."""
+    end_s = time.monotonic() + limit_s
+    missing = list(paths)
+    while missing := [path for path in missing if not path.is_file()]:
+        if time.monotonic() > end_s:
+            break
+        with suppress(OSError):
+            os.listdir(missing[0].parent)  # noqa: PTH208  NFS forgets what it thinks is absent
+        time.sleep(0.1)
+    return missing
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+def _probe(folder: Path, node: int, name: str) -> None:
+    if wait_for([folder / "order.json"], 10.0):
+        raise RunFailed(f"{folder} is not the folder of the machine that started this")
+    order = Order.read(folder / "order.json")
+    server = node_clock.ClockServer()
+    try:
+        _write(folder / f"read-{node}.bin", order.read_bytes)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    found, absent = gpus()
+    local = os.environ.get(LOCAL_PATH)
+    hello = Hello(
+        token=order.token,
+        name=name,
+        address=socket.gethostname(),
+        clock_port=server.port,
+        store_ports=(free_port(), free_port()),
+        versions=_versions(),
+        shared=_space(folder),
+        local=_space(Path(local)) if local else None,
+        gpus=found,
+        no_gpus=absent,
+    )
+    hello.write(folder / f"hello-{node}.json")
+    if wait_for([folder / "roll.json"], 2 * order.limit_s):
+        raise RunFailed(f"{folder} shows nothing that the machine that started this wrote later")
+    roll = Roll.read(folder / "roll.json")
+    if node not in roll.nodes:
+        raise RunFailed(f"its answer came too late, after {order.limit_s:g} s")
+    _measure(folder, order, roll, node).write(folder / f"found-{node}.json")
+    # Who ends early takes its clock away from the others.
+    wait_for([folder / f"found-{other}.json" for other in roll.nodes], measure_s(roll.backend))
+
+
+def _measure(folder: Path, order: Order, roll: Roll, node: int) -> Found:
+    others = {folder / f"hello-{other}.json": other for other in roll.nodes}
+    missing = wait_for(others, _SEE_S)
+    unseen = {others[path] for path in missing}
+    seen = {each: Hello.read(path) for path, each in others.items() if each not in unseen}
+    unseen |= {each for each, hello in seen.items() if hello.token != order.token}
+    first = roll.nodes[0]
+    reading = None
+    if node != first and first in seen:
+        told = seen[first]
+        reading = node_clock.offset(told.address, told.clock_port, _CONNECT_S)
+    following = roll.nodes[(roll.nodes.index(node) + 1) % len(roll.nodes)]
+    bandwidth, fault = _read(folder / f"read-{following}.bin")
+    links, links_fault = _links(folder, roll, node) if len(roll.nodes) > 1 else ((), None)
+    return Found(
+        unseen=tuple(sorted(unseen)),
+        clock=reading,
+        read_bandwidth=bandwidth,
+        read_fault=fault,
+        links=links,
+        links_fault=links_fault,
+    )
+
+
+def _versions() -> dict[str, str]:
+    try:
+        torch = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch = "not installed"
+    return {"vflops": vflops.__version__, "Python": platform.python_version(), "torch": torch}
+
+
+def _space(path: Path) -> Space:
+    try:
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"vflops")
+        return Space(path=str(path), free_bytes=shutil.disk_usage(path).free)
+    except OSError as error:
+        return Space(path=str(path), fault=error.strerror or str(error))
+
+
+def _write(path: Path, size_bytes: int) -> None:
+    """A file of at most that size for another node to read, on the disk and in no cache here."""
+    block = os.urandom(min(_BLOCK_BYTES, size_bytes))
+    end_s = time.monotonic() + _MOST_S
+    with path.open("wb") as file:
+        while file.tell() < size_bytes and time.monotonic() < end_s:
+            file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read(path: Path) -> tuple[float | None, str | None]:
+    """Bytes a second, or why there are none."""
+    done = 0
+    block = bytearray(_BLOCK_BYTES)
+    try:
+        with path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            start_s = time.perf_counter()
+            while (count := file.readinto(block)) and time.perf_counter() < start_s + _MOST_S:
+                done += count
+            took_s = time.perf_counter() - start_s
+    except OSError as error:
+        return None, f"{path.name}: {error.strerror or error}"
+    return (done / took_s, None) if done else (None, f"{path.name} is empty")
+
+
+def _links(folder: Path, roll: Roll, node: int) -> tuple[tuple[Link, ...], str | None]:
+    """What a process of its own found: torch may hang or die where a network is broken."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "vflops.launch.preflight.link_test",
+        str(folder),
+        str(node),
+    ]
+    threads = {"OMP_NUM_THREADS": "1", **os.environ}
+    limit_s = links_s(roll.backend)
+    fault = None
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit_s, check=False, env=threads
+        )
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            fault = lines[-1]
+    except subprocess.TimeoutExpired:
+        fault = f"it did not end within {limit_s:g} s"
+    path = folder / f"links-{node}.json"
+    return (Links.read(path).links if path.is_file() else ()), fault
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

@@ -1,0 +1,269 @@
+"""What nodes said of themselves and of each other, as findings with a verdict and a cure.
+
+``fail`` is what breaks a run or makes its result wrong; ``warn`` is what makes it slow, or is
+worth a look.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from vflops.launch.preflight.preflight_findings import (
+    Finding,
+    Found,
+    Gpu,
+    Hello,
+    Link,
+    Space,
+    Verdict,
+)
+from vflops.units import quantity
+
+_LEAST_SHARED_BYTES = 1_000_000_000
+_LEAST_LOCAL_BYTES = 10_000_000_000
+_CLOCK_S = 0.1
+"""Clocks that differ by more are worth a look."""
+_WRONG_CLOCK_S = 10.0
+_SLOW = 1 / 3
+"""Of the median: what others do not explain."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known when the probes have ended, by the numbers of the nodes."""
+
+    folder: str
+    names: Mapping[int, str]
+    hellos: Mapping[int, Hello]
+    founds: Mapping[int, Found]
+    faults: Mapping[int, str]
+    """Why nodes did not answer, or did not come to the end."""
+    backend: str
+
+
+def judged(facts: Facts) -> Iterator[Finding]:
+    """All findings, in the order in which one would mend them."""
+    checks: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+        _answers,
+        _shared_folder,
+        _versions,
+        _spaces,
+        _clocks,
+        _gpus,
+        _links,
+        _reading,
+    )
+    for check in checks:
+        yield from check(facts)
+
+
+def _answers(facts: Facts) -> Iterator[Finding]:
+    for node, name in facts.names.items():
+        if node not in facts.hellos:
+            yield Finding(
+                node=name,
+                what="answer",
+                value=facts.faults.get(node, "none"),
+                verdict="fail",
+                cure=f"exclude the node, or mend it; its output is in {facts.folder}",
+            )
+        elif node not in facts.founds:
+            yield Finding(
+                node=name,
+                what="answer",
+                value=facts.faults.get(node, "it fell silent while it measured"),
+                verdict="fail",
+                cure=f"its output is in {facts.folder}",
+            )
+        else:
+            yield Finding(node=name, what="answer", value="yes", verdict="ok")
+
+
+def _shared_folder(facts: Facts) -> Iterator[Finding]:
+    for node, found in facts.founds.items():
+        unseen = ", ".join(facts.names[other] for other in found.unseen)
+        yield Finding(
+            node=facts.names[node],
+            what="shared folder",
+            value=f"does not see the files of {unseen}" if unseen else "sees all files",
+            verdict="fail" if unseen else "ok",
+            cure=f"is {facts.folder} on the same file system everywhere?" if unseen else None,
+        )
+
+
+def _versions(facts: Facts) -> Iterator[Finding]:
+    """Each against what most nodes have; of a tie, the first."""
+    hellos = facts.hellos
+    parts = [part for hello in list(hellos.values())[:1] for part in hello.versions]
+    usual = {
+        part: Counter(hello.versions[part] for hello in hellos.values()).most_common(1)[0][0]
+        for part in parts
+    }
+    for node, hello in hellos.items():
+        odd = [part for part, version in hello.versions.items() if version != usual[part]]
+        missing = [part for part, version in hello.versions.items() if version == "not installed"]
+        if odd:
+            value = ", ".join(f"{part} {hello.versions[part]}, not {usual[part]}" for part in odd)
+        else:
+            value = ", ".join(f"{part} {version}" for part, version in hello.versions.items())
+        yield Finding(
+            node=facts.names[node],
+            what="versions",
+            value=value,
+            verdict="fail" if odd or missing else "ok",
+            cure="one installation for all nodes: python in site.toml" if odd or missing else None,
+        )
+
+
+def _spaces(facts: Facts) -> Iterator[Finding]:
+    for node, hello in facts.hellos.items():
+        name = facts.names[node]
+        yield _space(name, "shared space", hello.shared, _LEAST_SHARED_BYTES, "fail")
+        if hello.local is not None:
+            # A run reads from the shared file system then.
+            yield _space(name, "local space", hello.local, _LEAST_LOCAL_BYTES, "warn")
+
+
+def _space(node: str, what: str, space: Space, least: int, without: Verdict) -> Finding:
+    if space.free_bytes is None:
+        value, verdict = f"{space.path}: {space.fault}", without
+    else:
+        value = f"{quantity(space.free_bytes, 'B')} free in {space.path}"
+        verdict = "ok" if space.free_bytes >= least else "warn"
+    cure = f"make room there, or choose another {'place' if without == 'fail' else 'local_path'}"
+    return Finding(
+        node=node, what=what, value=value, verdict=verdict, cure=None if verdict == "ok" else cure
+    )
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    for node, found in facts.founds.items():
+        clock = found.clock
+        if clock is None:
+            continue
+        verdict: Verdict = "fail"
+        cure: str | None = "a firewall between the nodes? ranks could not meet either"
+        if clock.offset_s is None or clock.uncertainty_s is None:
+            value = clock.fault or "unknown"
+        else:
+            value = f"{clock.offset_s * 1e3:+.3f} ± {clock.uncertainty_s * 1e3:.3f} ms by TCP"
+            off_s = abs(clock.offset_s) - clock.uncertainty_s
+            verdict = "ok" if off_s < _CLOCK_S else "warn" if off_s < _WRONG_CLOCK_S else "fail"
+            cure = None if verdict == "ok" else "chronyc tracking (or ntpq -p) on that node"
+        yield Finding(node=facts.names[node], what="clock", value=value, verdict=verdict, cure=cure)
+
+
+def _gpus(facts: Facts) -> Iterator[Finding]:
+    for node, hello in facts.hellos.items():
+        name = facts.names[node]
+        for number, gpu in enumerate(hello.gpus):
+            yield _gpu(name, number, gpu)
+        if not hello.gpus:
+            value = f"none: {hello.no_gpus}"
+            some = any(other.gpus for other in facts.hellos.values())
+            yield Finding(
+                node=name,
+                what="gpu",
+                value=value,
+                verdict="fail" if some else "ok",
+                cure="other nodes have GPUs" if some else None,
+            )
+
+
+def _gpu(node: str, number: int, gpu: Gpu) -> Finding:
+    worries: list[tuple[Verdict, str, str]] = []
+    if gpu.uncorrected:
+        words = f"{gpu.uncorrected} memory errors that ECC could not mend"
+        worries.append(("fail", words, "reset the GPU; if they come again, have it replaced"))
+    if gpu.remapping:
+        failed = gpu.remapping == "failed"
+        cure = "have the GPU replaced" if failed else "reset the GPU"
+        worries.append(("fail", f"replacement of bad memory rows: {gpu.remapping}", cure))
+    if gpu.throttled:
+        words = f"its clock is held back: {', '.join(gpu.throttled)}"
+        worries.append(("warn", words, "cooling? power? nvidia-smi -q -d PERFORMANCE"))
+    if gpu.processes:
+        words = f"used by others: process {', '.join(map(str, gpu.processes))}"
+        worries.append(("warn", words, "ask for whole nodes: --exclusive in site.toml"))
+    value = "; ".join(words for _, words, _ in worries)
+    if not worries:
+        unknown = "ECC not known" if gpu.uncorrected is None else f"{gpu.corrected or 0} mended"
+        value = f"healthy, memory errors: {unknown}"
+    return Finding(
+        node=node,
+        what="gpu",
+        value=f"{number} ({gpu.name}): {value}",
+        verdict=worries[0][0] if worries else "ok",
+        cure="; ".join(cure for _, _, cure in worries) or None,
+    )
+
+
+def _links(facts: Facts) -> Iterator[Finding]:
+    for node, found in facts.founds.items():
+        if found.links_fault is not None:
+            yield Finding(
+                node=facts.names[node],
+                what="all-reduce",
+                value=found.links_fault,
+                verdict="fail",
+                cure="its process ended badly on this node: does torch start there?",
+            )
+    seen: dict[tuple[int, ...], list[Link]] = {}
+    for found in facts.founds.values():
+        for link in found.links:
+            seen.setdefault(link.nodes, []).append(link)
+    ends = {nodes: _slower(links) for nodes, links in seen.items()}
+    speeds = [end.bandwidth for end in ends.values() if end.bandwidth and len(end.nodes) == 2]
+    for nodes, end in sorted(ends.items(), key=lambda item: (len(item[0]), item[0])):
+        pair = len(nodes) == 2
+        names = " – ".join(facts.names[node] for node in nodes) if pair else "all nodes"
+        slow = pair and _is_slow(end.bandwidth, speeds)
+        value = f"{quantity(end.bandwidth, 'B/s')} by {facts.backend}"
+        if slow:
+            value += f", others {quantity(statistics.median(speeds), 'B/s')}"
+        cure = None
+        if end.fault or slow:
+            variable = "NCCL_SOCKET_IFNAME" if facts.backend == "nccl" else "GLOO_SOCKET_IFNAME"
+            cure = f"look at the link between them; {variable} in site.toml names the interface"
+        yield Finding(
+            node=names,
+            what="link" if pair else "all-reduce",
+            value=f"no all-reduce: {end.fault}" if end.fault else value,
+            verdict="fail" if end.fault else "warn" if slow else "ok",
+            cure=cure,
+        )
+
+
+def _slower(links: list[Link]) -> Link:
+    """What the end that fared worse says."""
+    return min(links, key=_badness)
+
+
+def _badness(link: Link) -> tuple[bool, bool, float]:
+    """The less the worse; who waited in vain knows less than who could not begin."""
+    return link.fault is None, "timeout" in (link.fault or ""), link.bandwidth or 0.0
+
+
+def _reading(facts: Facts) -> Iterator[Finding]:
+    speeds = [found.read_bandwidth for found in facts.founds.values() if found.read_bandwidth]
+    for node, found in facts.founds.items():
+        slow = _is_slow(found.read_bandwidth, speeds)
+        value = found.read_fault or quantity(found.read_bandwidth, "B/s")
+        if slow:
+            value += f"; others {quantity(statistics.median(speeds), 'B/s')}"
+        yield Finding(
+            node=facts.names[node],
+            what="shared read",
+            value=value,
+            verdict="fail" if found.read_fault else "warn" if slow else "ok",
+            cure="look at its mount of the shared file system"
+            if found.read_fault or slow
+            else None,
+        )
+
+
+def _is_slow(speed: float | None, speeds: list[float]) -> bool:
+    return speed is not None and speed < _SLOW * statistics.median(speeds)

@@ -1,0 +1,1 @@
+"""Jobs on PBS, LSF, Flux and other schedulers, through psij."""

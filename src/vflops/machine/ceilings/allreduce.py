@@ -1,0 +1,227 @@
+"""All-reduce between local ranks, over message sizes: gloo on the CPU, NCCL between accelerators.
+
+The ranks are processes of their own, so that one that dies or hangs takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflops.machine.ceilings.ceiling_plan import Item, mode_of, rows
+from vflops.machine.ceilings.sample_statistics import median
+from vflops.machine.ceilings.task import Task
+from vflops.machine.devices import Device
+from vflops.record.formats.measurement import Measurement, Trial
+
+_TOLERANCE = 1e-6
+"""Of a sum of fp32 numbers over ranks."""
+
+_PRODUCT_TOLERANCE = 1e-3
+"""Of products of fp32 matrices from a random start, which may be badly conditioned."""
+
+_LEAST_SAMPLES = 3
+"""A size with fewer is not the best while another has them."""
+_LEAST_START = 0.5
+"""Of the time that ranks take to start; with less they are not started."""
+_LEAVE_S = 1.5
+"""Ranks that have not ended this long after they should have are killed."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What the ranks found for one message size."""
+
+    size_bytes: int
+    times_s: list[float]
+    error: float
+    sent_bytes: int | None = None
+    """By all ranks for one of it; None of a plain all-reduce, where nobody counts."""
+
+    def setting(self, ranks: int) -> dict[str, int | str]:
+        """As it is told."""
+        if self.sent_bytes is None:
+            return {"size_bytes": self.size_bytes, "ranks": ranks}
+        return {"size_bytes": self.size_bytes, "sent_bytes": self.sent_bytes}
+
+
+class RanksError(RuntimeError):
+    """A rank died, hung or found a wrong sum."""
+
+
+def lacking(device: Device, item: Item) -> str | None:
+    """Why there is nothing to reduce between; None when there is."""
+    if item.case.startswith("gloo") or device.accelerators > 1:
+        return None
+    if device.is_cpu:
+        return "the device is the CPU: NCCL reduces between accelerators"
+    return "one accelerator: nothing to reduce between"
+
+
+def measure(task: Task) -> Measurement:
+    """Bus bandwidth, 2(n−1)/n · bytes / time, at the best message size; all sizes in ``tried``.
+
+    The time of one all-reduce follows from a trial: 2(n−1)/n · bytes / value.
+    """
+    backend = task.item.case.partition("-")[0]
+    ranks = task.ranks if backend == "gloo" else task.device.accelerators
+    return _measure(task, backend, ranks, _TOLERANCE)
+
+
+def measure_mode(task: Task) -> Measurement:
+    """The same of a mean by a communication mode and precision, for its bytes in fp32.
+
+    So it is what an all-reduce in fp32 would need to be as quick. The mean may be off by as much as
+    rounding explains: ``tolerances``.
+    """
+    mode, ranks = mode_of(task.item.case)
+    precision = task.item.precision or "fp32"
+    backend = "nccl" if task.device.accelerators > 1 else "gloo"
+    if mode != "all-reduce" and not rows(ranks):
+        return task.absent(f"{ranks} ranks have no rows of equal length: {mode} needs 4, 6, 8 …")
+    caveat, cores = None, os.cpu_count() or 1
+    if backend == "gloo" and ranks > cores:
+        shared = "1 core" if cores == 1 else f"{cores} cores"
+        caveat = f"{shared}: {ranks} ranks share them, and wait for these, not for a link"
+    return _measure(
+        task, backend, ranks, tolerances(ranks)[precision], (mode, precision), caveat=caveat
+    )
+
+
+def tolerances(ranks: int) -> dict[str, float]:
+    """The relative error of a mean over ``ranks`` that its precision explains.
+
+    A floating format rounds what is sent and each of the sums; int8 rounds up to three times, by
+    1/254 of the largest number at most, which is 1.44 times as large as the numbers are in the mean
+    (between 0.5 and 1.5, evenly). PowerSGD computes in fp32, what it is given being as narrow as
+    what it sends: products of matrices, and columns made orthogonal.
+    """
+    sums = ranks + 2
+    return {
+        "fp32": _TOLERANCE,
+        "fp16": sums * 2.0**-11,
+        "bf16": sums * 2.0**-8,
+        "int8": 3 * 1.44 / 254,
+        "powersgd": _PRODUCT_TOLERANCE,
+    }
+
+
+def _measure(
+    task: Task,
+    backend: str,
+    ranks: int,
+    tolerance: float,
+    way: tuple[str, ...] = (),
+    *,
+    caveat: str | None = None,
+) -> Measurement:
+    device = task.device.name if backend == "nccl" else "cpu"
+    if task.deadline.left_s() < _LEAST_START * task.item.start_s:
+        return task.item.absent(device, task.out_of_time)
+    try:
+        sizes = _run(task, backend, ranks, way)
+    except (RanksError, OSError) as failure:
+        return task.item.absent(device, str(failure))
+    error = max((size.error for size in sizes), default=0.0)
+    if error > tolerance:
+        reason = f"wrong result: relative error {error:.2g}, tolerance {tolerance:g}"
+        return task.item.absent(device, reason)
+    if not any(len(size.times_s) >= _LEAST_SAMPLES for size in sizes):
+        return task.item.absent(device, task.out_of_time)
+    bus_share = 2 * (ranks - 1) / ranks
+    speeds = [[bus_share * size.size_bytes / time_s for time_s in size.times_s] for size in sizes]
+    tried = [
+        Trial(setting=size.setting(ranks), value=median(samples))
+        for size, samples in zip(sizes, speeds, strict=True)
+    ]
+    for trial in tried:
+        task.on_trial(trial)
+    best = max(
+        range(len(sizes)),
+        key=lambda index: (len(speeds[index]) >= _LEAST_SAMPLES, tried[index].value),
+    )
+    return task.item.measured(
+        device,
+        speeds[best],
+        setting=tried[best].setting,
+        tried=tuple(tried),
+        error=error,
+        tolerance=tolerance,
+        caveat=caveat,
+    )
+
+
+def command(
+    backend: str, ranks: int, folder: Path, limit_s: float, seed: int, *way: str
+) -> list[str]:
+    """How the ranks are started: one process that becomes ``ranks`` of them."""
+    module = "vflops.machine.ceilings.allreduce_rank"
+    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *way)
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def _run(task: Task, backend: str, ranks: int, way: tuple[str, ...]) -> list[_Size]:
+    with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
+        folder = Path(name)
+        left_s = task.deadline.left_s()
+        errors = folder / "stderr"
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                command(backend, ranks, folder, left_s, task.own_seed, *way),
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+                env=_environment(backend, ranks),
+            )
+        try:
+            code = process.wait(timeout=left_s + _LEAVE_S)
+        except subprocess.TimeoutExpired:
+            raise RanksError(
+                _explain(f"the ranks did not end within {left_s:.0f} s", errors)
+            ) from None
+        finally:
+            _kill(process)
+        lines = _lines(folder / "result.jsonl")
+        failures = [str(line["failed"]) for line in lines if "failed" in line]
+        if failures or code != 0:
+            what = failures[0] if failures else f"the ranks ended with exit code {code}"
+            raise RanksError(_explain(what, errors))
+        return [_Size(**line) for line in lines]
+
+
+def _environment(backend: str, ranks: int) -> dict[str, str]:
+    threads = str(max((os.cpu_count() or 1) // ranks, 1))
+    # OpenBLAS would start threads when numpy is imported, before the process becomes ranks.
+    changes = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
+    if backend == "gloo" and Path("/sys/class/net/lo").exists():
+        changes["GLOO_SOCKET_IFNAME"] = "lo"
+    return {**os.environ, **changes}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group of ranks, whatever state it is in."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def _explain(what: str, errors: Path) -> str:
+    lines = errors.read_text(errors="replace").strip().splitlines()
+    return f"{what}: {lines[-1].strip()}" if lines else what

@@ -1,0 +1,100 @@
+"""One rank of a mean by a communication mode and precision."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from vflops.machine.ceilings.allreduce_steps import Message, Rank
+from vflops.train.communication import average
+from vflops.train.communication.bucket import MadeBucket
+from vflops.train.communication.codec import Leftovers
+from vflops.train.communication.link import Link, Traffic
+from vflops.train.communication.powersgd import RANK, PowerSgd
+
+
+class MeanRank(Rank):
+    """Measures what a training does with a bucket of gradients, and counts what it sends."""
+
+    @property
+    @abstractmethod
+    def _traffic(self) -> Traffic:
+        """What this rank has sent."""
+
+    @property
+    def _result(self) -> float:
+        return (self._ranks + 1) / 2
+
+    def _message(self, size_bytes: int) -> Message:
+        before = self._traffic.all
+        message = super()._message(size_bytes)  # one mean, against the exact one
+        sent = torch.tensor(self._traffic.all - before, device=self._device)
+        dist.all_reduce(sent)
+        message.sent_bytes = int(sent)
+        return message
+
+
+class ModeRank(MeanRank):
+    """By a mode and a precision of ours, error feedback included."""
+
+    def __init__(
+        self,
+        mode: str,
+        precision: str,
+        rank: int,
+        ranks: int,
+        backend: str,
+        folder: Path,
+        end_s: float,
+        seed: int,
+    ) -> None:
+        super().__init__(rank, ranks, backend, folder, end_s, seed)
+        self._average = average(mode, precision, node=ranks)
+        self._leftovers: dict[int, Leftovers] = {}
+        """By the length of the message."""
+
+    @property
+    def _traffic(self) -> Traffic:
+        return self._average.traffic
+
+    def _reduce(self, data: torch.Tensor) -> None:
+        self._average(data, self._leftovers.setdefault(len(data), {}))
+
+
+class PowerSgdRank(MeanRank):
+    """By PowerSGD, of matrices that are as square as powers of two allow.
+
+    They are sums of as many products of two vectors as PowerSGD sends, so that it can give them
+    exactly: what it leaves out of others is no fault of it.
+    """
+
+    def __init__(
+        self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
+    ) -> None:
+        super().__init__(rank, ranks, backend, folder, end_s, seed)
+        self._seed = seed
+        link = Link.between(range(ranks), backend, ranks, Traffic())
+        self._average = PowerSgd(link, start=0)
+
+    @property
+    def _traffic(self) -> Traffic:
+        return self._average.traffic
+
+    def _numbers(self, count: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(self._seed)
+        rows = _rows(count)
+        left = torch.randn(rows, RANK, generator=generator)
+        right = torch.randn(RANK, count // rows, generator=generator)
+        return (left @ right).view(-1).to(self._device)
+
+    def _reduce(self, data: torch.Tensor) -> None:
+        matrix = data.view(_rows(len(data)), -1)
+        self._average(MadeBucket(len(data), data, [matrix]))
+
+
+def _rows(count: int) -> int:
+    """Of a matrix of ``count`` numbers, a power of two."""
+    return 1 << ((count.bit_length() - 1) // 2)

@@ -1,0 +1,176 @@
+"""One rank of an all-reduce: all ranks take the same steps, and rank 0 decides which."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from vflops.machine.ceilings.reference import relative_error
+
+_POWERS = {
+    "gloo": (20, 24, 10, 22, 16, 12, 18, 14, 26),
+    "nccl": (24, 28, 10, 26, 20, 16, 22, 12, 18, 14, 30),
+}
+"""Message sizes as powers of two: first some of much bandwidth, last the one that takes longest."""
+_DISTINCT = 1_048_573
+"""Random numbers that a message repeats."""
+_SAMPLE_S = 5e-3
+_SAMPLES = 5
+_FINAL_SAMPLES = 11
+_FINALISTS = 2
+_SUM_BITS = 100
+"""Values grow with each sum in place; a sample ends before fp32 overflows."""
+
+
+@dataclass
+class Message:
+    """What is reduced: ``numbers`` times the rank's own factor, summed into ``data``."""
+
+    numbers: torch.Tensor
+    data: torch.Tensor
+    error: float = math.nan
+    times_s: list[float] = field(default_factory=list)
+    call_s: float = 0.0
+    sent_bytes: int | None = None
+    """By all ranks for one of it; None where that is not counted."""
+
+    @property
+    def size_bytes(self) -> int:
+        """In fp32."""
+        return self.data.nbytes
+
+    @property
+    def speed(self) -> float:
+        """Bytes a second."""
+        return self.size_bytes / statistics.median(self.times_s)
+
+
+class Rank:
+    """A member of the group, from its start to what it found."""
+
+    def __init__(
+        self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
+    ) -> None:
+        self._rank = rank
+        self._ranks = ranks
+        self._end_s = end_s
+        self._powers = _POWERS[backend]
+        self._device = torch.device("cpu")
+        if backend == "nccl":
+            self._device = torch.device("cuda", rank)
+            torch.accelerator.set_device_index(rank)
+        generator = torch.Generator().manual_seed(seed)  # the same numbers on every rank
+        self._tile = (torch.rand(_DISTINCT, generator=generator) + 0.5).to(self._device)
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=max(self._left_s(), 1.0)),
+        )
+
+    def measure(self) -> list[dict[str, object]]:
+        """Bytes, seconds of each sample and error of every message size that there was time for."""
+        messages: list[Message] = []
+        cost_s = 0.0
+        for power in self._powers:
+            size_bytes = 1 << power
+            growth = size_bytes / max((message.size_bytes for message in messages), default=1)
+            if messages and not self._agree(cost_s * max(growth, 1.0) < self._left_s()):
+                continue
+            start_s = time.monotonic()
+            message = self._message(size_bytes)
+            self._sample(message, _SAMPLES)
+            messages.append(message)
+            if growth > 1:
+                cost_s = time.monotonic() - start_s
+        for message in sorted(messages, key=lambda message: message.speed)[-_FINALISTS:]:
+            needed_s = _FINAL_SAMPLES * max(message.call_s, _SAMPLE_S)
+            if self._agree(needed_s < self._left_s()):
+                self._sample(message, _FINAL_SAMPLES)
+        dist.destroy_process_group()
+        return [
+            {
+                "size_bytes": message.size_bytes,
+                "times_s": message.times_s,
+                "error": message.error,
+                "sent_bytes": message.sent_bytes,
+            }
+            for message in sorted(messages, key=lambda message: message.size_bytes)
+        ]
+
+    def _message(self, size_bytes: int) -> Message:
+        """A message whose sum was found right, or the error that shows it wrong."""
+        count = size_bytes // 4
+        message = Message(self._numbers(count), torch.empty(count, device=self._device))
+        self._refill(message)
+        self._reduce(message.data)
+        expected = message.numbers.double() * self._result
+        message.error = self._largest(relative_error(message.data, expected))
+        return message
+
+    def _numbers(self, count: int) -> torch.Tensor:
+        copies = -(-count // _DISTINCT)
+        numbers = self._tile if copies == 1 else self._tile.repeat(copies)
+        return numbers[:count]
+
+    def _sample(self, message: Message, most: int) -> None:
+        self._refill(message)
+        message.call_s = self._time_s(message, 1)
+        wanted = math.ceil(_SAMPLE_S / message.call_s)
+        calls = max(min(wanted, int(_SUM_BITS / math.log2(self._ranks))), 1)
+        message.times_s = []
+        while len(message.times_s) < most and self._agree(
+            not message.times_s or calls * message.call_s < self._left_s()
+        ):
+            self._refill(message)
+            message.times_s.append(self._time_s(message, calls))
+
+    def _time_s(self, message: Message, calls: int) -> float:
+        """Mean seconds of ``calls`` all-reduces in a row, on the rank that took longest."""
+        dist.barrier()
+        self._synchronize()
+        start_s = time.perf_counter()
+        for _ in range(calls):
+            self._reduce(message.data)
+        self._synchronize()
+        return self._largest((time.perf_counter() - start_s) / calls)
+
+    @property
+    def _result(self) -> float:
+        """What is left of the numbers: the sum of the ranks' factors."""
+        return self._ranks * (self._ranks + 1) / 2
+
+    def _reduce(self, data: torch.Tensor) -> None:
+        """What is measured."""
+        dist.all_reduce(data)
+
+    def _refill(self, message: Message) -> None:
+        torch.mul(message.numbers, self._rank + 1.0, out=message.data)
+
+    def _largest(self, value: float) -> float:
+        """The largest of all ranks' values; infinite when one is no number."""
+        value = math.inf if math.isnan(value) else value
+        worst = torch.tensor(value, dtype=torch.float64, device=self._device)
+        dist.all_reduce(worst, dist.ReduceOp.MAX)
+        return float(worst)
+
+    def _agree(self, go_on: bool) -> bool:
+        """What rank 0 says: each rank's own clock would part their ways."""
+        word = torch.tensor(int(go_on), device=self._device)
+        dist.broadcast(word, 0)
+        return bool(word)
+
+    def _left_s(self) -> float:
+        return self._end_s - time.monotonic()
+
+    def _synchronize(self) -> None:
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize()

@@ -1,0 +1,184 @@
+"""What is measured, in which order, and how the time is shared; needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.config.names import PRECISIONS
+from vflops.config.settings import MicroSettings
+from vflops.machine.ceilings.sample_statistics import median, spread
+from vflops.metrics.traffic import near_ranks
+from vflops.record.formats.measurement import Measurement, Unit
+from vflops.units import percent
+
+Key = tuple[str, str, str | None]
+
+DIRECTIONS = ("forward", "input-gradient", "weight-gradient")
+MEMORY_CASES = ("copy", "triad")
+TRANSFER_CASES = (
+    "host-to-device-pinned",
+    "host-to-device-pageable",
+    "device-to-host-pinned",
+    "device-to-host-pageable",
+)
+MODE_PRECISIONS = {
+    "all-reduce": ("fp32", "fp16", "bf16", "int8", "powersgd"),
+    "hierarchical": ("fp32", "fp16", "bf16", "int8"),
+    "torus": ("fp32", "fp16", "bf16", "int8"),
+}
+"""Of each mode."""
+_MODE_RANKS = 4
+"""The fewest that have rows and columns."""
+STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
+
+_UNSTEADY = 0.5
+"""Spread above which a value carries a caveat: the machine may have been busy."""
+_RANK_START_S = 2.5
+"""One import of torch."""
+_MEMORY_START_S = 0.2
+"""Filling arrays that no cache holds."""
+
+_WEIGHTS = {
+    "gemm": 2.0,
+    "convolution": 1.0,
+    "memory": 1.5,
+    "transfer": 0.5,
+    "storage": 1.5,
+    "all-reduce": 2.0,
+    "all-reduce-modes": 1.0,
+}
+"""In the order of measuring: last what starts processes, which takes longer on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One measurement to make: a benchmark's case in one precision."""
+
+    benchmark: str
+    case: str
+    precision: str | None
+    weight: float
+    """Its share of the time, beside the weights of the others."""
+    start_s: float = 0.0
+    """Seconds that it needs before its first sample."""
+
+    @property
+    def key(self) -> Key:
+        """What names the measurement within a run."""
+        return (self.benchmark, self.case, self.precision)
+
+    @property
+    def unit(self) -> Unit:
+        """What its value counts."""
+        if self.benchmark in ("gemm", "convolution"):
+            return "FLOPS"
+        return "IO/s" if self.case.startswith("random") else "B/s"
+
+    def measured(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
+        """The measurement with ``samples`` in the item's unit; its value is their median."""
+        found = spread(samples)
+        if found is not None and found > _UNSTEADY:
+            words = f"unsteady: the middle half of its samples spreads over {percent(found)}"
+            facts["caveat"] = "; ".join(filter(None, (facts.get("caveat"), words)))
+        return Measurement(
+            benchmark=self.benchmark,
+            case=self.case,
+            precision=self.precision,
+            device=device,
+            unit=self.unit,
+            value=median(samples),
+            spread=found,
+            samples=tuple(samples),
+            **facts,
+        )
+
+    def absent(self, device: str, reason: str) -> Measurement:
+        """The measurement without a value, and why."""
+        return Measurement(
+            benchmark=self.benchmark,
+            case=self.case,
+            precision=self.precision,
+            device=device,
+            unit=self.unit,
+            value=None,
+            reason=reason,
+        )
+
+
+def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
+    """Every benchmark, case and precision exactly once, also those that the device may lack.
+
+    ``accelerators`` is how many of the chosen kind there are: 0 when the CPU is measured.
+    """
+    return tuple(
+        Item(
+            benchmark,
+            case,
+            precision,
+            weight=_WEIGHTS[benchmark],
+            start_s=_start_s(benchmark, case, accelerators),
+        )
+        for benchmark in _WEIGHTS
+        if benchmark in settings.benchmarks
+        for case in _cases(benchmark, settings.ranks, accelerators)
+        for precision in _precisions(benchmark, case, settings.precisions)
+    )
+
+
+def share_s(items: Sequence[Item], left_s: float) -> float:
+    """Seconds for the first of ``items`` when ``left_s`` are left for all of them."""
+    first = items[0]
+    shared_s = max(left_s - sum(item.start_s for item in items), 0.0)
+    return first.start_s + shared_s * first.weight / sum(item.weight for item in items)
+
+
+def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
+    match benchmark:
+        case "convolution":
+            return DIRECTIONS
+        case "memory":
+            return MEMORY_CASES
+        case "transfer":
+            return TRANSFER_CASES
+        case "storage":
+            return STORAGE_CASES
+        case "all-reduce":
+            device_case = f"nccl-{accelerators}-ranks" if accelerators > 1 else "nccl"
+            return (device_case, f"gloo-{ranks}-ranks")
+        case "all-reduce-modes":
+            count = accelerators if accelerators > 1 else ranks if rows(ranks) else _MODE_RANKS
+            return tuple(f"{mode}-{count}-ranks" for mode in MODE_PRECISIONS)
+        case _:
+            return ("peak",)
+
+
+def rows(ranks: int) -> bool:
+    """Whether ``ranks`` ranks can stand in rows of equal length."""
+    return 1 < near_ranks(ranks, ranks) < ranks
+
+
+def mode_of(case: str) -> tuple[str, int]:
+    """Mode and ranks of a case of ``all-reduce-modes``."""
+    mode, _, ranks = case.removesuffix("-ranks").rpartition("-")
+    return mode, int(ranks)
+
+
+def _precisions(benchmark: str, case: str, wanted: Sequence[str]) -> Iterator[str | None]:
+    if benchmark in ("gemm", "convolution"):
+        yield from (precision for precision in PRECISIONS if precision in wanted)
+    elif benchmark == "all-reduce-modes":
+        for precision in MODE_PRECISIONS[mode_of(case)[0]]:
+            if ("fp32" if precision == "powersgd" else precision) in wanted:  # its numbers are that
+                yield precision
+    else:
+        yield None
+
+
+def _start_s(benchmark: str, case: str, accelerators: int) -> float:
+    if benchmark == "all-reduce":
+        return _RANK_START_S if accelerators > 1 or case.startswith("gloo") else 0.0
+    if benchmark == "all-reduce-modes":
+        return _RANK_START_S
+    return _MEMORY_START_S if benchmark == "memory" else 0.0

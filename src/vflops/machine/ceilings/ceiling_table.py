@@ -1,0 +1,107 @@
+"""The live table: what was found so far, a row an item, for terminals of 80 columns and more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from vflops import units
+from vflops.machine.ceilings.ceiling_plan import Item, Key, mode_of
+from vflops.record.formats.measurement import Measurement
+
+
+def table(
+    items: Sequence[Item],
+    measurements: Iterable[Measurement],
+    *,
+    running: Key | None = None,
+    rows: int | None = None,
+) -> Table:
+    """Every item that was measured, and the one that is running.
+
+    ``rows`` keeps only the last of them, for a terminal that is not high enough.
+    """
+    found = {measurement.key: measurement for measurement in measurements}
+    shown = [item for item in items if item.key in found or item.key == running]
+    shown = shown[-rows:] if rows else shown
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    grid.add_column("benchmark", no_wrap=True)
+    grid.add_column("case", no_wrap=True)
+    grid.add_column("prec.", no_wrap=True)
+    grid.add_column("value", justify="right", no_wrap=True)
+    grid.add_column("spread", justify="right", no_wrap=True)
+    grid.add_column("setting", no_wrap=True, overflow="ellipsis", ratio=1)
+    grid.add_column("check", no_wrap=True)
+    above = ""
+    for item in shown:
+        name = _BENCHMARKS.get(item.benchmark, item.benchmark) if item.benchmark != above else ""
+        above = item.benchmark
+        case = _CASES.get(item.case, item.case)
+        if item.benchmark == "all-reduce-modes":
+            case = "{} ×{}".format(*mode_of(item.case))
+        cells = _cells(found[item.key]) if item.key in found else _running(len(found), len(items))
+        grid.add_row(name, case, item.precision or "", *cells)
+    return grid
+
+
+_BENCHMARKS = {"all-reduce-modes": "modes"}
+_CASES = {
+    "input-gradient": "input grad.",
+    "weight-gradient": "weight grad.",
+    "sequential-write-fsync": "write + fsync",
+    "sequential-read": "read",
+    "random-read-4k": "random 4k",
+    "host-to-device-pinned": "to, pinned",
+    "host-to-device-pageable": "to, pageable",
+    "device-to-host-pinned": "from, pinned",
+    "device-to-host-pageable": "from, pageable",
+}
+"""Short names, so that 80 columns hold a row."""
+
+
+def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
+    if measurement.value is None:
+        return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
+    setting = Text(setting_words(measurement.setting), style="dim")
+    if measurement.caveat:
+        setting = Text(f"{_short(measurement.caveat)}  ", style="yellow").append_text(setting)
+    return (
+        units.quantity(measurement.value, measurement.unit),
+        units.percent(measurement.spread) if measurement.spread is not None else "",
+        setting,
+        Text("ok", style="green") if measurement.error is not None else "",
+    )
+
+
+def _short(reason: str) -> str:
+    """What comes before the explanation; all of it is in the record."""
+    return reason.partition(": ")[0]
+
+
+def _running(done: int, of: int) -> tuple[str | Text, ...]:
+    return (Text("…", style="cyan"), "", Text(f"{done} of {of} done", style="cyan"), "")
+
+
+def setting_words(setting: dict[str, int | str]) -> str:
+    """A setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 thread`` …"""
+    rest = dict(setting)
+    words: list[str] = []
+    if {"m", "n", "k"} <= rest.keys():
+        words.append(units.shape(int(rest.pop(side)) for side in "mnk"))
+    for name, value in rest.items():
+        if name.endswith("bytes"):
+            words.append(f"{name.removesuffix('bytes').rstrip('_')} {_binary(int(value))}".strip())
+        elif isinstance(value, int):
+            words.append(f"{value} {name.removesuffix('s') if value == 1 else name}")
+        else:
+            words.append(value)
+    return " ".join(words)
+
+
+def _binary(size_bytes: int) -> str:
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.4g} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,168 @@
+"""The matrix product's peak: squares, layouts, then shapes around the best, in one precision."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from vflops.machine.ceilings.ceiling_plan import Item
+from vflops.machine.ceilings.interleave import by_turns
+from vflops.machine.ceilings.operands import Operands
+from vflops.machine.ceilings.precisions import (
+    Precision,
+    emulated,
+    fp32_arithmetic,
+    missing,
+    multiply,
+    precision_of,
+    scaled_multiply,
+)
+from vflops.machine.ceilings.reference import product_error
+from vflops.machine.ceilings.setting_search import Search
+from vflops.machine.ceilings.task import Task
+from vflops.machine.ceilings.trial import Candidate, Kernel
+from vflops.machine.devices import Device
+from vflops.record.formats.measurement import Measurement
+
+_CPU_SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)
+_SQUARES = (4096, 8192, 16384, 2048, 12288, 6144, 1024, 512)
+"""Of an accelerator, the likeliest peaks first."""
+_TILE = (256, 128)
+"""Rows and columns of the result that one multiprocessor computes, or twice or half of it."""
+_HOPELESS = 0.2
+"""A layout below this share of the best one's speed is not followed to larger sizes."""
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """How the operands lie in memory (N: by rows, T: by columns) and how fp8 sums are kept."""
+
+    layout: str
+    fast: bool | None = None
+
+    @property
+    def name(self) -> str:
+        sums = {None: "", True: "-fast", False: "-exact"}
+        return self.layout + sums[self.fast]
+
+
+def lacking(device: Device, item: Item) -> str | None:
+    """Why ``device`` has no products of the item's precision; None when it has them."""
+    return missing(device, precision_of(item))
+
+
+def measure(task: Task) -> Measurement:
+    """The highest speed of products of the item's precision, 2·M·N·K operations each."""
+    precision = precision_of(task.item)
+    peak = _Peak(task, precision)
+    with fp32_arithmetic(precision.fp32_mode):
+        peak.try_squares()
+        peak.try_around_best()
+        return peak.search.finish(emulated(task.device, precision))
+
+
+class _Peak:
+    def __init__(self, task: Task, precision: Precision) -> None:
+        self.search = Search(task, precision.tolerance)
+        self._device = task.device
+        self._precision = precision
+        self._operands = Operands(task.device, precision.dtype, task.own_seed)
+        self._one = torch.ones((), device=task.device.place)
+        self._free_bytes = task.device.free_bytes()
+
+    def try_squares(self) -> None:
+        """Every square that fits, in each layout that is worth it."""
+        sizes = _CPU_SQUARES if self._device.is_cpu else _SQUARES
+        variants = self._promising(sizes[0])
+        for size in sizes[1:]:
+            for variant in variants:
+                self._attempt((size, size, size), variant)
+
+    def try_around_best(self) -> None:
+        """Shapes with longer or shorter sides than the best, and whole waves of tiles."""
+        best = self.search.best()
+        if best is None:
+            return
+        m, n, k = (int(best.setting[side]) for side in "mnk")
+        variant = next(v for v in self._variants() if v.name == best.setting["layout"])
+        waves = whole_waves(self._device.multiprocessors(), k)
+        for shape in by_turns(waves, _neighbours(m, n, k)):
+            self._attempt(shape, variant)
+
+    def _variants(self) -> list[_Variant]:
+        if self._precision.name == "fp8":  # torch takes it with the second operand by columns
+            fast = (False,) if self._device.is_cpu else (True, False)
+            return [_Variant("NT", mode) for mode in fast]
+        return [_Variant(layout) for layout in ("NN", "NT", "TN")]
+
+    def _promising(self, size: int) -> list[_Variant]:
+        speeds = {
+            variant: self._attempt((size, size, size), variant) or 0.0
+            for variant in self._variants()
+        }
+        enough = _HOPELESS * max(speeds.values())
+        return [variant for variant, speed in speeds.items() if speed >= enough]
+
+    def _attempt(self, shape: tuple[int, int, int], variant: _Variant) -> float | None:
+        m, n, k = shape
+        numbers = m * k + k * n + m * n
+        if numbers * self._precision.result.itemsize > _MEMORY_SHARE * self._free_bytes:
+            return None
+        candidate = Candidate(
+            setting={"m": m, "n": n, "k": k, "layout": variant.name},
+            work=2 * m * n * k,
+            build=lambda: self._kernel(shape, variant),
+            family=variant.name,
+        )
+        return self.search.attempt(candidate)
+
+    def _kernel(self, shape: tuple[int, int, int], variant: _Variant) -> Kernel:
+        m, n, k = shape
+        operands, precision = self._operands, self._precision
+        a = operands.random("a", (k, m) if variant.layout[0] == "T" else (m, k))
+        b = operands.random("b", (n, k) if variant.layout[1] == "T" else (k, n))
+        a = a.t() if variant.layout[0] == "T" else a
+        b = b.t() if variant.layout[1] == "T" else b
+        out = operands.empty("out", (m, n), precision.result)
+
+        def call() -> None:
+            if variant.fast is None:
+                multiply(precision, a, b, out)
+            else:
+                scaled_multiply(a, b, out, self._one, fast=variant.fast)
+
+        def check() -> float:
+            out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).min)
+            call()
+            return product_error(a, b, out, operands.generator)
+
+        return Kernel(call, check)
+
+
+def _neighbours(m: int, n: int, k: int) -> Iterator[tuple[int, int, int]]:
+    """Shapes with some sides halved or doubled, those with the fewest changes first."""
+    scales = sorted(
+        itertools.product((1.0, 2.0, 0.5), repeat=3),
+        key=lambda scale: (sum(abs(math.log2(side)) for side in scale), scale),
+    )
+    for rows, columns, depth in scales[1:]:
+        shape = (int(m * rows), int(n * columns), int(k * depth))
+        if len(set(shape)) > 1:  # the squares are tried already
+            yield shape
+
+
+def whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, int, int]]:
+    """Shapes whose tiles keep all multiprocessors busy to the last: no wave is part empty."""
+    if multiprocessors is None:
+        return
+    down = max(
+        side for side in range(1, math.isqrt(multiprocessors) + 1) if multiprocessors % side == 0
+    )
+    across = multiprocessors // down
+    for waves, deep in itertools.product((2, 4, 1), (depth, depth // 2, 2 * depth)):
+        yield (_TILE[0] * down * waves, _TILE[1] * across * waves, deep)

@@ -1,0 +1,121 @@
+"""Every item of the plan measured within the time budget, one Measurement each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from vflops.config.settings import MicroSettings
+from vflops.machine.ceilings import (
+    allreduce,
+    convolution,
+    gemm,
+    host_transfer,
+    memory_bandwidth,
+    storage_speed,
+)
+from vflops.machine.ceilings.ceiling_plan import Item, Key, plan, share_s
+from vflops.machine.ceilings.deadline import Clock, Deadline
+from vflops.machine.ceilings.task import Task
+from vflops.machine.devices import Device, first_line, pick
+from vflops.record.formats.measurement import Measurement, Trial
+
+GRACE_S = 2.0
+"""Beyond the budget at most: the last trial, first calls that compile, a rank that is killed."""
+
+_MEASURE: dict[str, Callable[[Task], Measurement]] = {
+    "gemm": gemm.measure,
+    "convolution": convolution.measure,
+    "memory": memory_bandwidth.measure,
+    "transfer": host_transfer.measure,
+    "all-reduce": allreduce.measure,
+    "all-reduce-modes": allreduce.measure_mode,
+    "storage": storage_speed.measure,
+}
+_LACKING: dict[str, Callable[[Device, Item], str | None]] = {
+    "gemm": gemm.lacking,
+    "convolution": convolution.lacking,
+    "transfer": host_transfer.lacking,
+    "all-reduce": allreduce.lacking,
+}
+"""Asked first, so that no time is kept for what the device does not have."""
+
+
+def planned(settings: MicroSettings) -> tuple[Item, ...]:
+    """What ``measure`` yields with nothing done before, in order."""
+    return plan(settings, accelerators=pick(settings.device).accelerators)
+
+
+def measure(
+    settings: MicroSettings,
+    *,
+    seed: int,
+    folder: Path,
+    done: Collection[Key] = (),
+    on_start: Callable[[Item], None] = lambda item: None,
+    on_trial: Callable[[Item, Trial], None] = lambda item, trial: None,
+    clock: Clock = time.monotonic,
+) -> Iterator[Measurement]:
+    """A Measurement for every planned item that is not in ``done``, each as soon as it is ready.
+
+    The clock starts with the first one asked for, and all end within ``settings.budget_s`` plus
+    ``GRACE_S``. ``folder`` is where the storage under test is. A device that does not exist is an
+    error at once.
+    """
+    device = pick(settings.device)
+    items = plan(settings, accelerators=device.accelerators)
+    todo = [item for item in items if item.key not in done]
+
+    def measurements() -> Iterator[Measurement]:
+        last = Deadline(clock() + settings.budget_s, clock)
+        reasons = _reasons(device, todo)
+        for index, item in enumerate(todo):
+            on_start(item)
+            if item.key in reasons:
+                yield item.absent(device.name, reasons[item.key])
+                continue
+            rest = [later for later in todo[index:] if later.key not in reasons]
+            yield _measure(
+                Task(
+                    item=item,
+                    device=device,
+                    deadline=last.within(share_s(rest, last.left_s())),
+                    last=last,
+                    budget_s=settings.budget_s,
+                    seed=seed,
+                    folder=folder,
+                    ranks=settings.ranks,
+                    on_trial=partial(on_trial, item),
+                )
+            )
+
+    return measurements()
+
+
+def _reasons(device: Device, items: Iterable[Item]) -> dict[Key, str]:
+    """Why there is nothing to measure, for the items of which that is so."""
+    known: dict[tuple[str, str], str | None] = {}
+    reasons: dict[Key, str] = {}
+    with device.current():
+        for item in items:
+            if item.benchmark not in _LACKING:
+                continue
+            kind = (item.benchmark, item.precision or item.case)  # directions do not differ in it
+            if kind not in known:
+                known[kind] = _LACKING[item.benchmark](device, item)
+            if reason := known[kind]:
+                reasons[item.key] = reason
+    return reasons
+
+
+def _measure(task: Task) -> Measurement:
+    """One item; what goes wrong in it is its reason, and the others go on."""
+    try:
+        with task.device.current():
+            return _MEASURE[task.item.benchmark](task)
+    except (RuntimeError, OSError) as failure:
+        return task.absent(f"it failed: {first_line(failure)}")
+    finally:
+        task.device.release()

@@ -1,0 +1,163 @@
+"""The precisions: what torch calls them, how wrong a result may be, and who has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from vflops.machine.ceilings.ceiling_plan import Item
+from vflops.machine.ceilings.reference import product_error
+from vflops.machine.devices import Device, first_line
+
+Fp32Mode = Literal["ieee", "tf32"]
+
+_INT8_SPREAD = 40.0
+"""Standard deviation of random integers."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One precision of operands."""
+
+    name: str
+    dtype: torch.dtype
+    result: torch.dtype
+    """Of the output."""
+    tolerance: float
+    """Largest relative Frobenius error against float64 on the same operands.
+
+    It lies between what honest arithmetic of this precision gives and what the next coarser one
+    would: fp32 with tf32's operands fails, and so does fp16 with bf16's. fp64 has no wider type
+    in torch: its reference sums in float64 in another order.
+    """
+    fp32_mode: Fp32Mode = "ieee"
+    cpu_flags: tuple[str, ...] = ()
+    """Any of these makes it native to a CPU; none are needed for what every CPU has."""
+
+
+PRECISIONS = {
+    precision.name: precision
+    for precision in (
+        Precision("fp64", torch.float64, torch.float64, 1e-12),
+        Precision("fp32", torch.float32, torch.float32, 5e-5),
+        Precision("tf32", torch.float32, torch.float32, 1.5e-3, fp32_mode="tf32"),
+        Precision(
+            "bf16",
+            torch.bfloat16,
+            torch.bfloat16,
+            1e-2,
+            cpu_flags=("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"),
+        ),
+        Precision(
+            "fp16",
+            torch.float16,
+            torch.float16,
+            2e-3,
+            cpu_flags=("avx512_fp16", "amx_fp16", "fp16_arith"),
+        ),
+        Precision(
+            "fp8", torch.float8_e4m3fn, torch.bfloat16, 5e-2, cpu_flags=("avx10_2", "amx_fp8")
+        ),
+        Precision(
+            "int8",
+            torch.int8,
+            torch.int32,
+            1e-12,  # sums of integers are exact
+            cpu_flags=("avx512_vnni", "amx_int8", "i8mm"),
+        ),
+    )
+}
+
+
+def precision_of(item: Item) -> Precision:
+    """The precision that ``item`` is measured in."""
+    return PRECISIONS[item.precision or ""]
+
+
+@contextmanager
+def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
+    """Products and convolutions of fp32 operands done in ``mode``; the old modes come back."""
+    backends: tuple[Any, ...] = (
+        torch.backends.cuda.matmul,
+        torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.conv,  # type: ignore[attr-defined]
+    )
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = mode
+        yield
+    finally:
+        for backend, old in zip(backends, before, strict=True):
+            backend.fp32_precision = old
+
+
+def operand(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Normally distributed numbers as operands of a type; integers use their whole range."""
+    if dtype is torch.int8:
+        return (numbers * _INT8_SPREAD).clamp_(-127, 127).to(dtype)
+    return numbers.to(dtype)
+
+
+def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    """``out = a @ b``; fp8 with scales of one, its sums as exact as the device can."""
+    if precision.dtype is torch.float8_e4m3fn:
+        scaled_multiply(a, b, out, torch.ones((), device=a.device), fast=False)
+    elif precision.dtype is torch.int8:
+        torch._int_mm(a, b, out=out)
+    else:
+        torch.mm(a, b, out=out)
+
+
+def scaled_multiply(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, one: torch.Tensor, *, fast: bool
+) -> None:
+    """``out = a @ b`` of fp8 operands; ``fast`` lets tensor cores keep fewer bits of the sums."""
+    torch._scaled_mm(
+        a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast, out=out
+    )
+
+
+def missing(device: Device, precision: Precision) -> str | None:
+    """Why ``device`` has no products of ``precision``; None when it has them.
+
+    Found by doing one: a device that refuses lacks it, and so does one whose tf32 product is as
+    exact as fp32, since it rounds no operand.
+    """
+    if precision.dtype is torch.int8 and emulated(device, precision):
+        return f"{device.name} has no int8 instructions: torch would multiply one by one"
+    size = 256
+    generator = torch.Generator(device.place).manual_seed(0)
+    try:
+        numbers = torch.randn(2, size, size, device=device.place, generator=generator)
+        a, b = operand(numbers, precision.dtype)
+        out = torch.empty(size, size, dtype=precision.result, device=device.place)
+        b = b.t()  # fp8 wants its second operand by columns
+        with fp32_arithmetic(precision.fp32_mode):
+            multiply(precision, a, b, out)
+        error = product_error(a, b, out, generator)
+    except (RuntimeError, TypeError) as refusal:
+        return f"torch has no {precision.name} product on {device.name}: {first_line(refusal)}"
+    if precision.fp32_mode == "tf32" and error < PRECISIONS["fp32"].tolerance:
+        return f"{device.name} has no tf32: asked for it, torch's product is as exact as fp32"
+    return None
+
+
+def emulated(device: Device, precision: Precision) -> str | None:
+    """What to tell a reader when the device computes in a wider precision and converts."""
+    if device.is_cpu and precision.cpu_flags:
+        capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+        if capabilities and not any(capabilities.get(flag) for flag in precision.cpu_flags):
+            return f"emulated: this CPU has no {precision.name} instructions"
+    if (
+        device.place.type == "cuda"
+        and precision.dtype is torch.bfloat16
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        return "emulated: this GPU has no bf16 units"
+    return None

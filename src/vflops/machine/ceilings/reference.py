@@ -1,0 +1,160 @@
+"""Relative errors of products and convolutions against float64, cheap enough for every trial.
+
+A full float64 reference would cost more than what it checks. With a Gaussian matrix X,
+E‖D·X‖² = columns·‖D‖² for every D, so ‖(C − A·B)·X‖ / ‖A·B·X‖ estimates the relative Frobenius
+error of C over all its elements, and A·(B·X) takes a few matrix-vector products (Freivalds). For a
+convolution the channels are mixed the same way, and the rest is computed tap by tap, without
+the library under test. A NaN that was left in an output makes the error NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import torch
+
+from vflops.machine.ceilings.convolution_shapes import ConvolutionShape
+from vflops.machine.devices import threads
+
+_VECTORS = 8
+_CHUNK_NUMBERS = 1 << 24
+"""Elements that are held in float64 at a time."""
+_SERIAL_NUMBERS = 1 << 22
+
+
+def product_error(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, generator: torch.Generator
+) -> float:
+    """Relative Frobenius error of ``out`` as ``a @ b``."""
+    with _few_threads(a.numel() + b.numel() + out.numel()):
+        vectors = _mixture(out.shape[1], generator)
+        expected = _by_rows(a, _by_rows(b, vectors))
+        return relative_error(_by_rows(out, vectors), expected)
+
+
+def convolution_error(
+    shape: ConvolutionShape,
+    direction: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
+    result: torch.Tensor,
+    generator: torch.Generator,
+) -> float:
+    """Relative Frobenius error of ``result``, the ``direction``'s output for these operands.
+
+    ``x`` is the input, ``gradient`` that of the output; both and ``weight`` as the call got them.
+    """
+    with _few_threads(x.numel() + weight.numel() + gradient.numel()):
+        if direction == "weight-gradient":
+            mixture = _mixture(shape.channels_out, generator)
+            expected = _weight_gradient(shape, x, gradient, mixture)
+            got = torch.einsum("oikl,om->ikml", result.double(), mixture)
+            return relative_error(got, expected)
+        if direction == "forward":
+            mixture = _mixture(shape.channels_out, generator)
+            mixed = torch.einsum("oikl,om->klim", weight.double(), mixture)
+            return _by_images(_forward, shape, x, mixed, result, mixture)
+        mixture = _mixture(shape.channels_in, generator)
+        mixed = torch.einsum("oikl,im->klom", weight.double(), mixture)
+        return _by_images(_input_gradient, shape, gradient, mixed, result, mixture)
+
+
+def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """‖result − expected‖ / ‖expected‖ in float64."""
+    expected = expected.double()
+    return float((result.double() - expected).norm() / expected.norm())
+
+
+def _few_threads(numbers: int) -> AbstractContextManager[None]:
+    """One thread for what is small: waking the others would take longer than the work."""
+    return threads(1 if numbers < _SERIAL_NUMBERS else None)
+
+
+def _mixture(rows: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(
+        rows, _VECTORS, dtype=torch.float64, device=generator.device, generator=generator
+    )
+
+
+def _parts(tensor: torch.Tensor, each: int) -> Iterator[torch.Tensor]:
+    """``tensor`` cut along its first dimension, so that float64 copies of ``each`` stay small."""
+    step = max(_CHUNK_NUMBERS // each, 1)
+    return (tensor[start : start + step] for start in range(0, tensor.shape[0], step))
+
+
+def _by_rows(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+    return torch.cat([part.double() @ vectors for part in _parts(matrix, matrix.shape[1])])
+
+
+def _by_images(
+    apply: Callable[[ConvolutionShape, torch.Tensor, torch.Tensor], torch.Tensor],
+    shape: ConvolutionShape,
+    operand: torch.Tensor,
+    mixed: torch.Tensor,
+    result: torch.Tensor,
+    mixture: torch.Tensor,
+) -> float:
+    wrong = right = 0.0
+    each = shape.numbers
+    for images, outputs in zip(_parts(operand, each), _parts(result, each), strict=True):
+        expected = apply(shape, _rows(images), mixed)
+        wrong += float((_rows(outputs) @ mixture - expected).norm()) ** 2
+        right += float(expected.norm()) ** 2
+    return math.sqrt(wrong / right)
+
+
+def _rows(images: torch.Tensor) -> torch.Tensor:
+    """Images in float64, channels last."""
+    return images.permute(0, 2, 3, 1).double()
+
+
+def _taps(shape: ConvolutionShape) -> Iterator[tuple[int, int, slice, slice]]:
+    """Each tap of the kernel with the padded rows and columns that it reads."""
+    for row in range(shape.kernel):
+        for column in range(shape.kernel):
+            rows = slice(row, row + shape.stride * (shape.height_out - 1) + 1, shape.stride)
+            columns = slice(column, column + shape.stride * (shape.width_out - 1) + 1, shape.stride)
+            yield row, column, rows, columns
+
+
+def _padded(shape: ConvolutionShape, rows: torch.Tensor) -> torch.Tensor:
+    edge = shape.padding
+    return torch.nn.functional.pad(rows, (0, 0, edge, edge, edge, edge))
+
+
+def _forward(shape: ConvolutionShape, rows: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+    padded = _padded(shape, rows)
+    return sum(
+        (padded[:, high, wide] @ mixed[row, column] for row, column, high, wide in _taps(shape)),
+        start=torch.zeros((), dtype=rows.dtype, device=rows.device),
+    )
+
+
+def _input_gradient(
+    shape: ConvolutionShape, rows: torch.Tensor, mixed: torch.Tensor
+) -> torch.Tensor:
+    edge = shape.padding
+    padded = rows.new_zeros(
+        rows.shape[0], shape.height + 2 * edge, shape.width + 2 * edge, mixed.shape[-1]
+    )
+    for row, column, high, wide in _taps(shape):
+        padded[:, high, wide] += rows @ mixed[row, column]
+    return padded[:, edge : edge + shape.height, edge : edge + shape.width]
+
+
+def _weight_gradient(
+    shape: ConvolutionShape, x: torch.Tensor, gradient: torch.Tensor, mixture: torch.Tensor
+) -> torch.Tensor:
+    """Indexed by input channel, kernel row, mixture, kernel column."""
+    kernel = shape.kernel
+    total = mixture.new_zeros(shape.channels_in, kernel, mixture.shape[1], kernel)
+    each = shape.numbers
+    for part, outer in zip(_parts(x, each), _parts(gradient, each), strict=True):
+        padded = _padded(shape, _rows(part))
+        mixed = (_rows(outer) @ mixture).flatten(0, 2)
+        for row, column, high, wide in _taps(shape):
+            total[:, row, :, column] += padded[:, high, wide].flatten(0, 2).t() @ mixed
+    return total

@@ -1,0 +1,210 @@
+"""The search for the fastest setting: try, check the result, time the best again, by turns.
+
+The value of a measurement is the median of samples that were taken after the search, at the
+setting that was fastest then: a lucky sample of the search selects, but does not count. A
+sample is a burst of calls after a short warm-up. On an accelerator a rest comes before each: a
+ceiling is what the device can reach, and one at its power cap is slower than that.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from vflops.machine.ceilings.deadline import Deadline
+from vflops.machine.ceilings.task import Task
+from vflops.machine.ceilings.trial import Candidate, Kernel, Tried
+from vflops.machine.ceilings.trial_cost import Costs
+from vflops.machine.devices import first_line, is_out_of_memory, threads
+from vflops.record.formats.measurement import Measurement
+
+_SHORTEST_SAMPLE_S, _LONGEST_SAMPLE_S = 1e-3, 5e-3
+"""What a sample of short calls lasts: long against the timer and the gaps between samples."""
+_SAMPLE_SHARE = 0.01
+"""Of an item's time for one sample."""
+_COARSE_SAMPLES = 3
+_FINAL_SAMPLES = 15
+_LEAST_FINAL_SAMPLES = 3
+_FINALISTS = 5
+_FINAL_SHARE = 0.35
+"""Of an item's time, kept for the samples that count."""
+_TRIAL_SHARE = 0.5
+"""Of the time left that one trial may take, so that a search sees several settings."""
+_CONTENDER = 0.85
+"""A setting slower than this share of the best is not timed again."""
+_WARM_CALLS = 3
+_STEADY = 0.1
+"""Two calls this close: the warm-up is over."""
+_LONG_S = 0.03
+"""A call this long needs no warm-up but the check's."""
+_REST, _LONGEST_REST_S = 3.0, 0.05
+"""Rests of an accelerator, in lengths of a sample."""
+
+
+class Search:
+    """All trials of one item."""
+
+    def __init__(self, task: Task, tolerance: float) -> None:
+        self._task = task
+        self._device = task.device
+        self._tolerance = tolerance
+        self._deadline = task.deadline.within((1 - _FINAL_SHARE) * task.deadline.left_s())
+        self._tried: list[Tried] = []
+        self._wrong: list[str] = []
+        self._refused: list[str] = []
+        self._threads = task.device.thread_counts()
+        wanted_s = _SAMPLE_SHARE * task.deadline.left_s()
+        self._sample_s = min(max(wanted_s, _SHORTEST_SAMPLE_S), _LONGEST_SAMPLE_S)
+        self.costs = Costs()
+
+    def attempt(self, candidate: Candidate) -> float | None:
+        """The best speed of ``candidate``; None when it was wrong, refused or would take long."""
+        first = not (self._tried or self._wrong or self._refused)
+        deadline = self._task.last if first else self._deadline
+        if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
+            return None
+        try:
+            if first:
+                candidate.build().check()  # what a first call loads and compiles is no one's cost
+            start_s = time.perf_counter()
+            kernel = candidate.build()
+            error = kernel.check()
+            self._device.synchronize()
+            setup_s = time.perf_counter() - start_s
+            if not error <= self._tolerance:  # a NaN is not
+                self._reject(candidate, error)
+                self.costs.add(candidate.family, candidate.work, call_s=setup_s, setup_s=setup_s)
+                return None
+            tried = self._time(candidate, kernel, error, deadline)
+        except RuntimeError as failure:
+            self._refused.append(f"{first_line(failure)} at {_words(candidate.setting)}")
+            if is_out_of_memory(failure):
+                self._device.release()
+            return None
+        self._tried.append(tried)
+        self.costs.add(candidate.family, candidate.work, min(tried.times_s), setup_s)
+        self._task.on_trial(tried.trial)
+        return candidate.work / min(tried.times_s)
+
+    def best(self) -> Candidate | None:
+        """The fastest setting so far."""
+        return max(self._tried, key=lambda tried: tried.speed).candidate if self._tried else None
+
+    def finish(self, caveat: str | None = None) -> Measurement:
+        """The measurement: the fastest settings timed again by turns, the winner checked again."""
+        while self._tried:
+            winner = self._final()
+            error = winner.candidate.build().check()
+            if error <= self._tolerance:
+                return self._measurement(winner, max(error, winner.error), caveat)
+            self._reject(winner.candidate, error)
+            self._tried.remove(winner)
+        if self._wrong:
+            reason = f"wrong result: {self._wrong[0]}, tolerance {self._tolerance:g}"
+            return self._task.absent(reason)
+        return self._task.absent(self._refused[0] if self._refused else self._task.out_of_time)
+
+    def _time(
+        self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
+    ) -> Tried:
+        """A few samples with the threads that were best so far, or others if a look shows more."""
+        usual, *others = self._threads
+        with threads(usual):
+            times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
+        tried = Tried(candidate, error, times_s, usual)
+        calls = self._calls(min(times_s))
+        for count in others:
+            if deadline.left_s() < _COARSE_SAMPLES * calls * min(times_s):
+                break
+            with threads(count):
+                look_s = self._device.time_s(kernel.call, calls)
+                if look_s < min(times_s):
+                    tried.threads = count
+                    tried.times_s = self._samples(kernel, look_s, deadline)
+        self._threads.sort(key=lambda count: count != tried.threads)
+        return tried
+
+    def _warm_up(self, kernel: Kernel, deadline: Deadline) -> float:
+        """Seconds of a call once two in a row agree; a long one was warmed by its check."""
+        call_s = self._device.time_s(kernel.call)
+        for _ in range(_WARM_CALLS):
+            if call_s > _LONG_S or deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
+                break
+            before_s, call_s = call_s, self._device.time_s(kernel.call)
+            if abs(call_s - before_s) <= _STEADY * call_s:
+                break
+        return call_s
+
+    def _samples(self, kernel: Kernel, call_s: float, deadline: Deadline) -> list[float]:
+        calls = self._calls(call_s)
+        times_s = [call_s] if calls == 1 else [self._device.time_s(kernel.call, calls)]
+        while len(times_s) < _COARSE_SAMPLES and deadline.left_s() > calls * times_s[-1]:
+            times_s.append(self._device.time_s(kernel.call, calls))
+        return times_s
+
+    def _final(self) -> Tried:
+        ranked = sorted(self._tried, key=lambda tried: tried.speed, reverse=True)
+        enough = _CONTENDER * ranked[0].speed
+        contenders = [tried for tried in ranked[:_FINALISTS] if tried.speed >= enough]
+        deadline = self._task.deadline
+        left_s = deadline.left_s()
+        while contenders and left_s < _LEAST_FINAL_SAMPLES * sum(map(self._burst_s, contenders)):
+            contenders.pop()
+        contenders = contenders or ranked[:1]  # it takes a few samples even past its time
+        kernels = [tried.candidate.build() for tried in contenders]
+        samples: list[list[float]] = [[] for _ in contenders]
+        round_s = sum(map(self._burst_s, contenders))
+        while len(samples[0]) < _FINAL_SAMPLES and (
+            len(samples[0]) < _LEAST_FINAL_SAMPLES or deadline.left_s() > round_s
+        ):
+            for tried, kernel, times_s in zip(contenders, kernels, samples, strict=True):
+                times_s.append(self._burst(tried, kernel))
+        for tried, times_s in zip(contenders, samples, strict=True):
+            tried.times_s = times_s
+        return max(contenders, key=lambda tried: tried.speed)
+
+    def _burst(self, tried: Tried, kernel: Kernel) -> float:
+        """One sample that counts: seconds of a call."""
+        rest_s, warm_calls, calls = self._pace(tried)
+        time.sleep(rest_s)
+        with threads(tried.threads):
+            return self._device.time_s(kernel.call, calls, warm_calls=warm_calls)
+
+    def _burst_s(self, tried: Tried) -> float:
+        rest_s, warm_calls, calls = self._pace(tried)
+        return rest_s + (warm_calls + calls) * tried.call_s
+
+    def _pace(self, tried: Tried) -> tuple[float, int, int]:
+        """Rest, warm-up calls and timed calls of a burst."""
+        calls = self._calls(tried.call_s)
+        rest_s = min(_REST * calls * tried.call_s, _LONGEST_REST_S)
+        return 0.0 if self._device.is_cpu else rest_s, min(calls, _WARM_CALLS), calls
+
+    def _calls(self, call_s: float) -> int:
+        return max(math.ceil(self._sample_s / max(call_s, 1e-7)), 1)
+
+    def _expected_s(self, candidate: Candidate) -> float:
+        family, work = candidate.family, candidate.work
+        sample_s = max(self.costs.call_s(family, work), self._sample_s)
+        looks = len(self._threads) - 1
+        return (_COARSE_SAMPLES + looks) * sample_s + self.costs.setup_s(family, work)
+
+    def _reject(self, candidate: Candidate, error: float) -> None:
+        self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")
+
+    def _measurement(self, winner: Tried, error: float, caveat: str | None) -> Measurement:
+        caveats = [caveat] if caveat else []
+        if self._wrong:
+            caveats.append(f"{len(self._wrong)} settings gave a wrong result: {self._wrong[0]}")
+        return self._task.measured(
+            winner.speeds,
+            setting=winner.setting,
+            tried=tuple(tried.trial for tried in self._tried),
+            error=error,
+            tolerance=self._tolerance,
+            caveat="; ".join(caveats) or None,
+        )
+
+
+def _words(setting: dict[str, int | str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in setting.items())

@@ -1,0 +1,50 @@
+"""What a benchmark is handed: one item of the plan, the device, and until when."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflops.machine.ceilings.ceiling_plan import Item
+from vflops.machine.ceilings.deadline import Deadline
+from vflops.machine.devices import Device
+from vflops.record.formats.measurement import Measurement, Trial
+
+
+@dataclass(frozen=True)
+class Task:
+    """One item at work."""
+
+    item: Item
+    device: Device
+    deadline: Deadline
+    """Of this item: no trial but the first is begun that would pass it."""
+    last: Deadline
+    """Of all items together."""
+    budget_s: float
+    seed: int
+    folder: Path
+    ranks: int
+    on_trial: Callable[[Trial], None]
+
+    @property
+    def own_seed(self) -> int:
+        """A seed for this item alone, whatever ran before it."""
+        name = f"{self.seed}/{'/'.join(str(part) for part in self.item.key)}"
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
+
+    @property
+    def out_of_time(self) -> str:
+        """The reason of an item that could not be begun."""
+        return f"time budget of {self.budget_s:g} s used up; raise micro.budget_s"
+
+    def measured(self, samples: Sequence[float], **facts: Any) -> Measurement:
+        """The item's measurement on the task's device."""
+        return self.item.measured(self.device.name, samples, **facts)
+
+    def absent(self, reason: str) -> Measurement:
+        """The item's measurement without a value, and why."""
+        return self.item.absent(self.device.name, reason)

@@ -1,0 +1,69 @@
+"""What the host says of itself: its load, its free memory, the size of its last cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+from vflops.machine.system.cgroup import memory_limit_b
+from vflops.machine.system.probe import AbsentError
+
+_CPUS = Path("/sys/devices/system/cpu")
+_SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class HostLoad:
+    """How much of the CPUs others use, from the time that this is made."""
+
+    def __init__(self) -> None:
+        self._all = psutil.cpu_times()
+        self._own_s = self._own()
+
+    def others_share(self) -> float:
+        """CPU time of other processes and, in a virtual machine, of its neighbours, of all."""
+        now, before = psutil.cpu_times(), self._all
+        spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        # The kernel counts the time of guests a second time, as user time.
+        whole_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
+        idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
+        others_s = whole_s - idle_s - (self._own() - self._own_s)
+        return round(min(max(others_s / whole_s, 0.0), 1.0), 4) if whole_s > 0 else 0.0
+
+    @staticmethod
+    def _own() -> float:
+        return sum(os.times()[:4])
+
+
+def free_memory_bytes() -> int:
+    """Main memory that this process may still take, a container's or job's limit heeded."""
+    available = int(psutil.virtual_memory().available)
+    limit = _cgroup_left_bytes()
+    return available if limit is None else min(available, limit)
+
+
+def last_level_cache_bytes() -> int | None:
+    """The last-level caches of all cores together; None where the kernel does not tell."""
+    caches: dict[tuple[int, str], int] = {}
+    for index in _CPUS.glob("cpu[0-9]*/cache/index[0-9]*"):
+        try:
+            level = int((index / "level").read_text())
+            shared = (index / "shared_cpu_list").read_text().strip()
+            size = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        caches[level, shared] = int(size.rstrip("KMG")) * _SUFFIXES.get(size[-1:], 1)
+    if not caches:
+        return None
+    last = max(level for level, _ in caches)
+    return sum(size for (level, _), size in caches.items() if level == last)
+
+
+def _cgroup_left_bytes() -> int | None:
+    """What the control groups of this process leave it; None without a limit."""
+    try:
+        limit = memory_limit_b(Path("/"))
+    except (OSError, ValueError, AbsentError):
+        return None
+    return max(limit - int(psutil.Process().memory_info().rss), 0)

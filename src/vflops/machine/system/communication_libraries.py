@@ -1,0 +1,60 @@
+"""The communication libraries: what moves tensors between ranks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from vflops.machine.system.probe import AbsentError, command, fact, missing
+from vflops.record.formats.system import Fact
+
+# Open MPI, MPICH's Hydra and Intel MPI in turn.
+_MPI = (
+    (r"\(Open MPI\) (\S+)", "Open MPI"),
+    (r"^\s*Version:\s+(\S+)", "MPICH"),
+    (r"Intel\(R\) MPI Library.*Version (\S+)", "Intel MPI"),
+)
+
+
+def communication_facts(torch: Any, environ: Mapping[str, str]) -> list[Fact]:
+    """Facts of NCCL, gloo, MPI and of what lies under them."""
+    return [
+        fact("nccl", "torch", lambda: _nccl(torch)),
+        fact("gloo in torch", "torch", lambda: bool(torch.distributed.is_gloo_available())),
+        fact("mpi in torch", "torch", lambda: bool(torch.distributed.is_mpi_available())),
+        fact("mpi", "mpirun or mpiexec --version", lambda: _mpi(environ)),
+        fact("ucx", "ucx_info -v", lambda: _found(r"(?i)version:? (\d\S*)", "ucx_info", "-v")),
+        fact(
+            "libfabric",
+            "fi_info --version",
+            lambda: _found(r"libfabric: (\S+)", "fi_info", "--version"),
+        ),
+    ]
+
+
+def _nccl(torch: Any) -> str:
+    if not torch.distributed.is_nccl_available():
+        raise AbsentError("this build of torch has no NCCL")
+    name = "RCCL " if torch.version.hip else ""
+    return name + ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def _mpi(environ: Mapping[str, str]) -> str:
+    if "CRAY_MPICH_VERSION" in environ:  # srun starts it: there is no mpirun to ask
+        return f"Cray MPICH {environ['CRAY_MPICH_VERSION']}"
+    starter = next(filter(shutil.which, ("mpirun", "mpiexec")), None)
+    said = command(starter or missing("neither mpirun nor mpiexec is on PATH"), "--version")
+    for pattern, name in _MPI:
+        match = re.search(pattern, said, re.MULTILINE)
+        if match:
+            return f"{name} {match[1]}"
+    return said.splitlines()[0]
+
+
+def _found(pattern: str, *words: str) -> str:
+    match = re.search(pattern, command(*words))
+    if match is None:
+        raise AbsentError(f"`{' '.join(words)}` names no version")
+    return match[1]

@@ -1,0 +1,35 @@
+"""The caches of the processors: size of each, and how many there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.machine.system.probe import text
+
+_TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
+
+
+def read_caches(cpus: Path) -> dict[str, str]:
+    """``32 KiB x 64`` for ``L1d`` of a node with 64 of them, and so on for each level."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for index in cpus.glob("cpu[0-9]*/cache/index*"):
+        try:
+            name, size = _name(index), _size(text(index / "size"))
+            # CPUs that share a cache show it under the same list.
+            sharers = text(index / "shared_cpu_list")
+        except (OSError, ValueError):
+            continue  # some virtual machines leave files out, or empty
+        found.setdefault(name, {}).setdefault(size, set()).add(sharers)
+    return {
+        name: " + ".join(f"{size} x {len(lists)}" for size, lists in sorted(sizes.items()))
+        for name, sizes in found.items()
+    }
+
+
+def _name(index: Path) -> str:
+    return f"L{text(index / 'level')}{_TYPES.get(text(index / 'type'), '?')}"
+
+
+def _size(kib: str) -> str:
+    size = int(kib.removesuffix("K"))
+    return f"{size // 1024} MiB" if size >= 1024 and size % 1024 == 0 else f"{size} KiB"

@@ -1,0 +1,36 @@
+"""The framework: versions of torch, Python and what training imports."""
+
+from __future__ import annotations
+
+import platform
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import vflops
+from vflops.machine.system.probe import AbsentError, fact
+from vflops.record.formats.system import Fact
+
+
+def framework_facts(torch: Any) -> list[Fact]:
+    """Facts of the framework in this process."""
+    return [
+        fact("torch", "torch", lambda: str(torch.__version__)),
+        fact("torch commit", "torch", lambda: str(torch.version.git_version)),
+        fact("torch threads", "torch", lambda: int(torch.get_num_threads())),
+        fact("torch threads between ops", "torch", lambda: int(torch.get_num_interop_threads())),
+        fact("python", "python", _python),
+        *(fact(name, f"package {name}", partial(_package, name)) for name in ("numpy", "triton")),
+        fact("vflops", "vflops", lambda: vflops.__version__),
+    ]
+
+
+def _python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def _package(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError as error:
+        raise AbsentError("not installed") from error

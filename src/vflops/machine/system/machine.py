@@ -1,0 +1,24 @@
+"""The machine as its maker names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.machine.system.probe import AbsentError, fact, text
+from vflops.record.formats.system import Fact
+
+
+def machine_facts(root: Path) -> list[Fact]:
+    """Maker and product of the node; the serial numbers beside them are never read."""
+    dmi = "/sys/class/dmi/id"
+    folder = root / "sys/class/dmi/id"
+    return [
+        fact("machine vendor", f"{dmi}/sys_vendor", lambda: _dmi(folder, "sys_vendor")),
+        fact("machine model", f"{dmi}/product_name", lambda: _dmi(folder, "product_name")),
+    ]
+
+
+def _dmi(folder: Path, name: str) -> str:
+    if not folder.is_dir():
+        raise AbsentError("the firmware gives no DMI table")
+    return text(folder / name)

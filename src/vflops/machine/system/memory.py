@@ -1,0 +1,79 @@
+"""Main memory: how much there is, how much of it this process may use, and of which kind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vflops.machine.system import cgroup
+from vflops.machine.system.probe import AbsentError, command, fact, missing, text
+from vflops.record.formats.system import Fact, Value
+
+_MODULES = "dmidecode --type memory"
+
+
+def memory_facts(root: Path) -> list[Fact]:
+    """Facts of the main memory of this node."""
+    return [
+        fact("memory", "/proc/meminfo", lambda: _meminfo_b(root, "MemTotal"), unit="B"),
+        fact("memory in cgroup limit", "cgroup", lambda: cgroup.memory_limit_b(root), unit="B"),
+        fact("swap", "/proc/meminfo", lambda: _meminfo_b(root, "SwapTotal"), unit="B"),
+        *_module_facts(root),
+    ]
+
+
+def _meminfo_b(root: Path, key: str) -> int:
+    for line in text(root / "proc/meminfo").splitlines():
+        name, _, size = line.partition(":")
+        if name == key:
+            return int(size.split()[0]) * 1024
+    raise AbsentError(f"/proc/meminfo has no {key}")
+
+
+def _module_facts(root: Path) -> list[Fact]:
+    """Kind, speed and number of the modules: EDAC gives the kind to anyone, DMI all to root."""
+    try:
+        modules = _modules(command(*_MODULES.split()))
+    except (AbsentError, OSError) as error:
+        reason = f"{error} (it needs root)"
+        edac = "/sys/devices/system/edac/mc"
+        return [
+            fact("memory type", edac, lambda: _edac_type(root, reason)),
+            fact("memory speed", _MODULES, lambda: missing(reason), unit="MT/s"),
+            fact("memory modules", _MODULES, lambda: missing(reason)),
+        ]
+    return [
+        fact("memory type", _MODULES, lambda: _same(modules, "Type")),
+        fact("memory speed", _MODULES, lambda: _speed_mt_s(modules), unit="MT/s"),
+        fact("memory modules", _MODULES, lambda: len(modules) or missing("it lists no module")),
+    ]
+
+
+def _modules(listing: str) -> list[dict[str, str]]:
+    """The slots of a DMI listing that hold a module."""
+    blocks = [
+        dict(re.findall(r"^\s+([^:\n]+): (.+)$", block, re.MULTILINE))
+        for block in listing.split("\n\n")
+        if "Memory Device\n" in block
+    ]
+    return [block for block in blocks if block.get("Size", "").split()[:1] != ["No"]]
+
+
+def _same(modules: list[dict[str, str]], key: str) -> str:
+    values = {module.get(key, "Unknown") for module in modules} - {"Unknown"}
+    return " + ".join(sorted(values)) or missing("the firmware does not tell")
+
+
+def _speed_mt_s(modules: list[dict[str, str]]) -> int:
+    # The configured speed is what counts; older tables call it "Clock Speed", in MHz for MT/s.
+    for key in ("Configured Memory Speed", "Configured Clock Speed"):
+        speeds = [module[key].split()[0] for module in modules if key in module]
+        known = [int(speed) for speed in speeds if speed.isdigit()]
+        if known:
+            return min(known)  # the slowest module sets the pace of its channel
+    return missing("the firmware does not tell")
+
+
+def _edac_type(root: Path, reason: str) -> Value:
+    files = (root / "sys/devices/system/edac/mc").glob("mc*/*/dimm_mem_type")
+    return " + ".join(sorted({text(file) for file in files})) or missing(reason)

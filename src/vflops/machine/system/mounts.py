@@ -1,0 +1,59 @@
+"""The mount table of this process: which file system holds a path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from vflops.machine.system.probe import AbsentError, text
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of ``/proc/self/mountinfo``."""
+
+    device_number: str
+    """``major:minor`` of the block device, ``0:n`` where there is none."""
+    root: PurePosixPath
+    """Which part of the file system is mounted."""
+    point: PurePosixPath
+    """Where it is mounted."""
+    type: str
+    device: str
+    options: tuple[str, ...]
+    """Of the file system itself; for a cgroup its controllers."""
+
+
+def mounts(root: Path) -> list[Mount]:
+    """Every mount, in the order in which they were made."""
+    lines = text(root / "proc/self/mountinfo").splitlines()
+    return [_mount(line) for line in lines if " - " in line]
+
+
+def mount_of(path: PurePosixPath, table: Sequence[Mount]) -> Mount:
+    """The mount that holds ``path``: the deepest one, and of those at one place the last made."""
+    holding = [mount for mount in table if path.is_relative_to(mount.point)]
+    if not holding:
+        raise AbsentError("no mount holds the folder")
+    return max(reversed(holding), key=lambda mount: len(mount.point.parts))
+
+
+def _mount(line: str) -> Mount:
+    place, _, system = line.partition(" - ")
+    _, _, number, root, point, *_ = place.split()
+    kind, device, options = [*system.split(), "", ""][:3]
+    return Mount(
+        device_number=number,
+        root=PurePosixPath(_unescaped(root)),
+        point=PurePosixPath(_unescaped(point)),
+        type=kind,
+        device=_unescaped(device),
+        options=tuple(options.split(",")),
+    )
+
+
+def _unescaped(word: str) -> str:
+    """``\\040`` and its like as the characters that they stand for."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), word)

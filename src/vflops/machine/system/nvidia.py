@@ -1,0 +1,146 @@
+"""NVIDIA's own figures, through NVML."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vflops.machine.system.probe import AbsentError, fact
+from vflops.machine.system.vendor import FIGURES, NoVendor, Vendor
+from vflops.record.formats.system import Fact, Value
+
+_SOURCE = "NVML"
+_CURE = "pip install 'vflops[nvidia]'"
+
+_SIGNS = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
+"""What a driver leaves where there is a device; the last is Windows' subsystem."""
+NO_ACCELERATOR = "no NVIDIA accelerator on this machine"
+
+NVIDIA_FIGURES: dict[str, str | None] = {
+    **FIGURES,
+    "compute capability": None,
+    "ecc": None,
+    "mig": None,
+    "nvlinks active": None,
+    "persistence mode": None,
+}
+
+
+def is_here(root: Path = Path("/")) -> bool:
+    """Whether there is a sign of NVIDIA's driver: without one nothing can be installed to help."""
+    return any((root / sign).exists() for sign in _SIGNS)
+
+
+@contextmanager
+def nvidia() -> Iterator[Vendor]:
+    """The reader of NVIDIA's figures; the null object where there is no pynvml or no driver."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
+        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
+        return
+    try:
+        nvml.nvmlInit()
+    except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
+        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
+        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
+        return
+    try:
+        yield Nvidia(nvml)
+    finally:
+        with suppress(nvml.NVMLError):  # a device that was lost meanwhile is no reason to fail
+            nvml.nvmlShutdown()
+
+
+class Nvidia:
+    """Reads NVML, which is initialised."""
+
+    source = _SOURCE
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+
+    def driver(self) -> str:
+        """Version of the kernel module."""
+        return _str(self._nvml.nvmlSystemGetDriverVersion())
+
+    def cuda(self) -> str:
+        """The newest CUDA that the driver can run: 12040 is 12.4."""
+        version = int(self._nvml.nvmlSystemGetCudaDriverVersion())
+        return f"{version // 1000}.{version % 1000 // 10}"
+
+    def count(self) -> int:
+        """All devices of the node, CUDA_VISIBLE_DEVICES or not."""
+        return int(self._nvml.nvmlDeviceGetCount())
+
+    def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
+        """The figures of one device; those it does not have say so."""
+        return [
+            fact(f"{prefix} {name}", _SOURCE, self._reader(name, device), unit=unit)
+            for name, unit in NVIDIA_FIGURES.items()
+        ]
+
+    def _reader(self, name: str, device: Callable[[], int | str]) -> Callable[[], Value]:
+        def read() -> Value:
+            try:
+                return _READ[name](self._nvml, self._handle(device()))
+            except self._nvml.NVMLError as error:
+                raise AbsentError(f"NVML answers: {error}") from error
+
+        return read
+
+    def _handle(self, device: int | str) -> Any:
+        if isinstance(device, int):
+            return self._nvml.nvmlDeviceGetHandleByIndex(device)
+        try:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device}")
+        except self._nvml.NVMLError:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device}")
+
+
+def _nvlinks(nvml: Any, gpu: Any) -> int:
+    active = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            active += nvml.nvmlDeviceGetNvLinkState(gpu, link) == nvml.NVML_FEATURE_ENABLED
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+            break  # this device has no such link, and none after it
+    return active
+
+
+def _str(words: str | bytes) -> str:
+    return words.decode() if isinstance(words, bytes) else words  # pynvml < 11.5 gives bytes
+
+
+_READ: dict[str, Callable[[Any, Any], Value]] = {
+    "model": lambda nvml, gpu: _str(nvml.nvmlDeviceGetName(gpu)),
+    "memory": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    "memory bus width": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryBusWidth(gpu)),
+    "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
+    "mig": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
+    "compute capability": lambda nvml, gpu: ".".join(
+        str(part) for part in nvml.nvmlDeviceGetCudaComputeCapability(gpu)
+    ),
+    "clock max": lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+    "clock now": lambda nvml, gpu: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+    "memory clock max": lambda nvml, gpu: int(
+        nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM)
+    ),
+    "memory clock now": lambda nvml, gpu: int(
+        nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)
+    ),
+    "power limit": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "power limit by default": lambda nvml, gpu: (
+        nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) / 1e3
+    ),
+    "pcie generation max": lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu)),
+    "pcie generation now": lambda nvml, gpu: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu)),
+    "pcie lanes max": lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)),
+    "pcie lanes now": lambda nvml, gpu: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu)),
+    "nvlinks active": _nvlinks,
+    "persistence mode": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
+}

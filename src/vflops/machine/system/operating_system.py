@@ -1,0 +1,54 @@
+"""The operating system: distribution, kernel, container, and the limits that training meets."""
+
+from __future__ import annotations
+
+import platform
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+from vflops.machine.system.container import container, virtualisation
+from vflops.machine.system.probe import fact, missing, text
+from vflops.record.formats.system import Fact
+
+_HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
+
+
+def operating_system_facts(root: Path, environ: Mapping[str, str]) -> list[Fact]:
+    """Facts of the operating system; neither its host name nor its users."""
+    return [
+        fact("distribution", "/etc/os-release", lambda: _distribution(root)),
+        # /proc/version would also name who built the kernel, and where.
+        fact(
+            "kernel",
+            "/proc/sys/kernel/osrelease",
+            lambda: text(root / "proc/sys/kernel/osrelease"),
+        ),
+        fact("architecture", "uname", platform.machine),
+        fact("c library", "python", lambda: " ".join(platform.libc_ver())),
+        fact("container", "marks of known containers", lambda: container(root, environ)),
+        fact("virtualisation", "/proc/cpuinfo and DMI", lambda: virtualisation(root)),
+        fact("transparent huge pages", f"/{_HUGE_PAGES}", lambda: _huge_pages(root)),
+        fact("locked memory limit", "getrlimit", _locked_memory, unit="B"),
+    ]
+
+
+def _distribution(root: Path) -> str:
+    for line in text(root / "etc/os-release").splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            return value.strip("\"'")
+    return missing("/etc/os-release has no PRETTY_NAME")
+
+
+def _huge_pages(root: Path) -> str:
+    """``always [madvise] never`` as ``madvise``."""
+    choices = text(root / _HUGE_PAGES).split()
+    chosen = [choice.strip("[]") for choice in choices if choice.startswith("[")]
+    return chosen[0] if chosen else missing("no setting is marked as chosen")
+
+
+def _locked_memory() -> int | str:
+    """What RDMA may pin: a small limit makes NCCL and MPI fail over InfiniBand."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return "unlimited" if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,91 @@
+"""How a fact is read without ever raising: what fails becomes the reason of its absence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from vflops.record.formats.system import Fact, Value
+
+
+class AbsentError(Exception):
+    """A figure cannot be read; the message says why, for the reader of the record."""
+
+
+def missing(reason: str) -> NoReturn:
+    """Raise ``AbsentError`` where only an expression can stand: ``value or missing("…")``."""
+    raise AbsentError(reason)
+
+
+def fact(name: str, source: str, read: Callable[[], Value], *, unit: str | None = None) -> Fact:
+    """What ``read`` gives, or a fact without a value and with the reason."""
+    try:
+        value = read()
+        if isinstance(value, str):
+            value = _printable(value) or missing(f"{source} is empty")
+        return Fact(name=name, value=value, unit=unit, source=source)
+    except Exception as error:
+        return absent(name, source, reason_of(error, source), unit=unit)
+
+
+def absent(name: str, source: str, reason: str, *, unit: str | None = None) -> Fact:
+    """A fact that has no value."""
+    return Fact(name=name, value=None, unit=unit, source=source, reason=_printable(reason))
+
+
+def text(path: Path) -> str:
+    """The stripped content of a small file of ``/proc`` or ``/sys``."""
+    return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def command(*words: str, timeout_s: float = 2.0) -> str:
+    """What a command prints; a hung or missing one is absent, in no more than ``timeout_s``."""
+    if shutil.which(words[0]) is None:
+        raise AbsentError(f"{words[0]} is not on PATH")
+    shown = " ".join(words)
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AbsentError(f"`{shown}` did not answer within {timeout_s:g} s") from error
+    if done.returncode:
+        raise AbsentError(f"`{shown}` failed with exit status {done.returncode}")
+    return done.stdout.strip() or done.stderr.strip()
+
+
+def listed(numbers: str) -> int:
+    """How many numbers a kernel list such as ``0-3,8`` names."""
+    count = 0
+    for part in numbers.split(","):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def reason_of(error: Exception, source: str) -> str:
+    """An error in words for the reader of the record."""
+    if isinstance(error, FileNotFoundError):
+        return f"{source} does not exist"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{source} cannot be read: {error.strerror.lower()}"
+    if isinstance(error, AbsentError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _printable(words: str) -> str:
+    """One line of valid text, without the path to somebody's home folder."""
+    line = " ".join(words.encode("utf-8", "replace").decode().split())
+    home = os.environ.get("HOME", "").rstrip("/")
+    return (line.replace(f"{home}/", "~/") if home else line)[:300]

@@ -1,0 +1,124 @@
+"""The scheduler that this process runs under, and what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vflops.machine.system.probe import AbsentError, absent, command, fact
+from vflops.record.formats.system import Fact, Value
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Which variables a scheduler sets; only those named here are ever read."""
+
+    name: str
+    mark: str
+    """Is set in every job of it."""
+    version: str | None
+    """The command that prints its version."""
+    allocation: Mapping[str, str]
+    """A fact's name → the variable it comes from.
+
+    Node lists, accounts, job names and folders name hosts and people: they are not recorded.
+    """
+
+
+# A scheduler that runs inside another one's job comes first.
+SCHEDULERS = (
+    Scheduler(
+        "flux",
+        "FLUX_JOB_ID",
+        "flux --version",
+        {"job": "FLUX_JOB_ID", "nodes": "FLUX_JOB_NNODES", "tasks": "FLUX_JOB_SIZE"},
+    ),
+    Scheduler(
+        "slurm",
+        "SLURM_JOB_ID",
+        "srun --version",
+        {
+            "job": "SLURM_JOB_ID",
+            "nodes": "SLURM_JOB_NUM_NODES",
+            "tasks": "SLURM_NTASKS",
+            "tasks per node": "SLURM_TASKS_PER_NODE",
+            "cpus per task": "SLURM_CPUS_PER_TASK",
+            "cpus on node": "SLURM_CPUS_ON_NODE",
+            "accelerators on node": "SLURM_GPUS_ON_NODE",
+            "memory per node": "SLURM_MEM_PER_NODE",
+            "partition": "SLURM_JOB_PARTITION",
+        },
+    ),
+    Scheduler(
+        "pbs",
+        "PBS_JOBID",
+        "qstat --version",
+        {
+            "job": "PBS_JOBID",
+            "nodes": "PBS_NODEFILE",
+            "cpus on node": "NCPUS",
+            "partition": "PBS_QUEUE",
+        },
+    ),
+    Scheduler(
+        "lsf",
+        "LSB_JOBID",
+        None,
+        {
+            "job": "LSB_JOBID",
+            "nodes": "LSB_MCPU_HOSTS",
+            "tasks": "LSB_DJOB_NUMPROC",
+            "partition": "LSB_QUEUE",
+        },
+    ),
+)
+
+# Variables whose content is not itself the fact.
+_READ: dict[str, Callable[[str], Value]] = {
+    "SLURM_MEM_PER_NODE": lambda mib: int(mib) * 2**20,
+    "PBS_JOBID": lambda job: job.partition(".")[0],  # the rest is the name of the server
+    "PBS_NODEFILE": lambda file: len(set(Path(file).read_text().split())),
+    "LSB_MCPU_HOSTS": lambda pairs: len(pairs.split()) // 2,  # a host and its slots, in turn
+}
+_UNITS = {"memory per node": "B"}
+
+
+def scheduler_facts(environ: Mapping[str, str]) -> list[Fact]:
+    """Facts of the scheduler and the allocation; ``none`` and the reason outside of one."""
+    found = next((each for each in SCHEDULERS if environ.get(each.mark)), None)
+    marks = ", ".join(each.mark for each in SCHEDULERS)
+    if found is None:
+        return [
+            fact("scheduler", "environment", lambda: "none"),
+            absent("allocation", "environment", f"not in a job: none of {marks} is set"),
+        ]
+    return [
+        fact("scheduler", found.mark, lambda: found.name),
+        fact("scheduler version", found.version or found.name, lambda: _version(found)),
+        *(
+            fact(
+                f"allocation {name}",
+                variable,
+                partial(_value, variable, environ),
+                unit=_UNITS.get(name),
+            )
+            for name, variable in found.allocation.items()
+        ),
+    ]
+
+
+def _version(scheduler: Scheduler) -> str:
+    if scheduler.version is None:
+        raise AbsentError(f"vflops knows no command that prints the version of {scheduler.name}")
+    return command(*scheduler.version.split()).splitlines()[0]
+
+
+def _value(variable: str, environ: Mapping[str, str]) -> Value:
+    if variable not in environ:
+        raise AbsentError(f"{variable} is not set")
+    value = environ[variable]
+    if variable in _READ:
+        return _READ[variable](value)
+    return int(value) if value.isdecimal() else value

@@ -1,0 +1,36 @@
+"""torch, imported when it is asked for; a stand-in that gives the reason where it is not there."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from vflops.machine.system.probe import AbsentError
+
+
+class NoTorch:
+    """Answers every question to torch with the reason why there is none."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> Any:
+        raise AbsentError(self._reason)
+
+
+def accelerator_kind(torch: Any) -> str:
+    """``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
+    device = torch.accelerator.current_accelerator()
+    if device is None or not torch.accelerator.is_available():
+        raise AbsentError("torch sees no accelerator")
+    return "cuda (ROCm)" if device.type == "cuda" and torch.version.hip else str(device.type)
+
+
+def load_torch(wanted: bool) -> Any:
+    """The module ``torch``, or its stand-in."""
+    if not wanted:
+        return NoTorch("torch was not asked")
+    try:
+        return importlib.import_module("torch")
+    except Exception as error:  # a broken build fails in many ways, OSError among them
+        return NoTorch(f"torch cannot be imported: {error}")

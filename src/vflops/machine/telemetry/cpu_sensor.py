@@ -1,0 +1,103 @@
+"""The host's processors and memory: what the run uses of them, and what others do."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.machine.system.cgroup import cpu_quota
+from vflops.machine.system.probe import AbsentError, reason_of, text
+from vflops.machine.telemetry.process_tree import ProcessTree
+from vflops.record.formats.telemetry import Absent, Part, Series
+
+_STAT = "/proc/stat"
+_TREE = "/proc/<pid>/stat of the launcher and all it started"
+
+
+@dataclass(frozen=True)
+class _Ticks:
+    whole: int
+    busy: int
+    run: int
+
+
+class CpuSensor:
+    """Percentages since the reading before, so the first reading has none; and bytes of memory."""
+
+    def __init__(self, pid: int, root: Path = Path("/"), cpus: set[int] | None = None) -> None:
+        self.absent: list[Absent] = []
+        self._root = root
+        self._cpus = os.sched_getaffinity(pid) if cpus is None else cpus
+        self._share = self._cpus_of_run() / len(self._cpus)
+        self._tree = ProcessTree(pid, root / "proc")
+        self._before: _Ticks | None = None
+        self._page_b = os.sysconf("SC_PAGESIZE")
+        try:
+            self.read()
+        except Exception as error:
+            self.absent.append(Absent(what="cpu", reason=reason_of(error, "/proc")))
+        self._before = None
+
+    def series(self) -> list[Series]:
+        """Processors: all, the run's share, others'; memory: all, the run's."""
+        if self.absent:
+            return []
+        of = f"% of {len(self._cpus)} CPUs"
+        may = f"% of the {self._share * len(self._cpus):g} CPUs' time that the run may use"
+        return [
+            _gauge("cpu.busy", f"processors busy, {of}", "%", _STAT, "node"),
+            _gauge("cpu.run", f"processors busy for the run, {may}", "%", _TREE, "run"),
+            _gauge("cpu.others", f"processors busy for others, {of}", "%", _STAT, "node"),
+            _gauge("memory.used", "memory in use", "B", "/proc/meminfo", "node"),
+            _gauge("memory.run", "memory of the run, shared pages once each", "B", _TREE, "run"),
+        ]
+
+    def read(self) -> list[float | None]:
+        """One value a series; ``OSError`` where ``/proc`` is not as it should be."""
+        processes = self._tree.processes()
+        if not processes:
+            raise AbsentError("the launcher's process is gone")
+        whole, busy = self._ticks()
+        now = _Ticks(whole, busy, sum(process.cpu_ticks for process in processes))
+        before, self._before = self._before, now
+        used_b = self._used_memory_b()
+        run_b = self._page_b * sum(process.memory_pages for process in processes)
+        return [*self._percentages(before, now), used_b, run_b]
+
+    def _percentages(self, before: _Ticks | None, now: _Ticks) -> list[float | None]:
+        if before is None or now.whole <= before.whole:
+            return [None, None, None]
+        percent = 100 / (now.whole - before.whole)
+        busy = percent * max(now.busy - before.busy, 0)
+        # A process that was never waited for takes its ticks with it.
+        run = percent * max(now.run - before.run, 0)
+        return [round(value, 2) for value in (busy, run / self._share, max(busy - run, 0.0))]
+
+    def _ticks(self) -> tuple[int, int]:
+        """Time and busy time of the CPUs that the run may be placed on, summed over them."""
+        whole = busy = 0
+        for line in text(self._root / "proc/stat").splitlines():
+            name, *fields = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
+                # The time of guests, which follows, is counted as user time already.
+                ticks = [int(field) for field in fields[:8]]
+                whole += sum(ticks)
+                busy += sum(ticks) - sum(ticks[3:5])
+        return whole, busy
+
+    def _used_memory_b(self) -> float:
+        lines = text(self._root / "proc/meminfo").splitlines()
+        kib = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
+        return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
+
+    def _cpus_of_run(self) -> float:
+        """How many CPUs' worth of time the run may use: a container's quota may be below all."""
+        try:
+            return min(cpu_quota(self._root), len(self._cpus))
+        except (AbsentError, OSError, ValueError):
+            return len(self._cpus)
+
+
+def _gauge(id: str, title: str, unit: str, source: str, part: Part) -> Series:
+    return Series(id=id, title=title, unit=unit, source=source, kind="gauge", part=part)

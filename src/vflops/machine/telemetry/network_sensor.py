@@ -1,0 +1,87 @@
+"""Bytes over each network interface and each port of an RDMA device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vflops.machine.system.probe import text
+from vflops.machine.telemetry.sensor import Channel, Channels, number
+from vflops.record.formats.telemetry import Absent, Series
+
+_NET = "/sys/class/net"
+_RDMA = "/sys/class/infiniband"
+_INFINIBAND = "32"  # the kernel's ARPHRD_INFINIBAND
+# The InfiniBand specification counts in words of four bytes, one a lane.
+_WORD_B = 4
+
+
+def network_sensor(root: Path = Path("/")) -> Channels:
+    """Counters of bytes in and out: loopback is within the node, all others are between nodes."""
+    ports = sorted((root / _RDMA.lstrip("/")).glob("*/ports/*"))
+    absent = [] if ports else [Absent(what="rdma ports", reason=f"none in {_RDMA}")]
+    interfaces = _interfaces(root)
+    if not interfaces:
+        absent.append(Absent(what="network interfaces", reason=f"none in {_NET}"))
+    counted: list[Path] = []
+    for path in interfaces:
+        if ports and _read(path / "type") == _INFINIBAND:
+            reason = "its bytes are counted by the InfiniBand port below it"
+            absent.append(Absent(what=f"net.{_word(path.name)}", reason=reason))
+        else:
+            counted.append(path)
+    return Channels([*_of_interfaces(counted), *_of_ports(ports)], absent)
+
+
+def _interfaces(root: Path) -> list[Path]:
+    """Loopback, and what has a device behind it; in a container all, since there none has.
+
+    Bridges, bonds and the like pass on what a card has counted already.
+    """
+    folder = root / _NET.lstrip("/")
+    found = sorted(path for path in folder.glob("*") if (path / "statistics").is_dir())
+    cards = [path for path in found if (path / "device").exists()]
+    return [path for path in found if path.name == "lo" or path in cards or not cards]
+
+
+def _of_interfaces(paths: list[Path]) -> Iterator[Channel]:
+    for path in paths:
+        for word, file in (("received", "rx_bytes"), ("sent", "tx_bytes")):
+            within = path.name == "lo"
+            where = "within the node" if within else "between nodes"
+            series = Series(
+                id=f"net.{_word(path.name)}.{word}",
+                title=f"{path.name}, bytes {word}, {where}",
+                unit="B",
+                source=f"{_NET}/{path.name}/statistics/{file}",
+                kind="counter",
+                part="network-within" if within else "network-between",
+            )
+            yield Channel(series, number(path / "statistics" / file))
+
+
+def _of_ports(ports: list[Path]) -> Iterator[Channel]:
+    for port in ports:
+        device = port.parent.parent.name
+        for word, file in (("received", "port_rcv_data"), ("sent", "port_xmit_data")):
+            series = Series(
+                id=f"rdma.{_word(device)}:{port.name}.{word}",
+                title=f"{device} port {port.name}, bytes {word}, between nodes",
+                unit="B",
+                source=f"{_RDMA}/{device}/ports/{port.name}/counters/{file} × {_WORD_B}",
+                kind="counter",
+                part="network-between",
+            )
+            yield Channel(series, number(port / "counters" / file, scale=_WORD_B))
+
+
+def _word(name: str) -> str:
+    """A name that fits an id: ``eth0.7`` is a VLAN's."""
+    return name.replace(".", "_")
+
+
+def _read(path: Path) -> str:
+    try:
+        return text(path)
+    except OSError:
+        return ""

@@ -1,0 +1,80 @@
+"""Energy of processors and their memory, from the counters that the kernel shows as powercap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.telemetry.sensor import Channel, Channels
+from vflops.record.formats.telemetry import Absent, Series
+
+_FOLDER = "/sys/class/powercap"
+_CURE = "only root may read it by default: chmod a+r it, or run as root"
+
+
+def rapl_sensor(root: Path = Path("/")) -> Channels:
+    """The energy counters of each package and of the memory beside it.
+
+    Cores and uncore are parts of the package, ``psys`` and the memory-mapped copy count the same
+    energy again: they are left out, so that the sum of what is recorded counts nothing twice.
+    """
+    channels = list(_zones(root))
+    missing = [] if channels else [Absent(what="processor energy", reason=_why_none(root))]
+    return Channels(channels, missing)
+
+
+def _zones(root: Path) -> Iterator[Channel]:
+    folder = root / _FOLDER.lstrip("/")
+    for zone in sorted(folder.glob("intel-rapl:*"), key=_numbers):
+        package, *inner = _numbers(zone)
+        name = _name(zone)
+        if not inner and name.startswith("package"):
+            yield _channel(zone, f"package{package}.energy", f"processor package {package}")
+        elif inner and name == "dram":
+            yield _channel(zone, f"package{package}.memory_energy", f"memory of package {package}")
+
+
+def _channel(zone: Path, id: str, title: str) -> Channel:
+    series = Series(
+        id=id,
+        title=f"energy of {title}",
+        unit="J",
+        source=f"{_FOLDER}/{zone.name}/energy_uj",
+        kind="counter",
+        part="processor",
+        wraps_at=_range_j(zone),
+    )
+
+    def energy_j() -> float:
+        try:
+            return int(text(zone / "energy_uj")) / 1e6
+        except PermissionError as error:
+            raise AbsentError(f"{series.source} cannot be read: {_CURE}") from error
+
+    return Channel(series, energy_j)
+
+
+def _range_j(zone: Path) -> float | None:
+    try:
+        return int(text(zone / "max_energy_range_uj")) / 1e6 or None
+    except (OSError, ValueError):
+        return None
+
+
+def _name(zone: Path) -> str:
+    try:
+        return text(zone / "name")
+    except OSError:
+        return ""
+
+
+def _numbers(zone: Path) -> list[int]:
+    """``intel-rapl:0:2`` as 0 and 2."""
+    return [int(part) for part in zone.name.split(":")[1:] if part.isdigit()]
+
+
+def _why_none(root: Path) -> str:
+    if not (root / _FOLDER.lstrip("/")).is_dir():
+        return f"{_FOLDER} does not exist: a virtual machine, or a kernel without powercap"
+    return f"{_FOLDER} shows no package: the processor has no energy counter that is open to us"

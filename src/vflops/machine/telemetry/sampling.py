@@ -1,0 +1,161 @@
+"""The thread that reads all sensors while a run goes on; nothing it meets reaches the run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+from vflops.machine.system.probe import reason_of
+from vflops.machine.telemetry.cpu_sensor import CpuSensor
+from vflops.machine.telemetry.disk_sensor import DeviceSensor, RunDiskSensor
+from vflops.machine.telemetry.network_sensor import network_sensor
+from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
+from vflops.machine.telemetry.rapl_sensor import rapl_sensor
+from vflops.machine.telemetry.sensor import Sensor
+from vflops.record.files.atomic import cannot_write
+from vflops.record.formats.telemetry import Absent, Header
+from vflops.record.log.telemetry_log import TelemetryWriter
+
+# A driver that hangs may hold up the start and the end of a run by this much, and no more.
+_PATIENCE_S = 10.0
+
+
+class Sampler:
+    """Writes telemetry to ``path`` from ``start`` to ``stop``, or as long as it is entered.
+
+    It belongs into the launcher: in the training process it would take the interpreter from it.
+    A sample is taken at the start and at the end, and every ``interval_s`` between them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        interval_s: float = 1.0,
+        accelerators: Sequence[str | int] | None = None,
+        *,
+        node: int = 0,
+        pid: int | None = None,
+        root: Path = Path("/"),
+    ) -> None:
+        if interval_s <= 0:
+            raise ValueError(f"interval_s is {interval_s!r}: expected more than 0")
+        self.fault: str | None = None
+        """Why sampling ended early, or never began; None while all is well."""
+        self._path = path
+        self._interval_s = interval_s
+        self._node = node
+        pid = os.getpid() if pid is None else pid
+        self._makers: dict[str, Callable[[], Sensor]] = {
+            "NVIDIA accelerators": lambda: nvidia_sensor(accelerators),
+            "processor energy": lambda: rapl_sensor(root),
+            "cpu": lambda: CpuSensor(pid, root),
+            "network": lambda: network_sensor(root),
+            "disk": lambda: DeviceSensor(folder, root),
+            "disk of the run": lambda: RunDiskSensor(pid, root),
+        }
+        self._sensors: list[Sensor] = []
+        self._absent: list[Absent] = []
+        self._started = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vflops-telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns when the first sample is on its way to the disk."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the user's limit of threads is reached
+            self.fault = f"telemetry cannot start: {error}"
+            return
+        if not self._started.wait(_PATIENCE_S):
+            self.fault = f"a sensor did not answer within {_PATIENCE_S:g} s"
+
+    def stop(self) -> None:
+        """Take the last sample and end; a second call does nothing."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return  # it never started
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            self.fault = f"a sensor did not answer within {_PATIENCE_S:g} s"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            self._record()
+        except OSError as error:
+            self.fault = cannot_write(self._path, error).message
+        except Exception as error:  # a fault of ours is no reason to lose a night's run either
+            self.fault = f"telemetry ended: {reason_of(error, str(self._path))}"
+        finally:
+            self._started.set()
+
+    def _record(self) -> None:
+        self._make_sensors()
+        writer = TelemetryWriter(self._path, self._header())
+        try:
+            began_s = time.monotonic()
+            self._sample(writer)
+            self._started.set()
+            while not self._stop.wait(_until_next_s(began_s, time.monotonic(), self._interval_s)):
+                self._sample(writer)
+            self._sample(writer)
+        finally:
+            writer.close()
+
+    def _make_sensors(self) -> None:
+        for name, make in self._makers.items():
+            try:
+                sensor = make()
+                sensor.series()
+            except Exception as error:
+                self._absent.append(Absent(what=name, reason=reason_of(error, name)))
+            else:
+                self._sensors.append(sensor)
+                self._absent += sensor.absent
+
+    def _header(self) -> Header:
+        return Header(
+            node=self._node,
+            interval_s=self._interval_s,
+            series=tuple(series for sensor in self._sensors for series in sensor.series()),
+            absent=tuple(self._absent),
+        )
+
+    def _sample(self, writer: TelemetryWriter) -> None:
+        began_s = time.monotonic()
+        values = [value for sensor in self._sensors for value in _values(sensor)]
+        # Eight accelerators take some milliseconds to answer: the middle is nearest to them all.
+        half_s = (time.monotonic() - began_s) / 2
+        writer.write(began_s + half_s, time.time() - half_s, values)
+
+
+def _values(sensor: Sensor) -> list[float | None]:
+    """A sensor's reading; all null where it fails as a whole, so that columns stay in place."""
+    width = len(sensor.series())
+    if not width:
+        return []
+    try:
+        values = sensor.read()
+    except Exception:
+        return [None] * width
+    return values if len(values) == width else [None] * width
+
+
+def _until_next_s(began_s: float, now_s: float, interval_s: float) -> float:
+    """To the next whole interval after the beginning: lateness never adds up.
+
+    One that is nearly there is passed over, or a timer that fires early would sample twice.
+    """
+    passed = int((now_s - began_s) / interval_s + 0.1)
+    return began_s + (passed + 1) * interval_s - now_s

@@ -1,0 +1,1 @@
+"""Results for readers: reports, exports, archives and rankings."""

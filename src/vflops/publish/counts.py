@@ -1,0 +1,189 @@
+"""Counts as a console table, as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflops.counting.conventions import Ops
+from vflops.counting.count import Count, Row
+from vflops.record.files import atomic
+from vflops.units import integer, percent, quantity, shape
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+Figure = Callable[[int], str]
+
+
+def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
+    """What the console shows: one table of one rule set, or two rule sets side by side.
+
+    Counts are exact where ``width`` columns hold them, and rounded where they do not.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(_heading(counts[0]), style="bold")]
+    if len(counts) == 1:
+        parts.append(_single(counts[0], by, _figure(width)))
+    else:
+        parts.append(_beside(counts[0], counts[1], by, _figure(width)))
+    for count in counts:
+        parts.extend(Text(line, style="dim") for line in _footnotes(count))
+    return Group(*parts)
+
+
+def as_json(counts: Sequence[Count], by: str) -> str:
+    """The same as data: exact integers, and what no rule covers."""
+    data = [_data(count, by) for count in counts]
+    return json.dumps(data[0] if len(data) == 1 else data, indent=2, ensure_ascii=False) + "\n"
+
+
+def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
+    """Write the counts to ``path``: ``html`` a page that stands alone, ``graph`` the graph."""
+    if format == "graph":
+        counts[0].graph.write(path)
+        return
+    from vflops.publish.pages.page import render
+
+    tables = [
+        {
+            "title": f"{count.rules.title} ({count.rules.id}/{count.rules.version})",
+            "source": count.rules.source,
+            "rows": _rows(count, by),
+            "total": count.total,
+            "notes": _footnotes(count),
+        }
+        for count in counts
+    ]
+    text = render("count.html", title=_heading(counts[0]), tables=tables, by=by, integer=integer)
+    atomic.write_text(path, text)
+
+
+def _heading(count: Count) -> str:
+    graph = count.graph
+    inputs = ", ".join(shape(graph.values[index].shape[1:]) for index in graph.inputs)
+    parameters = integer(graph.parameter_count)
+    return f"{graph.model}: {parameters} parameters, input {inputs}, batch {graph.batch}"
+
+
+def _rows(count: Count, by: str) -> list[Row]:
+    return count.by_kind if by == "kind" else count.by_layer
+
+
+def _figure(width: int) -> Figure:
+    return integer if width >= 80 else lambda value: quantity(value, "").strip()
+
+
+def _single(count: Count, by: str, figure: Figure) -> RenderableType:
+    table = _table(by)
+    table.title = f"{count.rules.title} · {count.rules.source}"
+    for heading in ("forward", "backward", "update", "total", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    whole = count.total.total or 1
+    for row in _rows(count, by):
+        if row.ruled:
+            table.add_row(row.name, *_figures_of(row.ops, figure), percent(row.ops.total / whole))
+        else:
+            table.add_row(row.name, "no rule", style="dim")
+    table.add_section()
+    table.add_row("total", *_figures_of(count.total, figure), style="bold")
+    return table
+
+
+def _table(by: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=0)  # exact integers fit 80 columns
+    table.title_justify, table.title_style = "left", "dim"
+    table.add_column(by, overflow="fold", min_width=len("normalization") if by == "kind" else None)
+    return table
+
+
+def _figures_of(ops: Ops, figure: Figure) -> list[str]:
+    return [figure(value) for value in (ops.forward, ops.backward, ops.update, ops.total)]
+
+
+def _beside(first: Count, second: Count, by: str, figure: Figure) -> RenderableType:
+    table = _table(by)
+    for count in (first, second):
+        table.add_column(f"{count.rules.id}\nforward", justify="right", no_wrap=True)
+        table.add_column("backward\n+ update", justify="right", no_wrap=True)
+    table.add_column("first ÷\nsecond", justify="right")
+    others = {row.name: row for row in _rows(second, by)}
+    for row in _rows(first, by):
+        other = others[row.name]
+        table.add_row(row.name, *_pair(row, figure), *_pair(other, figure), _ratio(row, other))
+    table.add_section()
+    totals = [Row("total", 0, count.total, True) for count in (first, second)]
+    pairs = (*_pair(totals[0], figure), *_pair(totals[1], figure))
+    table.add_row("total", *pairs, _ratio(*totals), style="bold")
+    return table
+
+
+def _pair(row: Row, figure: Figure) -> tuple[str, str]:
+    if not row.ruled:
+        return "no rule", ""
+    return figure(row.ops.forward), figure(row.ops.backward + row.ops.update)
+
+
+def _ratio(first: Row, second: Row) -> str:
+    if not (first.ruled and second.ruled and second.ops.total):
+        return ""
+    return f"{first.ops.total / second.ops.total:.4f}"
+
+
+def _footnotes(count: Count) -> list[str]:
+    total = count.total
+    lines = []
+    if total.forward:
+        both = total.backward + total.update
+        lines.append(
+            f"{count.rules.id}: {quantity(total.total, 'FLOP')} a batch, "
+            f"{quantity(total.total / count.graph.batch, 'FLOP')} a sample, "
+            f"backward and update are {both / total.forward:.4f} × forward"
+        )
+    uncounted = count.uncounted
+    if uncounted:
+        named = ", ".join(
+            f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
+            for item in uncounted
+        )
+        lines.append(f"{count.rules.id} has no rule for, by share of elements touched: {named}")
+    return lines
+
+
+def _data(count: Count, by: str) -> dict[str, Any]:
+    graph, total = count.graph, count.total
+    return {
+        "model": graph.model,
+        "batch": graph.batch,
+        "parameters": graph.parameter_count,
+        "rules": {"id": count.rules.id, "version": count.rules.version},
+        "by": by,
+        "rows": [
+            {"name": row.name, "operators": row.nodes, **(_figures(row) if row.ruled else _ABSENT)}
+            for row in _rows(count, by)
+        ],
+        "forward": total.forward,
+        "backward": total.backward,
+        "update": total.update,
+        "total": total.total,
+        "uncounted": [
+            {"op": item.op, "kind": item.kind, "operators": item.nodes, "share": item.share}
+            for item in count.uncounted
+        ],
+    }
+
+
+_ABSENT = {"forward": None, "backward": None, "update": None, "reason": "no rule"}
+
+
+def _figures(row: Row) -> dict[str, int]:
+    ops = row.ops
+    return {"forward": ops.forward, "backward": ops.backward, "update": ops.update}

@@ -1,0 +1,1 @@
+"""Evidence for others: archives, signatures and their verification."""

@@ -1,0 +1,70 @@
+"""The bytes of a bzip2 file as they come, no more than may come."""
+
+from __future__ import annotations
+
+import bz2
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from vflops.errors import FolderError
+from vflops.publish.evidence.archive_limits import ArchiveRefused, Limits
+
+_CHUNK = 1 << 18
+
+
+class Unpacked:
+    """Reads a compressed file piece by piece; memory stays small whatever it unpacks to."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path, self._limits = path, limits
+        self._decompressor = bz2.BZ2Decompressor()
+        self._buffer = b""
+        self._came_bytes = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self._path.open("rb")
+        except OSError as error:
+            raise FolderError(f"cannot read {self._path}: {error.strerror or error}") from error
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes; an archive that ends before is refused."""
+        return b"".join(self.parts(size))
+
+    def parts(self, size: int) -> Iterator[bytes]:
+        """The next ``size`` bytes, piece by piece."""
+        while size:
+            if not self._buffer and not self._fill():
+                raise ArchiveRefused(f"{self._path} is cut off", cure="fetch it once more")
+            part, self._buffer = self._buffer[:size], self._buffer[size:]
+            size -= len(part)
+            yield part
+
+    def rest(self) -> Iterator[bytes]:
+        """All that is left, piece by piece."""
+        while self._buffer or self._fill():
+            yield self._buffer
+            self._buffer = b""
+        if self._decompressor.unused_data or self._file.read(1):
+            raise ArchiveRefused(f"{self._path} goes on after its end")
+
+    def _fill(self) -> bool:
+        while not self._buffer and not self._decompressor.eof:
+            packed = self._file.read(_CHUNK) if self._decompressor.needs_input else b""
+            if self._decompressor.needs_input and not packed:
+                raise ArchiveRefused(f"{self._path} is cut off", cure="fetch it once more")
+            try:
+                self._buffer = self._decompressor.decompress(packed, _CHUNK)
+            except (OSError, ValueError) as error:
+                raise ArchiveRefused(
+                    f"{self._path} is not a bzip2 file, or damaged: {error}",
+                    cure="give a file that `vflops archive` made",
+                ) from error
+            self._came_bytes += len(self._buffer)
+            self._limits.refuse_ratio(self._path, self._came_bytes)
+        return bool(self._buffer)

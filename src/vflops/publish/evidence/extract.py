@@ -1,0 +1,150 @@
+"""A run folder from an archive, or nothing at all: what strangers send is unpacked with suspicion.
+
+The headers are read here one by one. Only plain files and folders exist; every other kind of entry
+(links, devices, sparse files, extended headers that rename what follows) is refused, so there is
+nothing to interpret wrongly.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+from vflops.errors import FolderError, UsageError
+from vflops.publish.evidence.archive_limits import LIMITS, ArchiveRefused, Limits
+from vflops.publish.evidence.bounded_bz2 import Unpacked
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder
+from vflops.results.evidence.evidence_names import fault, left_out, same_file
+
+_BLOCK = tarfile.BLOCKSIZE
+_FILES, _FOLDER = (tarfile.REGTYPE, tarfile.AREGTYPE), tarfile.DIRTYPE
+_KINDS = {
+    tarfile.LNKTYPE: "a link",
+    tarfile.SYMTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+}
+_MOST_RUN_BYTES = 16 << 20
+"""Of ``run.json``, which is read here."""
+
+
+def extract(file: Path, into: Path, limits: Limits = LIMITS) -> Path:
+    """Unpack an archive; gives the run folder, which appears in ``into`` whole or not at all."""
+    if not file.is_file():
+        what = "is not a file" if file.exists() else "does not exist"
+        raise UsageError(f"{file} {what}", cure="give a file that `vflops archive` made")
+    atomic.make_folder(into)
+    try:
+        place = Path(mkdtemp(prefix=".extract-", dir=into))
+    except OSError as error:
+        raise atomic.cannot_write(into, error) from error
+    try:
+        with Unpacked(file, limits) as stream:
+            root = _Entries(file, stream, place, limits).unpack()
+        return _keep(file, place / root, into / root)
+    except OSError as error:
+        raise atomic.cannot_write(into, error) from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _keep(file: Path, made: Path, target: Path) -> Path:
+    """Move the run folder to its place, if it is one and the place is free."""
+    if (made / "run.json").stat().st_size > _MOST_RUN_BYTES:
+        raise ArchiveRefused(f"{file}: its run.json has more than {_MOST_RUN_BYTES >> 20} MiB")
+    try:
+        record = RunFolder.open(made).record
+    except FolderError as error:
+        raise ArchiveRefused(f"{file}: {error.message}", cure=error.cure) from error
+    if record.id != made.name:
+        raise ArchiveRefused(f"{file} has the folder {made.name}, and in it the run {record.id}")
+    if target.exists() or target.is_symlink():
+        raise UsageError(f"{target} exists", cure="remove it first, or choose another --out")
+    made.rename(target)
+    atomic.sync_folder(target.parent)
+    return target
+
+
+class _Entries:
+    """The entries of one archive, each looked at before a byte of it is written."""
+
+    def __init__(self, file: Path, stream: Unpacked, place: Path, limits: Limits) -> None:
+        self._file, self._stream, self._place, self._limits = file, stream, place, limits
+        self._root: str | None = None
+        self._files: set[str] = set()
+        self._folders: dict[str, str] = {}
+        """As some file system takes them, each with its name."""
+        self._size_bytes = 0
+
+    def unpack(self) -> str:
+        """Write every file below the temporary folder; gives the name of the run folder."""
+        for entry in self._headers():
+            is_file = entry.type != _FOLDER
+            self._admit(entry.name, is_file=is_file)
+            self._size_bytes += entry.size
+            many = len(self._files) + len(self._folders)
+            self._limits.refuse(str(self._file), files=many, size_bytes=self._size_bytes)
+            if is_file:
+                self._write(entry.name, entry.size)
+        if self._root is None or same_file(f"{self._root}/run.json") not in self._files:
+            raise self._refused("it holds no run.json")
+        return self._root
+
+    def _headers(self) -> Iterator[tarfile.TarInfo]:
+        while any(block := self._stream.read(_BLOCK)):
+            try:
+                entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+            except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
+                raise self._refused(f"not a tar: {error}") from error
+            if entry.type not in (*_FILES, _FOLDER):
+                kind = _KINDS.get(entry.type, f"an entry of kind {entry.type!r}")
+                raise self._refused(f"{entry.name!r} is {kind}")
+            if entry.size < 0 or (entry.type == _FOLDER and entry.size):
+                raise self._refused(f"{entry.name!r} has the size {entry.size}")
+            yield entry
+        if any(any(rest) for rest in self._stream.rest()):
+            raise self._refused("something follows its end")
+
+    def _admit(self, name: str, *, is_file: bool) -> None:
+        """Refuse a name that leads elsewhere, is there already, or is of a second folder."""
+        wrong = fault(name)
+        if wrong:
+            raise self._refused(f"{name!r} is {wrong}")
+        root, _, inside = name.partition("/")
+        if self._root not in (None, root) or (is_file and not inside):
+            raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
+        self._root = root
+        if left_out(inside) or left_out(same_file(inside)):
+            raise self._refused(f"{name!r} is no part of a result: no archive holds checkpoints")
+        if is_file and inside != "run.json" and same_file(name).endswith("/run.json"):
+            raise self._refused(f"{name!r} is of a second run")
+        key = same_file(name)
+        folders = [str(parent) for parent in list(Path(name).parents)[:-1]]
+        folders += [] if is_file else [name]
+        own = {same_file(each): each for each in folders}
+        taken = is_file and key in self._folders
+        if key in self._files or taken or own.keys() & self._files:
+            raise self._refused(f"{name!r} is there twice, for some file systems at least")
+        for each, told in own.items():
+            if self._folders.setdefault(each, told) != told:
+                raise self._refused(f"{told!r} is {self._folders[each]!r} for some file systems")
+        if is_file:
+            self._files.add(key)
+
+    def _write(self, name: str, size: int) -> None:
+        path = self._place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            for part in self._stream.parts(size):
+                file.write(part)
+        self._stream.read(-size % _BLOCK)
+
+    def _refused(self, why: str) -> ArchiveRefused:
+        return ArchiveRefused(
+            f"{self._file} was not unpacked: {why}", cure="ask for one that `vflops archive` made"
+        )

@@ -1,0 +1,91 @@
+"""CSV: a row a scored pass, its units in the header; or a row a reading."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from io import StringIO
+
+from vflops.publish.export.scored_passes import FACTS, QUANTITIES, Pass, passes
+from vflops.record.formats.job import Evaluated, Progressed
+from vflops.record.formats.node import telemetry_file
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import Trained
+
+SERIES = ("run", "job", "attempt", "node", "UTC", "series", "unit", "value")
+
+Cell = str | int | float | None
+
+
+def runs_csv(runs: Iterable[Contents]) -> str:
+    """A row a pass; a figure that was not measured is an empty cell."""
+    found = (each for contents in runs for each in passes(contents))
+    units = (f"{each.name} [{each.unit}]" if each.unit else each.name for each in QUANTITIES)
+    header = ("run", "kind", "workload", "job", "repeat", *FACTS, *units)
+    return _text(header, (_row(each) for each in found))
+
+
+def series_csv(runs: Iterable[Contents]) -> str:
+    """A row a reading: loss, learning rate, samples, quality, and all telemetry."""
+    return _text(SERIES, (row for contents in runs for row in _readings(contents)))
+
+
+def _row(it: Pass) -> list[Cell]:
+    facts = (it.facts.get(name) for name in FACTS)
+    figures = (it.figures.get(each.name) for each in QUANTITIES)
+    return [it.run, it.kind, it.workload, it.job, it.repeat, *facts, *figures]
+
+
+def _readings(contents: Contents) -> Iterator[list[Cell]]:
+    run = contents.folder.record.id
+    for job in (*contents.trained, *contents.workers):
+        for attempt in range(len(job.logs)):
+            lead: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]
+            yield from ([*lead, 0, *rest] for rest in _noted(job, attempt))
+            yield from ([*lead, *rest] for rest in _sampled(job, attempt))
+
+
+def _noted(job: Trained, attempt: int) -> Iterator[list[Cell]]:
+    """What the job wrote down of its training."""
+    for event in job.logs[attempt].events:
+        if event.kind == "progress":
+            progress = event.payload(Progressed)
+            yield [event.utc, "samples", "", progress.samples]
+            yield [event.utc, "loss", "", progress.loss]
+            yield [event.utc, "learning rate", "", progress.learning_rate]
+        elif event.kind == "evaluation":
+            quality = event.payload(Evaluated).quality
+            yield [event.utc, job.record.goal.quality, "", quality]
+
+
+def _sampled(job: Trained, attempt: int) -> Iterator[list[Cell]]:
+    """What was sampled on its nodes, series by series."""
+    from vflops.record.log.telemetry_log import read
+
+    node = 0
+    while (path := telemetry_file(job.folders[attempt], node)).is_file():
+        telemetry = read(path)
+        moments = [
+            datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds")
+            for utc_s in telemetry.utc_s
+        ]
+        for series in telemetry.header.series:
+            for utc, value in zip(moments, telemetry.column(series.id), strict=True):
+                yield [node, utc, series.id, series.unit, value]
+        node += 1
+
+
+def _text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def _plain(cell: Cell) -> Cell:
+    """Text that a spreadsheet would compute is quoted, so that nobody's run runs anything."""
+    if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{cell}"
+    return cell

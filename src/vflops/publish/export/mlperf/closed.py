@@ -1,0 +1,86 @@
+"""What MLPerf's closed division refuses of a training: said here, judged by its own checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+
+from vflops.publish.export.mlperf.course import Course
+from vflops.publish.export.mlperf.mllog_lines import Value
+from vflops.publish.export.mlperf.result import hyper_parameters
+
+CLOSED_TARGET = 0.759
+"""Top-1 accuracy that a closed result must reach."""
+_END = 0.0001
+"""The learning rate that its schedule must end at."""
+_NEEDED = {
+    "sgd": (
+        "sgd_opt_base_learning_rate",
+        "sgd_opt_end_learning_rate",
+        "sgd_opt_learning_rate_decay_poly_power",
+        "sgd_opt_learning_rate_decay_steps",
+        "sgd_opt_weight_decay",
+        "sgd_opt_momentum",
+    ),
+    "lars": (
+        "lars_opt_base_learning_rate",
+        "lars_opt_end_learning_rate",
+        "lars_opt_learning_rate_decay_poly_power",
+        "lars_opt_learning_rate_decay_steps",
+        "lars_opt_weight_decay",
+        "lars_opt_momentum",
+    ),
+}
+
+
+def closed_faults(course: Course) -> dict[str, str]:
+    """The keys of the log that the closed rules refuse → why, in words."""
+    job, settings = course.trained.record, hyper_parameters(course.trained.record)
+    faults: dict[str, str] = {}
+    best = max(each.evaluated.quality for each in course.judged)
+    if not CLOSED_TARGET <= best < 1:
+        faults["eval_accuracy"] = f"it reached {best:g}, closed wants {CLOSED_TARGET:g} or more"
+    optimizer = str(settings["opt_name"])
+    if optimizer not in _NEEDED:
+        faults["opt_name"] = f"the optimizer is {optimizer}, closed knows sgd and lars"
+    for key in _NEEDED.get(optimizer, ()):
+        fault = _fault(key, settings)
+        if fault is not None:
+            faults[key] = fault
+    if job.data.synthetic:  # no key says so: what the checker cannot see is said all the same
+        faults["data"] = "the data is synthetic, closed wants ImageNet"
+    return faults
+
+
+def _fault(key: str, settings: dict[str, Value]) -> str | None:
+    if key not in settings:
+        return "the learning rate does not decay by a polynomial"
+    value = settings[key]
+    rules = (rule for end, rule in _RULES.items() if key.endswith(end))
+    return next((why for rule in rules if (why := rule(key, float(value or 0)))), None)
+
+
+def _rate(key: str, value: float) -> str | None:
+    whole = key.startswith("lars") or _is_whole(value / 0.001)
+    return None if whole else f"the learning rate {value:g} is no multiple of 0.001"
+
+
+def _end(key: str, value: float) -> str | None:
+    return None if value == _END else f"the learning rate ends at {value:g}, closed wants {_END:g}"
+
+
+def _decay(key: str, value: float) -> str | None:
+    if value > 0 and _is_whole(log2(value / 0.0001)):
+        return None
+    return f"the weight decay {value:g} is not 0.0001 times a power of two"
+
+
+_RULES: dict[str, Callable[[str, float], str | None]] = {
+    "_base_learning_rate": _rate,
+    "_end_learning_rate": _end,
+    "_weight_decay": _decay,
+}
+
+
+def _is_whole(value: float) -> bool:
+    return abs(round(value) - value) < 1e-5

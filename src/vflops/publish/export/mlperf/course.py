@@ -1,0 +1,128 @@
+"""The course of a training by the clock on the wall, as MLPerf tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vflops.record.formats.job import Evaluated
+from vflops.record.log.events import Event
+from vflops.record.readout.trained_job import Attempt, Trained
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An evaluation: when it began and ended, and where that is written."""
+
+    evaluated: Evaluated
+    start_ms: int
+    stop_ms: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Course:
+    """A training that came to its end, its moments as Unix time in milliseconds.
+
+    Within an attempt the clock that nobody sets counts; an interruption counts as it was.
+    """
+
+    trained: Trained
+    run: Path
+    """The run folder."""
+
+    @cached_property
+    def began_ms(self) -> int:
+        """When the first processes began."""
+        attempt = self.trained.attempts[0]
+        return self._ms(0, _began_s(attempt))
+
+    @cached_property
+    def run_ms(self) -> int:
+        """When the first sample could be touched: before any step, and before compilation."""
+        number, event = self._all("job")[0]
+        return max(self._ms(number, event.time_s), self.began_ms)
+
+    @cached_property
+    def judged(self) -> tuple[Judged, ...]:
+        """The evaluations that count, up to the first that reached the target."""
+        found: list[Judged] = []
+        for number, event, evaluated, took_s in self._evaluations():
+            stop_ms = self._ms(number, event.time_s)
+            start_ms = max(self._ms(number, event.time_s - took_s), self.run_ms)
+            found.append(Judged(evaluated, start_ms, stop_ms, self.source(event)))
+            if self._is_good(evaluated.quality):
+                break
+        return tuple(found)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target was reached."""
+        return bool(self.judged) and self._is_good(self.judged[-1].evaluated.quality)
+
+    @property
+    def stop_ms(self) -> int:
+        """When the target was reached, or else when training was over."""
+        if self.reached:
+            return self.judged[-1].stop_ms
+        number, event = self._all("finished")[-1]
+        return self._ms(number, event.time_s)
+
+    def source(self, event: Event) -> str:
+        """The file under the run folder that holds the event, and the line."""
+        return event.source.removeprefix(f"{self.run}/")
+
+    def moment_ms(self, time_s: float) -> int:
+        """A moment by the clock of the newest attempt's events."""
+        return self._ms(len(self.trained.attempts) - 1, time_s)
+
+    def _is_good(self, quality: float) -> bool:
+        goal = self.trained.record.goal
+        return quality <= goal.target if goal.better == "lower" else quality >= goal.target
+
+    def _evaluations(self) -> list[tuple[int, Event, Evaluated, float]]:
+        """What counts: attempt, event, what it says and the seconds that it took."""
+        found: dict[int, tuple[int, Event, Evaluated, float]] = {}
+        for number, attempt in enumerate(self.trained.attempts):
+            if attempt.is_noted:  # what was after its checkpoint was lost
+                found = {step: each for step, each in found.items() if step <= attempt.first_step}
+            before_s = 0.0
+            for event in attempt.log.events:
+                if event.kind == "evaluation":
+                    each = event.payload(Evaluated)
+                    spent_s = each.phases.get("evaluation", 0.0)
+                    found[each.step] = number, event, each, spent_s - before_s
+                    before_s = spent_s
+        return [found[step] for step in sorted(found)]
+
+    def _all(self, kind: str) -> list[tuple[int, Event]]:
+        return [
+            (number, event)
+            for number, attempt in enumerate(self.trained.attempts)
+            for event in attempt.log.events
+            if event.kind == kind
+        ]
+
+    def _ms(self, attempt: int, time_s: float) -> int:
+        return round(1000 * (time_s + self._shifts_s[attempt]))
+
+    @cached_property
+    def _shifts_s(self) -> list[float]:
+        """What makes Unix time of each attempt's clock; an attempt follows the one before it."""
+        shifts: list[float] = []
+        end_s = 0.0
+        for attempt in self.trained.attempts:
+            events = attempt.log.events
+            if not events:
+                shifts.append(0.0)
+                continue
+            shift_s = max(events[0].utc_s - events[0].time_s, end_s - _began_s(attempt))
+            shifts.append(shift_s)
+            end_s = events[-1].time_s + shift_s
+        return shifts
+
+
+def _began_s(attempt: Attempt) -> float:
+    began_s = attempt.began_s
+    return attempt.log.events[0].time_s if began_s is None else began_s

@@ -1,0 +1,130 @@
+"""``result_<k>.txt``: one training as MLPerf's result log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from pydantic import ValidationError
+
+import vflops
+from vflops.config.training import TrainSettings
+from vflops.errors import FolderError
+from vflops.machine.system.mlperf_system import RDI
+from vflops.publish.export.mlperf import BENCHMARK
+from vflops.publish.export.mlperf.course import Course
+from vflops.publish.export.mlperf.mllog_lines import Line, Value
+from vflops.record.files.document import first_fault
+from vflops.record.formats.job import JobRecord
+
+STATUSES = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": RDI,
+    "preview": "Preview",
+}
+"""A system's availability in a result log → in its description."""
+_POWER, _END = 2.0, 0.0
+"""Of the polynomial schedule, which has no setting for them."""
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """Who hands in what, in MLPerf's words."""
+
+    org: str
+    system: str
+    division: str
+    status: str
+    """One of ``STATUSES``."""
+
+
+def result_lines(course: Course, submitter: Submitter, run_id: str) -> Iterator[Line]:
+    """The whole log: who, what, with which settings; then the run from its start to the target."""
+    job = course.trained.record
+    began_ms, source = course.began_ms, f"jobs/{job.job}/job.json:1"
+    about: dict[str, Value] = {"run": run_id, "job": job.job, "vflops": vflops.__version__}
+    # Nothing here clears caches, and so it says.
+    yield Line(began_ms, "cache_clear", False, source=source)
+    yield Line(began_ms, "init_start", source=source)
+    for key, value in _named(submitter).items():
+        yield Line(began_ms, key, value, source=source)
+    # One place for all seeds: that is how the checkers find one that was used twice.
+    yield Line(began_ms, "seed", job.seed, source="job.json:1")
+    for key, value in hyper_parameters(job).items():
+        yield Line(began_ms, key, value, source=source)
+    yield Line(began_ms, "vflops_run", run_id, about, source)
+    yield Line(course.run_ms, "init_stop", source=source)
+    yield Line(course.run_ms, "run_start", source=source)
+    yield from _blocks(course)
+    status = "success" if course.reached else "aborted"
+    epochs = round(course.judged[-1].evaluated.epoch, 3)
+    stopped: dict[str, Value] = {"status": status, "epoch_num": epochs}
+    yield Line(course.stop_ms, "run_stop", metadata=stopped, source=course.judged[-1].source)
+
+
+def hyper_parameters(job: JobRecord) -> dict[str, Value]:
+    """The settings of a training under MLPerf's names; what it has none of is left out."""
+    train = train_settings(job)
+    steps = ceil(train.epochs * job.data.train / train.batch)
+    warmup = round(train.warmup_epochs * job.data.train / train.batch)
+    span = train.rank_batch // train.ghosts
+    found: dict[str, Value] = {
+        "global_batch_size": train.batch,
+        "train_samples": job.data.train,
+        "eval_samples": job.data.validation,
+        "gradient_accumulation_steps": train.accumulate,
+        "opt_name": train.optimizer,
+        "model_bn_span": span * train.ranks if train.batch_norm == "synchronised" else span,
+        "opt_learning_rate_warmup_epochs": train.warmup_epochs,
+        f"{train.optimizer}_opt_base_learning_rate": train.peak_rate,
+        f"{train.optimizer}_opt_weight_decay": train.weight_decay,
+        f"{train.optimizer}_opt_momentum": train.momentum,
+        f"{train.optimizer}_opt_learning_rate_decay_steps": steps - warmup,
+    }
+    if train.schedule in ("polynomial", "cosine"):
+        found[f"{train.optimizer}_opt_end_learning_rate"] = _END
+    if train.schedule == "polynomial":
+        found[f"{train.optimizer}_opt_learning_rate_decay_poly_power"] = _POWER
+    if train.optimizer == "lars":
+        found["lars_epsilon"] = 0.0
+        found["lars_opt_learning_rate_warmup_epochs"] = train.warmup_epochs
+    return found
+
+
+def train_settings(job: JobRecord) -> TrainSettings:
+    """The job's settings of training, as its type validates them."""
+    given = job.settings.get("train", {})
+    try:
+        return TrainSettings.model_validate({**given, "ranks": job.ranks})
+    except ValidationError as error:
+        raise FolderError(
+            f"job {job.job}: its settings of training are not known here: {first_fault(error)}",
+            cure="export it with the vflops that ran it",
+        ) from error
+
+
+def _named(submitter: Submitter) -> dict[str, Value]:
+    return {
+        "submission_benchmark": BENCHMARK,
+        "submission_org": submitter.org,
+        "submission_division": submitter.division,
+        "submission_status": submitter.status,
+        "submission_platform": submitter.system,
+    }
+
+
+def _blocks(course: Course) -> Iterator[Line]:
+    """Training up to each evaluation, and the evaluation."""
+    start_ms, before = course.run_ms, 0.0
+    for each in course.judged:
+        epoch = round(each.evaluated.epoch, 3)
+        block = {"first_epoch_num": before + 1, "epoch_count": round(epoch - before, 3)}
+        at, source = {"epoch_num": epoch}, each.source
+        yield Line(start_ms, "block_start", metadata=block, source=source)
+        yield Line(each.start_ms, "block_stop", metadata=block, source=source)
+        yield Line(each.start_ms, "eval_start", metadata=at, source=source)
+        yield Line(each.stop_ms, "eval_stop", metadata=at, source=source)
+        yield Line(each.stop_ms, "eval_accuracy", each.evaluated.quality, at, source)
+        start_ms, before = each.stop_ms, epoch

@@ -1,0 +1,218 @@
+"""A submission to MLPerf Training: systems/, results/ and benchmarks/ of one organisation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import vflops
+from vflops.errors import UsageError, unknown_name
+from vflops.machine.system.mlperf_system import system_desc
+from vflops.publish.export.mlperf import BENCHMARK, RESULTS, RULE_SET, WORKLOAD
+from vflops.publish.export.mlperf.closed import closed_faults
+from vflops.publish.export.mlperf.course import Course
+from vflops.publish.export.mlperf.mllog_lines import text_of
+from vflops.publish.export.mlperf.power_files import NodePower, node_powers
+from vflops.publish.export.mlperf.result import STATUSES, Submitter, result_lines
+from vflops.record.files import atomic
+from vflops.record.formats.node import node_records
+from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.contents import Contents
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A training that is handed in, and the run that it is of."""
+
+    contents: Contents
+    course: Course
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others, in words."""
+        return f"{self.contents.folder.record.id}, seed {self.course.trained.record.seed}"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What was written, and what a reader must know of it."""
+
+    folder: Path
+    results: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def write_submission(
+    runs: Sequence[Contents],
+    folder: Path,
+    *,
+    org: str,
+    system_name: str | None = None,
+    division: str = "open",
+    status: str = "research",
+) -> Submission:
+    """The folder that MLPerf's ``package_checker`` reads, one result a training."""
+    if status not in STATUSES:
+        raise unknown_name("status", status, STATUSES)
+    _must_be_new(folder)
+    entries, notes = _entries(runs)
+    record = _one_system(runs)
+    system_name = system_name or _system_name(record)
+    nodes = max((_nodes(entry.course) for entry in entries), default=1)
+    description = system_desc(
+        record,
+        submitter=org,
+        division=division,
+        status=STATUSES[status],
+        system_name=system_name,
+        nodes=nodes,
+    )
+    name = _file_name(system_name)
+    submitter = Submitter(org, system_name, division, status)
+    place = folder / "results" / name / BENCHMARK
+    files = {folder / "systems" / f"{name}.json": atomic.json_text(description)}
+    results = []
+    for number, entry in enumerate(entries):
+        run = entry.contents.folder.record.id
+        path = place / f"result_{number}.txt"
+        files[path] = text_of(result_lines(entry.course, submitter, run))
+        results.append(path)
+    powers, why = _powers(entries)
+    for number, logs in enumerate(powers):
+        for node, log in enumerate(logs):
+            files[place / "power" / f"result_{number}" / f"node_{node}.txt"] = text_of(log.lines)
+    code = folder / "benchmarks" / BENCHMARK / "implementations" / "vflops"
+    files[code / "README.md"] = _readme(entries)
+    for path, text in files.items():
+        atomic.make_folder(path.parent)
+        atomic.write_text(path, text)
+    notes += [*_remarks(entries, description), why]
+    return Submission(folder, tuple(results), tuple(notes))
+
+
+def _must_be_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"{folder} is there already, and results of two exports must not mix",
+            cure="remove it, or choose another place: --out FOLDER",
+        )
+
+
+def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
+    """What can be handed in, and why the rest cannot."""
+    found: list[Entry] = []
+    left: dict[str, int] = {}
+    for contents in runs:
+        for job in (*contents.trained, *contents.workers):
+            why = None
+            if job.record.workload != WORKLOAD:
+                why = f"{job.record.workload}: rule set {RULE_SET} has no such benchmark"
+            elif job.record.bag is not None:
+                why = f"base models of {WORKLOAD}: MLPerf knows no ensembles"
+            elif job.finished is None:
+                why = f"{WORKLOAD}: training did not come to its end"
+            if why is None:
+                found.append(Entry(contents, Course(job, contents.folder.path)))
+            else:
+                left[why] = left.get(why, 0) + 1
+    notes = [f"left out, {count} of {why}" for why, count in left.items()]
+    if not found:
+        raise UsageError(
+            "there is no result for MLPerf: " + ("; ".join(notes) or "nothing was trained"),
+            cure=f"give runs that trained it: vflops run {WORKLOAD} --repeat {RESULTS}",
+        )
+    return found, notes
+
+
+def _one_system(runs: Sequence[Contents]) -> SystemRecord:
+    records = [SystemRecord.read(contents.folder.system_file) for contents in runs]
+    machines = {record.machine for record in records}
+    if len(machines) > 1:
+        shown = "; ".join(", ".join(machine) for machine in sorted(machines))
+        raise UsageError(
+            f"the runs are of {len(machines)} systems: {shown}",
+            cure="export the runs of each system by themselves",
+        )
+    return records[0]
+
+
+def _system_name(record: SystemRecord) -> str:
+    """The accelerators, or else the processor, of a node."""
+    models = [str(each.value) for each in record.matching("hardware", "accelerator * model")]
+    if models:
+        return f"{len(models)}x {models[0]}"
+    return str(record.fact("hardware", "cpu model").value or "unnamed system")
+
+
+def _file_name(name: str) -> str:
+    """``name`` as a folder may be called anywhere."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "system"
+
+
+def _nodes(course: Course) -> int:
+    records = [node for place in course.trained.folders for node in node_records(place)]
+    return max((node.nodes for node in records), default=1)
+
+
+def _powers(entries: Iterable[Entry]) -> tuple[list[tuple[NodePower, ...]], str]:
+    """The power of all results or of none, as the rules want it; and what to know of it."""
+    found: list[tuple[NodePower, ...]] = []
+    for entry in entries:
+        powers = node_powers(entry.course)
+        if isinstance(powers, str):
+            return [], f"no power logs: {entry.name}: {powers}"
+        found.append(powers)
+    includes = {node.includes for nodes in found for node in nodes}
+    if includes == {("node",)}:
+        return found, "power logs are of the whole node"
+    told = "; ".join(sorted(", ".join(each) for each in includes))
+    return found, f"power logs include only: {told}; MLPerf wants the whole node (vflops power)"
+
+
+def _remarks(entries: Sequence[Entry], description: dict[str, str]) -> list[str]:
+    notes = []
+    if len(entries) != RESULTS:
+        notes.append(
+            f"{len(entries)} results; a submission of {BENCHMARK} has exactly {RESULTS}: "
+            f"vflops run {WORKLOAD} --repeat {RESULTS}"
+        )
+    for number, entry in enumerate(entries):
+        if not entry.course.reached:
+            notes.append(f"result_{number} did not reach its target: its status is aborted")
+    if any(entry.course.trained.record.data.synthetic for entry in entries):
+        notes.append("the data is synthetic: the format is MLPerf's, the result is none of its")
+    if faults := _closed(entries):
+        notes.append("the closed division refuses this: " + "; ".join(faults))
+    for key in ("host_processors_per_node", "accelerators_per_node"):
+        if not description[key].isdigit():
+            notes.append(f"result_summarizer needs a number for {key}, which is {description[key]}")
+    return notes
+
+
+def _closed(entries: Sequence[Entry]) -> list[str]:
+    """Why closed refuses results, each reason once, with the results where not all have it."""
+    found: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        for why in closed_faults(entry.course).values():
+            found.setdefault(why, []).append(number)
+    return [
+        why if len(of) == len(entries) else f"{why} ({', '.join(f'result_{n}' for n in of)})"
+        for why, of in found.items()
+    ]
+
+
+def _readme(entries: Sequence[Entry]) -> str:
+    """How to do it again."""
+    first = entries[0]
+    job, record = first.course.trained.record, first.contents.folder.record
+    settings = json.dumps(job.settings, indent=2, sort_keys=True)
+    return (
+        f"# {WORKLOAD} by vflops {record.versions.get('vflops', vflops.__version__)}\n\n"
+        f"    pip install vflops\n    vflops run {WORKLOAD} --profile {record.settings.profile}\n\n"
+        f"Rule set {RULE_SET}. Settings of the training:\n\n```json\n{settings}\n```\n\n"
+        "Results:\n\n"
+        + "".join(f"- result_{number}: {entry.name}\n" for number, entry in enumerate(entries))
+    )

@@ -1,0 +1,1 @@
+"""What all pages share: templates, chart style, label layout."""

@@ -1,0 +1,198 @@
+"""Charts as Vega-Lite specifications; altair is imported where it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vflops.publish.pages.chart_style import COLOURS, data, finished
+from vflops.publish.pages.label_layout import Box, LabelPlaces, powers_of_ten
+from vflops.publish.pages.roofline_points import (
+    NARROW,
+    WIDE,
+    Achieved,
+    achieved_layer,
+    points_layer,
+    texts,
+)
+from vflops.record.files import atomic
+from vflops.results.roofline.analysis import Bound, Roofs
+from vflops.units import quantity
+
+NAMES = {"gemm": "matrix product", "convolution": "convolution"}
+WIDTH, HEIGHT = 800, 440
+_ROOF_LABEL: dict[str, Any] = {"align": "right", "baseline": "bottom", "dx": -6, "dy": -3}
+_PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"
+
+
+def roofline(
+    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
+) -> dict[str, Any]:
+    """Ceilings and slopes with the kinds of layers of each model under them, and what was reached.
+
+    A point of ``achieved`` is a star, joined to what is possible at most for its model.
+    """
+    import altair as alt
+
+    assert machine.memory is not None
+    x_range, y_range = _ranges(machine, bounds, achieved)
+    x = alt.X("intensity:Q").scale(type="log", domain=x_range, nice=False)
+    x = x.title("operations per byte").axis(
+        labelExpr=_PLAIN_BELOW_ONE, grid=False, values=powers_of_ten(*x_range)
+    )
+    y = alt.Y("flops:Q").scale(type="log", domain=y_range, nice=False)
+    y = y.title("FLOPS").axis(format="~s", gridOpacity=0.4, values=powers_of_ten(*y_range))
+    colour = (
+        alt.Color("precision:N")
+        .scale(domain=list(COLOURS), range=list(COLOURS.values()))
+        .legend(None)
+    )
+    roofs = data(_roof_rows(machine, x_range))
+    lines = (
+        alt.Chart(roofs)
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            detail="name:N",
+            strokeDash=alt.StrokeDash("benchmark:N")
+            .scale(domain=list(NAMES.values()), range=[[1, 0], [6, 4]])
+            .legend(orient="top", title=None, symbolStrokeColor="#555"),
+            tooltip=["name:N", "peak:N"],
+        )
+    )
+    places = LabelPlaces((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
+    # Within the plot, above the right end of their lines: a phone has no room beside it.
+    labels = []
+    for field, room in (("label", WIDE), ("short", NARROW)):
+        named = alt.Chart(data(_roof_labels(machine, x_range, places, field)))
+        named = named.encode(x=x, y=y, color=colour)
+        labels += texts(named, field, room, fontSize=11, **_ROOF_LABEL)
+    layers = [_slopes(machine, x_range, y_range, x, y, places), lines, *labels]
+    for each in achieved:
+        places.keep_free(each.intensity, each.flops, 8)
+        places.keep_free(each.intensity, each.most, 6)
+    if achieved:
+        layers.append(achieved_layer(achieved, x, y, places))
+    if bounds:
+        layers.append(points_layer(bounds, x, y, places))
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
+
+
+def save(chart: dict[str, Any], path: Path, format: str) -> None:
+    """Write a chart as ``svg`` or ``png`` for a paper."""
+    import vl_convert
+
+    if format == "svg":
+        atomic.write_text(path, vl_convert.vegalite_to_svg(chart))
+    else:
+        atomic.write_bytes(path, vl_convert.vegalite_to_png(chart, scale=2))
+
+
+def _ranges(
+    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved]
+) -> tuple[list[float], list[float]]:
+    """Axes that hold every ridge, every ceiling and every point, with some room."""
+    assert machine.memory is not None
+    peaks = list(machine.compute.values()) or [machine.memory]
+    points = [point for bound in bounds for point in bound.points if point.ops]
+    slopes = [slope for slope in (machine.memory, machine.network) if slope]
+    ridges = [peak / slope for peak in peaks for slope in slopes]
+    intensities = [point.intensity for point in points] or [1.0]
+    network = [bound.ops / bound.gradient_bytes for bound in bounds if bound.network_s]
+    x_low, last = min(intensities + ridges) / 3, max(ridges + intensities + network)
+    # The names of the ceilings stand at the right, where no point is.
+    x_high = max(last * 6, last * (last / x_low) ** 0.35)
+    flops = [point.attainable for point in points] or [machine.memory]
+    flops += [each.flops for each in achieved if each.flops]
+    return [x_low, x_high], [min(flops) / 3, max(peaks) * 2.5]
+
+
+def _roof_rows(machine: Roofs, x_range: list[float]) -> list[dict[str, Any]]:
+    assert machine.memory is not None
+    rows = []
+    for (benchmark, precision), peak in machine.compute.items():
+        for intensity in (peak / machine.memory, x_range[1]):
+            rows.append(
+                {
+                    "name": f"{precision} {NAMES[benchmark]}",
+                    "benchmark": NAMES[benchmark],
+                    "precision": precision,
+                    "intensity": intensity,
+                    "flops": peak,
+                    "peak": quantity(peak, "FLOPS"),
+                }
+            )
+    return rows
+
+
+def _roof_labels(
+    machine: Roofs, x_range: list[float], places: LabelPlaces, field: str
+) -> list[dict[str, Any]]:
+    """One label a ceiling at its right end, moved apart where they would overlap."""
+    assert machine.memory is not None
+    rows: list[dict[str, Any]] = []
+    above = 0.0
+    for (benchmark, precision), peak in sorted(machine.compute.items(), key=lambda item: item[1]):
+        up = max(places.pixel(x_range[1], peak)[1], above)
+        above = up + 14
+        figure = quantity(peak, "FLOPS")
+        short = f"{precision} {figure}"
+        label = f"{precision} {NAMES[benchmark]} {figure}" if field == "label" else short
+        if field == "label":
+            places.take(Box(WIDTH - 7 * len(label), up, WIDTH, above + 3))
+            left, line = places.pixel(peak / machine.memory, peak)
+            places.take(Box(left, line - 1, WIDTH, line + 1))
+        height = places.value(WIDTH, up)[1]
+        rows.append(
+            {"intensity": x_range[1], "flops": height, "precision": precision, field: label}
+        )
+    return rows
+
+
+def _slopes(
+    machine: Roofs,
+    x_range: list[float],
+    y_range: list[float],
+    x: Any,
+    y: Any,
+    places: LabelPlaces,
+) -> Any:
+    """The memory slope and, where it was measured, the network slope, each with its label."""
+    import altair as alt
+
+    lines, labels = [], []
+    top = max(machine.compute.values(), default=y_range[1])
+    for name, slope, source in (
+        ("memory", machine.memory, ""),
+        ("all-reduce", machine.network, f" ({machine.network_case})"),
+    ):
+        if not slope:
+            continue
+        low = max(x_range[0], y_range[0] / slope)
+        for intensity in (low, min(top / slope, x_range[1])):
+            lines.append({"name": name, "intensity": intensity, "flops": slope * intensity})
+        label = f"{name} {quantity(slope, 'B/s')}{source}"
+        labels.append({"label": label, "intensity": low, "flops": slope * low})
+        left, up = places.pixel(low, slope * low)
+        places.take(Box(left, up, left + 20 + 7 * len(label), up + 18))
+    line = (
+        alt.Chart(data(lines))
+        .mark_line(color="#666", strokeWidth=1.5)
+        .encode(
+            x=x,
+            y=y,
+            detail="name:N",
+            strokeDash=alt.condition(
+                "datum.name == 'all-reduce'", alt.value([2, 3]), alt.value([1, 0])
+            ),
+        )
+    )
+    text = (
+        alt.Chart(data(labels))
+        .mark_text(align="left", baseline="bottom", dx=20, dy=-3, color="#555", fontSize=11)
+        .encode(x=x, y=y, text="label:N")
+    )
+    return line + text

@@ -1,0 +1,137 @@
+"""What is drawn under the ceilings of a roofline: kinds of layers, and what trainings achieved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.publish.pages.chart_style import ACHIEVED, data
+from vflops.publish.pages.label_layout import LabelPlaces
+from vflops.results.roofline.analysis import Bound
+from vflops.units import percent, quantity
+
+WIDE, NARROW = "width > 500", "width <= 500"
+"""Where labels have room, and a phone, where only the shortest are shown."""
+_MOST_NAMED, _LEAST_NAMED = 4, 0.05
+"""Kinds of layers with their names: so many of all models, each this share of its least time."""
+_NETWORK = "all-reduce of the gradients"
+_STAR = (
+    "M0,-1L0.29,-0.4L0.95,-0.31L0.48,0.15L0.59,0.81L0,0.5"
+    "L-0.59,0.81L-0.48,0.15L-0.95,-0.31L-0.29,-0.4Z"
+)
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """What a training reached on one device, beside what the ceilings allow its model."""
+
+    name: str
+    intensity: float
+    """Operations for each byte that the whole model moves."""
+    flops: float
+    most: float
+    """FLOPS that the ceilings allow at most."""
+
+
+def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPlaces) -> Any:
+    """Stars with their figures, each below the most that is possible for the whole model."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = []
+    for each in achieved:
+        name = f"{each.name}: " if len(achieved) > 1 else ""
+        row = {"intensity": each.intensity, "most": each.most, "what": each.name}
+        reached, most = quantity(each.flops, "FLOPS"), quantity(each.most, "FLOPS")
+        row |= {"achieved": reached, "at most": most, "share": percent(each.flops / each.most)}
+        label = f"{name}achieved {reached}"
+        place = places.beside(each.intensity, each.flops, label, 13)
+        row |= dict(zip(("label x", "label y"), place or (each.intensity, each.flops), strict=True))
+        rows.append({**row, "flops": each.flops, "label": label, "short": reached})
+    base = alt.Chart(data(rows)).encode(
+        x=x, y=y, tooltip=["what:N", "achieved:N", "at most:N", "share:N"]
+    )
+    way = base.mark_rule(color=ACHIEVED, strokeDash=[3, 3], strokeWidth=1.5).encode(y2="most:Q")
+    ring = base.mark_point(size=90, color=ACHIEVED, strokeWidth=2, filled=False).encode(
+        y=alt.Y("most:Q")
+    )
+    star = base.mark_point(filled=True, size=140, color=ACHIEVED, shape=_STAR, opacity=1)
+    look = {"fontSize": 12, "fontWeight": "bold", "color": ACHIEVED}
+    beside = base.encode(x=alt.X("label x:Q"), y=alt.Y("label y:Q"))
+    labels = [
+        *texts(beside, "label", WIDE, align="left", **look),
+        *texts(base, "short", NARROW, align="center", dy=-14, **look),
+    ]
+    return alt.layer(way, ring, star, *labels)
+
+
+def points_layer(bounds: Sequence[Bound], x: Any, y: Any, places: LabelPlaces) -> Any:
+    """Dots, a kind of layer each; the names of those that take longest, where there is room."""
+    import altair as alt
+
+    rows = [row for bound in bounds for row in _point_rows(bound)]
+    for row in rows:
+        places.keep_free(row["intensity"], row["flops"], 5)
+    longest = [row for row in rows if row["of the time"] >= _LEAST_NAMED]
+    named = []
+    for row in sorted(longest, key=lambda row: -row["of the time"])[:_MOST_NAMED]:
+        label = f"{row['model']} {row['kind']}" if len(bounds) > 1 else row["kind"]
+        place = places.beside(row["intensity"], row["flops"], label, 11)
+        if place is not None:
+            named.append({"intensity": place[0], "flops": place[1], "label": label})
+    dots = (
+        alt.Chart(data(rows))
+        .encode(x=x, y=y, tooltip=["what:N", "attainable:N", "bound by:N", "share:N"])
+        .mark_point(filled=True, size=80, color="#111")
+        .encode(
+            shape=alt.condition(
+                f"datum.kind == '{_NETWORK}'", alt.value("diamond"), alt.value("circle")
+            )
+        )
+    )
+    names = alt.Chart(data(named)).encode(x=x, y=y)
+    return alt.layer(dots, *texts(names, "label", WIDE, align="left", fontSize=11, color="#111"))
+
+
+def _point_rows(bound: Bound) -> list[dict[str, Any]]:
+    """The kinds of layers of a model and, where it was measured, its gradients on their way."""
+    rows: list[dict[str, Any]] = [
+        {
+            "intensity": point.intensity,
+            "flops": point.attainable,
+            "model": bound.model,
+            "kind": point.kind,
+            "of the time": point.bound_s / bound.step_s,
+            "what": f"{bound.model}: {point.kind}",
+            "bound by": point.bound_by,
+            "share": f"{100 * point.bound_s / bound.step_s:.0f} % of the least time",
+            "attainable": quantity(point.attainable, "FLOPS"),
+        }
+        for point in bound.points
+        if point.ops
+    ]
+    if bound.network_s:
+        reached = min(bound.attainable, bound.ops / bound.network_s)
+        rows.append(
+            {
+                "intensity": bound.ops / bound.gradient_bytes,
+                "flops": reached,
+                "model": bound.model,
+                "kind": _NETWORK,
+                "of the time": 1.0 if bound.network_s > bound.step_s else 0.0,
+                "what": f"{bound.model}: all-reduce of its gradients",
+                "bound by": "network" if bound.network_s > bound.step_s else "not the network",
+                "share": f"batch {bound.batch} a rank",
+                "attainable": quantity(reached, "FLOPS"),
+            }
+        )
+    return rows
+
+
+def texts(chart: Any, field: str, room: str, **look: Any) -> list[Any]:
+    """The texts of a field with a halo, so that lines do not cross them; only where ``room`` is."""
+    shown = chart.encode(text=f"{field}:N").transform_filter(room)
+    return [
+        shown.mark_text(**{**look, "stroke": "white", "strokeWidth": 4}),
+        shown.mark_text(**look),
+    ]

@@ -1,0 +1,128 @@
+"""A network as a drawing: its main chain as boxes in a column, skips as arcs beside it."""
+
+from __future__ import annotations
+
+from math import log2
+
+from markupsafe import escape
+
+from vflops.publish.pages.chart_style import ACHIEVED
+from vflops.workloads.automl.architecture.layer_graph import IMAGE, MERGES, Architecture, Layer
+
+_ROW, _BOX = 26, 20
+"""The height of a row, and of the box in it."""
+_MIDDLE, _LEAST, _MOST = 330, 90, 250
+"""Where the column is, and how narrow and how wide a box is."""
+_SHAPE = _MIDDLE + _MOST // 2 + 24
+_WIDTH = _SHAPE + 190
+_FONT = 'font-family="system-ui, sans-serif" font-size="12"'
+_COLOURS = {
+    "conv": "#2f6fb0",
+    "norm": "#6b4c9a",
+    "max-pool": "#c77d11",
+    "global-pool": "#c77d11",
+    "add": "#2e8b3d",
+    "concat": "#1b9e9e",
+    "dense": "#444c56",
+}
+_KERNELS = {1: "#7ba7d1", 3: "#2f6fb0", 5: "#245a92", 7: "#173f6b"}
+"""Of convolutions: the darker, the larger."""
+
+
+def drawn(network: Architecture, first: Architecture | None = None) -> str:
+    """The network as SVG; what ``first`` does not have like this is marked."""
+    rows = {IMAGE: 0, **{id: number for number, id in enumerate(network.chain, start=1)}}
+    height = _ROW * len(rows) + 8
+    parts = [_arcs(network, rows, first), _box(0, "image", network.input_shape, "#9aa3af", _MOST)]
+    widest = max(network.shapes[id][0] for id in network.chain)
+    for id in network.chain:
+        layer = network.layer[id]
+        shape = network.shapes[id]
+        width = _LEAST + (_MOST - _LEAST) * log2(1 + shape[0]) / log2(1 + widest)
+        parts.append(_box(rows[id], _name(layer), shape, _colour(layer), width))
+        if first is not None and _is_new(layer, first):
+            parts.append(_mark(rows[id]))
+    title = f"{len(network.layers)} layers, {network.parameters:,} parameters"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'width="{_WIDTH}" height="{height}" role="img" {_FONT}><title>{title}</title>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _name(layer: Layer) -> str:
+    """``3×3 convolution, 64 filters, stride 2``."""
+    stride = f", stride {layer.stride}" if layer.stride > 1 else ""
+    if layer.kind == "conv":
+        return f"{layer.kernel}×{layer.kernel} conv, {layer.filters}{stride}"
+    if layer.kind == "max-pool":
+        return f"{layer.kernel}×{layer.kernel} max-pool{stride}"
+    return {"add": "+", "concat": "concat"}.get(layer.kind, layer.kind)
+
+
+def _colour(layer: Layer) -> str:
+    if layer.kind == "conv":
+        return _KERNELS.get(layer.kernel, _COLOURS["conv"])
+    return _COLOURS[layer.kind]
+
+
+def _box(row: int, text: str, shape: tuple[int, ...], colour: str, width: float) -> str:
+    top, size = row * _ROW + 4, "×".join(map(str, shape))
+    middle = top + _BOX / 2 + 4
+    return (
+        f'<rect x="{_MIDDLE - width / 2:.1f}" y="{top}" width="{width:.1f}" height="{_BOX}" '
+        f'rx="4" fill="{colour}"/>'
+        f'<text x="{_MIDDLE}" y="{middle}" text-anchor="middle" fill="#fff">{escape(text)}</text>'
+        f'<text x="{_SHAPE}" y="{middle}" fill="currentColor" opacity="0.65">{size}</text>'
+    )
+
+
+def _mark(row: int) -> str:
+    """A dot beside what the search added or changed."""
+    x, y = _SHAPE - 14, row * _ROW + 4 + _BOX / 2
+    return f'<circle cx="{x}" cy="{y}" r="4" fill="{ACHIEVED}"><title>new</title></circle>'
+
+
+def _is_new(layer: Layer, first: Architecture) -> bool:
+    before = first.layer.get(layer.id)
+    if before is None:
+        return True
+    return layer.model_copy(update={"inputs": before.inputs}) != before
+
+
+def _arcs(network: Architecture, rows: dict[int, int], first: Architecture | None) -> str:
+    """One arc a skip, from where it leaves the chain to where it joins; farther ones wider."""
+    arcs = []
+    for id in network.chain:
+        merge = network.layer[id]
+        for source in merge.inputs[1:] if merge.kind in MERGES else ():
+            way = [merge, *_off_chain(network, source, rows)]
+            start = rows[way[-1].inputs[0]] if len(way) > 1 else rows[source]
+            through = ", ".join(_name(layer) for layer in reversed(way[1:])) or "as it is"
+            known = first is not None and source in (
+                first.layer[id].inputs if id in first.layer else ()
+            )
+            colour = "#2e8b3d" if first is None or known else ACHIEVED
+            arcs.append(_arc(start, rows[id], colour, through, dashed=len(way) > 1))
+    return "".join(arcs)
+
+
+def _off_chain(network: Architecture, source: int, rows: dict[int, int]) -> list[Layer]:
+    """The layers of a skip on its way, from the merge back to the chain."""
+    found: list[Layer] = []
+    while source not in rows:
+        found.append(network.layer[source])
+        source = network.layer[source].inputs[0]
+    return found
+
+
+def _arc(start: int, end: int, colour: str, through: str, *, dashed: bool) -> str:
+    x = _MIDDLE - _MOST / 2 - 6
+    top, bottom = (row * _ROW + 4 + _BOX / 2 for row in (start, end))
+    reach = min(30 + 16 * (end - start) ** 0.9, x - 8)
+    dash = ' stroke-dasharray="5 3"' if dashed else ""
+    return (
+        f'<path d="M{x} {top} C{x - reach:.1f} {top} {x - reach:.1f} {bottom} {x} {bottom}" '
+        f'fill="none" stroke="{colour}" stroke-width="1.8"{dash}>'
+        f"<title>{escape(through)}</title></path>"
+    )

@@ -1,0 +1,98 @@
+"""Ensembles as blocks of the page: their figures, and the quality by number of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.report.figure_tables import Tile
+from vflops.publish.report.training_charts import WIDTH
+from vflops.results.score import figure_text, score_tables
+from vflops.results.score.score_file import EnsembleScore, Score
+from vflops.units import quantity, seconds
+
+
+@dataclass(frozen=True)
+class EnsembleBlock:
+    """What the page shows of one ensemble."""
+
+    id: str
+    title: str
+    synthetic: bool
+    tiles: list[Tile]
+    rows: list[tuple[str, str]]
+    by_models: dict[str, Any]
+    node_names: tuple[str, ...]
+    nodes: list[tuple[str, ...]]
+    apart: str
+    """How far apart the models started."""
+
+
+def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
+    """One block an ensemble, in their order."""
+    return [
+        EnsembleBlock(
+            id=f"ensemble-{number}",
+            title=f"{each.workload}, {each.planned} models{_twins(each)}",
+            synthetic=any(one.synthetic for one in scored.trainings if one.job in each.jobs),
+            tiles=_tiles(each),
+            rows=score_tables.ensemble_rows(each),
+            by_models=_by_models(each),
+            node_names=score_tables.NODES,
+            nodes=score_tables.node_rows(each),
+            apart=seconds(each.started_apart_s),
+        )
+        for number, each in enumerate(scored.ensembles)
+    ]
+
+
+def _twins(ensemble: EnsembleScore) -> str:
+    return f", twins: {score_tables.TWINS}" if ensemble.twins else ""
+
+
+def _tiles(ensemble: EnsembleScore) -> list[Tile]:
+    factor = f"({figure_text.number(ensemble.achieved)} / {figure_text.number(ensemble.target)})"
+    rows = [
+        (
+            "VFLOPS",
+            quantity(ensemble.vflops, "VFLOPS"),
+            f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
+        ),
+        ("FLOPS", quantity(ensemble.flops, "FLOPS"), "of all models, first step to last end"),
+        (
+            ensemble.quality_name,
+            figure_text.number(ensemble.achieved),
+            f"of the ensemble; target {figure_text.number(ensemble.target)}",
+        ),
+        (
+            "alone",
+            figure_text.number(ensemble.mean_quality),
+            f"mean of {len(ensemble.jobs)} models",
+        ),
+    ]
+    return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
+    import altair as alt
+
+    rows = [{"models": each.models, "quality": each.quality} for each in ensemble.sizes]
+    x = alt.X("models:Q").scale(type="log", base=2).title("models").axis(format="d")
+    y = alt.Y("quality:Q").scale(zero=False).title(ensemble.quality_name)
+    line = (
+        alt.Chart(data(rows))
+        .mark_line(point=True, color=SERIES[0])
+        .encode(x=x, y=y, tooltip=["models:Q", "quality:Q"])
+    )
+    marks = [
+        {"quality": ensemble.mean_quality, "label": "mean of the models alone"},
+        {"quality": ensemble.target, "label": f"target {ensemble.target:g}"},
+    ]
+    rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
+    # At either end: where the two are nearly equal their words must not lie on each other.
+    words_of = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
+    left = words_of[0].mark_text(align="left", dx=6, dy=11, color="#444")
+    right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")
+    ends = left.encode(x=alt.value(0)) + right.encode(x=alt.value("width"))
+    return finished((line + rules + ends).properties(width=WIDTH, height=200))

@@ -1,0 +1,142 @@
+"""Figures that a workload makes of what its job left to be shown.
+
+An exhibit is a file of arrays beside the log of an attempt. Whatever is wrong with it, or with the
+code that draws it, is a sentence of the page: a report must not fail over an illustration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflops.errors import FolderError, VflopsError
+from vflops.extensions import imported
+from vflops.record.formats.job import MOST_EXHIBIT_BYTES, Exhibited
+from vflops.record.readout.trained_job import Trained
+from vflops.workloads.contract.registry import workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_BYTES = MOST_EXHIBIT_BYTES
+"""Of the file, and four times as much when it is unpacked: a page is not the place for more."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page: a picture of its own, or a chart."""
+
+    title: str
+    caption: str
+    svg: str | None = None
+    """Goes onto the page as it is: whoever makes it escapes the text in it."""
+    chart: dict[str, Any] | None = None
+    """A Vega-Lite specification, as ``report.style.finished`` gives it."""
+
+    def __post_init__(self) -> None:
+        if (self.svg is None) == (self.chart is None):
+            raise ValueError(f"figure {self.title!r} needs an svg or a chart, and not both")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page shows of a workload's exhibits."""
+
+    of: str | None
+    """Which of several seeds it is from."""
+    figures: tuple[Figure, ...]
+    fault: str | None
+    """Why there is no figure."""
+
+
+def shown(jobs: Sequence[tuple[Trained, bool]]) -> Shown | None:
+    """The figures of the first complete job that left an exhibit; None where none of them did.
+
+    ``jobs`` are the trainings of one workload, each with whether it is complete.
+    """
+    left = [each for each in jobs if _left_one(each[0])]
+    if not left:
+        return None
+    ended = [job for job, complete in left if complete]
+    chosen = ended[0] if ended else left[0][0]
+    note = None
+    if not ended:
+        note = f"of seed {chosen.record.seed}, which did not end"
+    elif len(jobs) > 1:
+        which = f"the first of {len(ended)}" if len(ended) > 1 else "the only one"
+        note = f"of seed {chosen.record.seed}, {which} that ended with an exhibit"
+    try:
+        return Shown(note, _figures(chosen), None)
+    except VflopsError as error:
+        return Shown(note, (), error.message)
+
+
+def _left_one(job: Trained) -> bool:
+    return any(event.kind == "exhibit" for log in job.logs for event in log.events)
+
+
+def _figures(job: Trained) -> tuple[Figure, ...]:
+    exhibit = job.exhibit
+    if exhibit is None:
+        raise FolderError(f"the exhibit of job {job.record.job} has no place in the run folder")
+    arrays = load(exhibit.path, exhibit.payload)
+    maker = workload(job.record.workload).exhibit
+    if maker is None:
+        raise FolderError(f"workload {job.record.workload} makes no figures of its exhibit")
+    try:
+        figures = tuple(imported(maker)(arrays))
+        for figure in figures:
+            if not isinstance(figure, Figure):
+                raise TypeError(f"{figure!r} is no Figure")
+            json.dumps(figure.chart, allow_nan=False)
+    except VflopsError:
+        raise
+    except Exception as error:  # code of a workload, on data of a run: anything may happen
+        reason = f"{type(error).__name__}: {error}"
+        raise FolderError(f"{maker} makes no figures of {exhibit.path}: {reason}") from error
+    return figures
+
+
+def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:
+    """The arrays of an exhibit, if the file is the one that its log tells of."""
+    import zipfile
+
+    import numpy as np
+
+    content = _content(path)
+    if hashlib.sha256(content).hexdigest() != payload.sha256:
+        raise FolderError(f"{path} is not the exhibit that the job left: its hash is another")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            unpacked = sum(each.file_size for each in packed.infolist())
+        if unpacked > 4 * MOST_BYTES:
+            raise FolderError(_too_large(path, unpacked, 4 * MOST_BYTES))
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except FolderError:
+        raise
+    except Exception as error:  # numpy and zipfile raise a dozen kinds over damaged files
+        reason = f"{type(error).__name__}: {error}"
+        raise FolderError(f"{path} cannot be read as arrays: {reason}") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise FolderError(f"{path} is no file")
+        if facts.st_size > MOST_BYTES:
+            raise FolderError(_too_large(path, facts.st_size, MOST_BYTES))
+        return path.read_bytes()
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _too_large(path: Path, size: int, most: int) -> str:
+    return f"{path} holds {size:,} bytes, an exhibit at most {most:,}"

@@ -1,0 +1,145 @@
+"""``report.html``: the run folder as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
+from vflops.publish.pages import roofline_chart
+from vflops.publish.pages.page import chart_library, render
+from vflops.publish.report import ceiling_charts
+from vflops.publish.report.ensemble_blocks import ensemble_blocks
+from vflops.publish.report.figure_tables import Tile
+from vflops.publish.report.headline import JOBS, job_rows, level_words, results
+from vflops.publish.report.search_blocks import search_blocks
+from vflops.publish.report.training_blocks import blocks, missed, placed
+from vflops.record.files import atomic
+from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
+from vflops.results.check.level import levels
+from vflops.results.check.rule_sets import RULE_SETS
+from vflops.results.command_line import command
+from vflops.results.roofline.analysis import COMPUTE, Bound, Roofs, roofs
+from vflops.results.roofline.roofline_text import sentences
+from vflops.results.score.score_file import Score
+from vflops.results.score.scoring import best_bound, score
+from vflops.results.score.training_score import SCORING_RULES
+from vflops.units import quantity
+
+_ROOFS = (*COMPUTE, "memory", "all-reduce")
+"""The benchmarks whose highest value is a line of the roofline, whatever there is to say of it."""
+
+
+def write_report(contents: Contents) -> None:
+    """Write the page of the run; an incomplete run gets one that says so."""
+    folder, found = contents.folder, contents.measurements
+    scored = score(contents)
+    machine = roofs(found)
+    models = placed(contents, scored, machine)
+    bounds = [each.bound for each in models] or _first_bound(contents, machine)
+    achieved = [each.achieved for each in models if each.achieved]
+    system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
+    trainings, findings = blocks(contents, scored), check(contents)
+    searches, ensembles = search_blocks(contents, scored), ensemble_blocks(scored)
+    jobs = job_rows(contents, scored)
+    parts = {
+        **{each.id: each.title for each in searches},
+        **{each.id: each.title for each in ensembles},
+        **{each.id: each.title for each in trainings},
+        "bounds": "roofline" if scored.models or scored.ceilings else "",
+        "telemetry": "telemetry" if trainings else "",
+        "jobs": "jobs" if jobs else "",
+        "system": "system" if system else "",
+        "rules": "rules",
+        "reproduce": "reproduce",
+    }
+    page = render(
+        "report.html",
+        title=folder.record.id,
+        headline=_headline(system, scored),
+        run=folder.record,
+        began=f"{folder.record.created_utc[:16].replace('T', ' ')} UTC",
+        in_progress=contents.in_progress,
+        missed=missed(scored),
+        score=scored,
+        results=results(scored),
+        parts=[(id, name) for id, name in parts.items() if name],
+        ceilings=_tiles(found),
+        absent=[item for item in scored.ceilings if item.value is None],
+        ensembles=ensembles,
+        searches=searches,
+        trainings=trainings,
+        roofline=roofline_chart.roofline(machine, bounds, achieved) if bounds else None,
+        bounded=", ".join(bound.model for bound in bounds),
+        achieved=achieved,
+        sentences=[each.sentence for each in models if each.sentence]
+        + [sentence for bound in bounds for sentence in sentences(bound)],
+        search=ceiling_charts.shape_search(found),
+        messages=ceiling_charts.message_sizes(found),
+        job_names=JOBS,
+        jobs=jobs,
+        system=system,
+        findings=findings,
+        rules_title=RULE_SETS[findings.rule_set].title,
+        level=level_words(levels(contents)),
+        command=command(folder.record),
+        library=chart_library(),
+    )
+    atomic.write_text(folder.report_file, page)
+
+
+def _first_bound(contents: Contents, machine: Roofs) -> list[Bound]:
+    """Of the first model that was counted, where none was trained."""
+    for graph in contents.graphs[:1]:
+        found, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+        return [found] if found else []
+    return []
+
+
+def _headline(system: SystemRecord | None, scored: Score) -> str:
+    """The machine in one line: its accelerators where it has some, else its processor."""
+    if system is None:
+        return f"{scored.workload} run"
+    models = [str(fact.value) for fact in system.matching("hardware", "accelerator * model")]
+    if models:
+        return f"{len(models)} × {models[0]}"
+    processor = system.fact("hardware", "cpu model").value or "unknown processor"
+    cores = system.fact("hardware", "usable cpus").value
+    return f"{processor}, {cores} core{'' if cores == 1 else 's'}"
+
+
+def _tiles(found: Sequence[Measurement]) -> list[Tile]:
+    """The figures that people quote first.
+
+    Those of the roofline are the same as there, with their caveat; of the others none has one.
+    """
+    tiles = []
+    products = [item for item in found if item.benchmark == "gemm" and item.value is not None]
+    for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
+        tiles.append(_tile(f"{item.precision} matrix product", item))
+    for benchmark, name in (
+        ("convolution", "convolution"),
+        ("memory", "memory"),
+        ("transfer", "host to device"),
+        ("all-reduce", "all-reduce, local ranks"),
+        ("storage", "storage, best of read and write"),
+    ):
+        values = [
+            item
+            for item in found
+            if item.benchmark == benchmark
+            and item.unit != "IO/s"
+            and item.value is not None
+            and (item.caveat is None or benchmark in _ROOFS)
+        ]
+        if values:
+            best = max(values, key=lambda item: item.value or 0)
+            tiles.append(_tile(f"{best.precision} {name}" if best.precision else name, best))
+    return tiles
+
+
+def _tile(name: str, item: Measurement) -> Tile:
+    return {"name": name, "value": quantity(item.value, item.unit), "note": item.caveat or ""}

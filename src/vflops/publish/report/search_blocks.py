@@ -1,0 +1,197 @@
+"""Searches as blocks of the page: what they came to, how they went, and what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.publish.report import search_charts
+from vflops.publish.report.architecture_drawing import drawn
+from vflops.publish.report.curves import Points, thinned
+from vflops.publish.report.figure_tables import Tile
+from vflops.publish.report.search_charts import Spent
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import Trained
+from vflops.results.score import figure_text, score_tables, search_text
+from vflops.results.score.node_power import sampled_by
+from vflops.results.score.score_file import Score, SearchScore
+from vflops.results.score.search_workers import WorkerTimeline, searches, spent, story_of
+from vflops.units import percent, quantity
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.search_events import Turn
+
+MOST_ROWS = 50
+"""Of the table of candidates."""
+_MOST_BARS = 16
+"""Workers whose time is shown one by one."""
+_BINS = 200
+"""Of utilisation over time."""
+
+
+@dataclass(frozen=True)
+class SearchBlock:
+    """What the page shows of one search."""
+
+    id: str
+    title: str
+    aiperf: str
+    valid: bool
+    deviations: list[str]
+    tiles: list[Tile]
+    rows: list[tuple[str, str]]
+    score: dict[str, Any] | None
+    utilisation: dict[str, Any] | None
+    tree: dict[str, Any] | None
+    winner: str
+    architecture: str | None
+    """A drawing, as SVG."""
+    slices: dict[str, Any] | None
+    spent: dict[str, Any] | None
+    idle: str
+    names: tuple[str, ...]
+    candidates: list[tuple[str, ...]]
+    left_out: int
+    """Candidates that the table has no room for."""
+    failures: list[tuple[str, str]]
+    node_names: tuple[str, ...]
+    nodes: list[tuple[str, ...]]
+
+
+def search_blocks(contents: Contents, scored: Score) -> list[SearchBlock]:
+    """One block a search that has begun, in their order."""
+    pairs = zip(searches(contents), scored.searches, strict=True)
+    return [
+        _block(contents, f"search-{number}", members, score)
+        for number, (members, score) in enumerate(pairs)
+        if search_text.begun(score)
+    ]
+
+
+def _block(
+    contents: Contents, id: str, members: Sequence[Trained], score: SearchScore
+) -> SearchBlock:
+    best = search_text.best(score)
+    failed = [(each.candidate, each.message) for each in score.candidates if each.message]
+    return SearchBlock(
+        id=id,
+        title=f"{score.workload}, {figure_text.count(score.workers, 'worker')}, seed {score.seed}",
+        aiperf=_sentence(search_text.aiperf_line(score)),
+        valid=score.aiperf.valid,
+        deviations=search_text.deviations(score),
+        tiles=_tiles(score),
+        rows=[row for row in search_text.search_rows(score) if row[0] not in ("AIPerf", "")],
+        score=search_charts.score(score),
+        utilisation=search_charts.utilisation(_busy(members), score.duration_s),
+        tree=search_charts.tree(score),
+        winner=search_text.winner(score),
+        architecture=_drawing(contents, score),
+        slices=search_charts.slices(score),
+        spent=search_charts.spent(_spent(members)),
+        idle=_sentence(search_text.idle(score)),
+        names=search_text.CANDIDATES,
+        candidates=[search_text.candidate_row(each) for each in best[:MOST_ROWS]],
+        left_out=max(len(best) - MOST_ROWS, 0),
+        failures=[*failed, *score.unbuilt.items()],
+        node_names=score_tables.NODES,
+        nodes=score_tables.node_rows(score) if len(score.nodes) > 1 else [],
+    )
+
+
+def _tiles(score: SearchScore) -> list[Tile]:
+    last = f"last sample {quantity(score.last_ops_per_s, 'OPS')}"
+    calm = {None: "too short to tell", True: "converged", False: "not converged"}
+    rows = [
+        ("OPS", quantity(score.ops_per_s, "OPS"), f"{calm[score.converged]}; {last}"),
+        ("regulated score", quantity(score.regulated, "OPS"), "−ln(error) · OPS"),
+        (
+            "best error",
+            "—" if score.error is None else figure_text.number(score.error),
+            f"at most {search_text.most_error(score):g} is valid",
+        ),
+        (
+            "architectures",
+            str(len({each.digest for each in score.candidates})),
+            f"of {figure_text.count(len(score.candidates), 'candidate')}",
+        ),
+        ("idle", percent(score.idle_share), "of the workers' time, between candidates"),
+    ]
+    return [{"name": name, "value": value, "note": note} for name, value, note in rows]
+
+
+def _drawing(contents: Contents, score: SearchScore) -> str | None:
+    """The best network, marked where it is another than the one that the search began with."""
+    if score.winner is None:
+        return None
+    first, best = (
+        _architecture(contents, turn)
+        for turn in (Turn(round=0, worker=0), Turn.named(score.winner))
+    )
+    return drawn(best, first) if best else None
+
+
+def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
+    if not (contents.folder.path / "buffer").is_dir():
+        return None
+    found = Buffer(contents.folder.path).get(turn)
+    return found.architecture if found else None
+
+
+def _spent(members: Sequence[Trained]) -> list[Spent]:
+    """Seconds by what they went to, a bar a worker; one for all where they are many."""
+    bars = [_bar(member) for member in members]
+    if len(bars) <= _MOST_BARS:
+        return bars
+    total = {name: sum(bar.seconds[name] for bar in bars) for name in bars[0].seconds}
+    return [Spent(f"all {len(bars)} workers", total)]
+
+
+def _bar(member: Trained) -> Spent:
+    number = member.record.worker.worker + 1 if member.record.worker else member.record.job
+    return Spent(f"worker {number}", spent(member))
+
+
+def _busy(members: Sequence[Trained]) -> dict[str, Points]:
+    """How busy the devices of all nodes were over the search, in %; each device once."""
+    span_s = story_of(members).span_s
+    if span_s is None or span_s[1] <= span_s[0]:
+        return {}
+    start_s, end_s = span_s
+    devices: dict[str, dict[tuple[str, str], dict[int, list[float]]]] = {}
+    width_s = (end_s - start_s) / _BINS
+    for host, parts in WorkerTimeline(members).parts.items():
+        for part in parts:
+            found = sampled_by(part, start_s)
+            for series in found[0].series() if found else ():
+                name = _kind(series.id, series.part)
+                if name is None or found is None:
+                    continue
+                device = (host, series.device or series.id)
+                bins = devices.setdefault(name, {}).setdefault(device, {})
+                readings = zip(found[0].times_s, found[0].column(series.id), strict=True)
+                for time_s, value in readings:
+                    if value is not None and 0 <= time_s <= end_s - start_s:
+                        bins.setdefault(min(int(time_s / width_s), _BINS - 1), []).append(value)
+    return {name: _mean(list(each.values()), width_s) for name, each in sorted(devices.items())}
+
+
+def _kind(id: str, part: str) -> str | None:
+    """Which line a series belongs to: devices, or all processors of a node."""
+    if part == "accelerator" and id.endswith(".utilisation"):
+        return "accelerators"
+    return "processors" if id == "cpu.busy" else None
+
+
+def _mean(devices: Sequence[dict[int, list[float]]], width_s: float) -> Points:
+    """The mean over all devices that were read within each bin."""
+    points: Points = []
+    for number in range(_BINS):
+        known = [sum(bins[number]) / len(bins[number]) for bins in devices if number in bins]
+        if known:
+            points.append(((number + 0.5) * width_s, sum(known) / len(known)))
+    return thinned(points)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,265 @@
+"""Charts of a search: its score over time, its family tree, what tuning saw, where time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
+from vflops.publish.report.curves import Points
+from vflops.publish.report.training_charts import PHASE_COLOURS, WIDTH
+from vflops.results.score.score_file import CandidateScore, SearchScore
+from vflops.units import percent, quantity, seconds
+from vflops.workloads.automl.search_events import Turn
+
+MOST_FAMILY = 1000
+"""Candidates of the tree; of more the best are drawn, with their ancestors."""
+_ALONE = "left alone"
+"""Of kernels that tuning did not change."""
+_MOST_TICKS = 12
+_TIME = "seconds since the search began"
+_LINES = ("operations a second", "regulated: −ln(error) × operations a second")
+_SPENT_COLOURS = (PHASE_COLOURS[0], "#c2333f", "#d9a0a6", *PHASE_COLOURS[1:])
+"""Start-up, waiting, building, then the phases of training."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Where the time of a worker went."""
+
+    name: str
+    seconds: Mapping[str, float]
+
+
+def score(search: SearchScore) -> dict[str, Any] | None:
+    """Both scores over time (the paper's figure 4); what does not count is dashed."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = []
+    for moment in search.moments:
+        for name, value in zip(_LINES, (moment.ops_per_s, moment.regulated), strict=True):
+            if value is not None:
+                row = {"time": moment.time_s, "what": name, "value": value}
+                error = "—" if moment.error is None else f"{moment.error:.4g}"
+                row |= {"figure": quantity(value, "OPS"), "error": error}
+                rows.append(row | {"trained": moment.trained, "counts": moment.counts})
+    if not rows:
+        return None
+    colour = alt.Color("what:N").scale(domain=list(_LINES), range=[SERIES[0], ACHIEVED])
+    base = alt.Chart(data(rows)).encode(
+        x=_time(search.duration_s),
+        y=alt.Y("value:Q").title("OPS").axis(format="~s", minExtent=56),
+        color=colour.legend(orient="top", title=None, labelLimit=400, symbolType="stroke"),
+        tooltip=["what:N", "time:Q", "figure:N", "error:N", "trained:Q"],
+    )
+    point = {"opacity": 0, "size": 60}
+    lines = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
+    before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
+    return finished((before + lines).properties(width=WIDTH, height=240))
+
+
+def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] | None:
+    """How busy accelerators and processors were (the paper's figure 5); None without telemetry."""
+    import altair as alt
+
+    rows = [
+        {"time": x, "name": name, "value": y, "reading": f"{y:.0f} %"}
+        for name, points in busy.items()
+        for x, y in points
+    ]
+    if not rows:
+        return None
+    names = list(busy)
+    colour = alt.Color("name:N").scale(domain=names, range=list(SERIES[: len(names)]))
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(strokeWidth=1.8, point={"opacity": 0, "size": 60})
+        .encode(
+            x=_time(length_s),
+            y=alt.Y("value:Q")
+            .scale(domain=[0, 105], nice=False)
+            .title("busy, %")
+            .axis(minExtent=56, values=[0, 25, 50, 75, 100]),
+            color=colour.legend(orient="top", title=None, symbolType="stroke"),
+            tooltip=["name:N", "time:Q", "reading:N"],
+        )
+    )
+    return finished(chart.properties(width=WIDTH, height=130))
+
+
+def tree(search: SearchScore) -> dict[str, Any] | None:
+    """Every architecture at its turn and accuracy, joined to its parent; the winner's line red."""
+    import altair as alt
+
+    family = _family(search)
+    if not family:
+        return None
+    line = _line_of(search)
+    points = {each.candidate: _place(each, search.workers) for each in family}
+    rows = [
+        {
+            **points[each.candidate],
+            "candidate": each.candidate,
+            "state": each.state,
+            "in line": each.candidate in line,
+            "parent": each.parent or "the first network",
+            "parameters": f"{each.parameters:,}",
+            "operations": quantity(each.ops_per_sample, "FLOP"),
+            "weights": "inherited" if each.inherited else "new",
+        }
+        for each in family
+    ]
+    edges = [
+        {
+            **points[each.candidate],
+            "from_turn": points[each.parent]["turn"],
+            "from_accuracy": points[each.parent]["accuracy"],
+            "in line": each.candidate in line,
+        }
+        for each in family
+        if each.parent in points
+    ]
+    last = max(point["turn"] for point in points.values())
+    scale = alt.Scale(domain=[0.5, last + 0.5], nice=False)
+    x = alt.X("turn:Q").title("round").scale(scale)
+    x = x.axis(grid=False, values=_rounds(ceil(last - 0.5)), format="d")
+    y = alt.Y("accuracy:Q").scale(zero=False, padding=12).title("accuracy").axis(minExtent=56)
+    layers = []
+    for within, colour, width in ((False, "#b6bec9", 1.0), (True, ACHIEVED, 2.4)):
+        chosen = [edge for edge in edges if edge["in line"] is within]
+        if chosen:
+            rule = alt.Chart(data(chosen)).mark_rule(color=colour, strokeWidth=width, opacity=0.85)
+            layers.append(rule.encode(x=x, y=y, x2="from_turn:Q", y2="from_accuracy:Q"))
+    tooltip = [f"{name}:N" for name in ("candidate", "state", "parent", "weights")]
+    tooltip += ["accuracy:Q", "parameters:N", "operations:N"]
+    dots = (
+        alt.Chart(data(rows))
+        .mark_point(filled=True, opacity=1, stroke="white", strokeWidth=0.8)
+        .encode(
+            x=x,
+            y=y,
+            size=alt.condition("datum['in line']", alt.value(110), alt.value(55)),
+            color=alt.condition("datum['in line']", alt.value(ACHIEVED), alt.value(SERIES[0])),
+            tooltip=tooltip,
+        )
+    )
+    return finished(alt.layer(*layers, dots).properties(width=WIDTH, height=320))
+
+
+def slices(search: SearchScore) -> dict[str, Any] | None:
+    """Accuracy over each hyper-parameter that was tuned; None before the rounds that tune."""
+    import altair as alt
+
+    charts = []
+    for name, title in (("batch", "batch"), ("kernel", "kernel size")):
+        rows = [
+            {
+                name: getattr(each, name) or _ALONE,
+                "accuracy": each.accuracy,
+                "candidate": each.candidate,
+            }
+            for each in search.candidates
+            if each.tuned and each.state == "trained"
+        ]
+        if not rows:
+            return None
+        base = alt.Chart(data(rows)).encode(
+            # A sort would be lost where layers meet: their domain is not.
+            x=alt.X(f"{name}:O")
+            .title(title)
+            .scale(domain=_in_order(rows, name))
+            .axis(labelAngle=0),
+            y=alt.Y("accuracy:Q").scale(zero=False, padding=8).title("accuracy"),
+        )
+        dots = base.mark_point(filled=True, size=50, opacity=0.6, color=SERIES[0])
+        middle = base.mark_tick(color=ACHIEVED, thickness=3, width=34).encode(y="mean(accuracy):Q")
+        both = middle + dots.encode(tooltip=["candidate:N", f"{name}:O", "accuracy:Q"])
+        charts.append(both.properties(width=WIDTH // 2 - 70, height=200))
+    return finished(alt.hconcat(*charts, spacing=40))
+
+
+def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
+    """Where the workers' time went, a bar each."""
+    import altair as alt
+
+    longest_s = max((sum(bar.seconds.values()) for bar in bars), default=0.0)
+    if not longest_s:
+        return None
+    names = list(bars[0].seconds)
+    rows = []
+    for bar in bars:
+        whole_s, start_s = sum(bar.seconds.values()) or 1.0, 0.0
+        for name, spent_s in bar.seconds.items():
+            row = {"worker": bar.name, "what": name, "start": start_s, "end": start_s + spent_s}
+            rows.append(row | {"time": seconds(spent_s), "share": percent(spent_s / whole_s)})
+            start_s += spent_s
+    colour = alt.Color("what:N").scale(domain=names, range=list(_SPENT_COLOURS))
+    chart = (
+        alt.Chart(data(rows))
+        .mark_bar(height=22)
+        .encode(
+            y=alt.Y("worker:N").title(None).sort(None).axis(domain=False, ticks=False),
+            x=alt.X("start:Q")
+            .title("seconds since the start of the processes")
+            .scale(domain=[0, longest_s], nice=False)
+            .axis(grid=False, tickCount=12),
+            x2="end:Q",
+            color=colour.legend(orient="top", title=None, columns=4),
+            tooltip=["worker:N", "what:N", "time:N", "share:N"],
+        )
+    )
+    return finished(chart.properties(width=WIDTH, height=32 * len(bars)))
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """The values of a hyper-parameter, what was left alone first."""
+    values = {row[name] for row in rows}
+    return [_ALONE] * (_ALONE in values) + sorted(values - {_ALONE})
+
+
+def _family(search: SearchScore) -> list[CandidateScore]:
+    """The candidates that are drawn: all, or the best with their ancestors."""
+    known = {each.candidate: each for each in search.candidates if each.accuracy is not None}
+    if len(known) <= MOST_FAMILY:
+        return list(known.values())
+    best = sorted(known.values(), key=lambda each: -(each.accuracy or 0.0))[:MOST_FAMILY]
+    chosen: dict[str, CandidateScore] = {}
+    for each in best:
+        at: CandidateScore | None = each
+        while at is not None and at.candidate not in chosen:
+            chosen[at.candidate] = at
+            at = known.get(at.parent) if at.parent else None
+    return list(chosen.values())
+
+
+def _line_of(search: SearchScore) -> set[str]:
+    """The winner and its ancestors."""
+    parents = {each.candidate: each.parent for each in search.candidates}
+    found: set[str] = set()
+    at = search.winner
+    while at is not None and at not in found:
+        found.add(at)
+        at = parents.get(at)
+    return found
+
+
+def _place(each: CandidateScore, workers: int) -> dict[str, Any]:
+    """Its round from 1; the workers of a round side by side."""
+    turn = Turn.named(each.candidate)
+    aside = (turn.worker + 0.5) / workers - 0.5
+    return {"turn": round(turn.round + 1 + 0.6 * aside, 3), "accuracy": each.accuracy}
+
+
+def _rounds(last: int) -> list[int]:
+    """Whole rounds only, few enough for a phone."""
+    step = max(ceil(last / _MOST_TICKS), 1)
+    return list(range(1, last + 1, step))
+
+
+def _time(length_s: float) -> Any:
+    import altair as alt
+
+    scale = alt.Scale(domain=[0, length_s or 1.0], nice=False)
+    return alt.X("time:Q").title(_TIME).scale(scale).axis(grid=False, tickCount=12)

@@ -1,0 +1,298 @@
+"""Charts of a training and its repeats, one line a seed; altair is imported where it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
+from vflops.publish.report.curves import Line, Points
+from vflops.record.formats.job import PHASES, Goal, KernelTime
+from vflops.units import percent, quantity, seconds
+
+WIDTH = 800
+PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e")
+"""Start-up, compilation, data, training, evaluation, checkpointing."""
+_LABEL = 90
+"""Pixels that a label of a bar takes."""
+_SECONDS = "seconds since the start of the processes"
+_AXIS_EXTENT = 56  # the same for all, so that charts below each other share their time axis
+
+
+@dataclass(frozen=True)
+class Course:
+    """What one training adds to the charts of its workload."""
+
+    seed: int
+    loss: Points
+    quality: Points
+    """By epoch."""
+    reached: tuple[float, float, float] | None
+    """Epoch, quality and seconds at which the target was reached."""
+    throughput: list[Line]
+    power: list[Line]
+    utilisation: list[Line]
+    traffic: list[Line]
+    phases: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """How it is called in a legend."""
+        return f"seed {self.seed}"
+
+
+def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Loss over epochs; None where none was noted."""
+    import altair as alt
+
+    rows = [
+        {"seed": course.name, "epoch": epoch, "loss": value}
+        for course in courses
+        for epoch, value in course.loss
+    ]
+    if not rows:
+        return None
+    y = alt.Y("loss:Q").scale(zero=False).title("training loss").axis(minExtent=_AXIS_EXTENT)
+    line = _line(rows, few=len(rows) < 60 * len(courses)).encode(
+        x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "loss:Q"]
+    )
+    return finished(line.properties(width=WIDTH, height=200))
+
+
+def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
+    """Quality over epochs with the target, and where it was reached; None without any."""
+    import altair as alt
+
+    rows = [
+        {"seed": course.name, "epoch": epoch, "quality": value}
+        for course in courses
+        for epoch, value in course.quality
+    ]
+    if not rows:
+        return None
+    title = goal.quality + (", lower is better" if goal.better == "lower" else "")
+    scale = _from_zero([goal.target, *(value for course in courses for _, value in course.quality)])
+    y = alt.Y("quality:Q").scale(scale).title(title).axis(minExtent=_AXIS_EXTENT)
+    lines = _line(rows, few=True).encode(
+        x=_epochs(), y=y, color=_seeds(courses), tooltip=["seed:N", "epoch:Q", "quality:Q"]
+    )
+    target = alt.Chart(data([{"quality": goal.target, "label": f"target {goal.target:g}"}]))
+    rule = target.mark_rule(color="#444", strokeDash=[6, 4], strokeWidth=1.5).encode(y=y)
+    label = target.mark_text(
+        align="left", dx=6, dy=-8 if goal.better == "higher" else 12, color="#444"
+    ).encode(y=y, x=alt.value(0), text="label:N")
+    points = [
+        {
+            "seed": course.name,
+            "epoch": course.reached[0],
+            "quality": course.reached[1],
+            "reached": f"reached after {seconds(course.reached[2])}",
+        }
+        for course in courses
+        if course.reached
+    ]
+    layers = [rule, label, lines]
+    if points:
+        at = alt.Chart(data(points)).encode(
+            x=_epochs(), y=y, tooltip=["seed:N", "reached:N", "epoch:Q", "quality:Q"]
+        )
+        layers.append(at.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
+        if len(courses) == 1:  # labels of several would lie on each other
+            text = at.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
+            layers.append(text.encode(text="reached:N"))
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=240))
+
+
+def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Samples a second over the time of the job; None where notes are too few."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = [
+        {
+            "seed": course.name,
+            "line": f"{course.seed}/{line.attempt}",
+            "time": x,
+            "rate": y,
+            "speed": quantity(y, "samples/s"),
+        }
+        for course in courses
+        for line in course.throughput
+        for x, y in line.points
+    ]
+    if not rows:
+        return None
+    y = alt.Y("rate:Q").scale(_from_zero(row["rate"] for row in rows)).title("speed, samples/s")
+    chart = _line(rows, few=len(rows) < 60 * len(courses)).encode(
+        x=_time(courses),
+        y=y.axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=5),
+        detail="line:N",
+        color=_seeds(courses),
+        tooltip=["seed:N", "time:Q", "speed:N"],
+    )
+    return finished(chart.properties(width=WIDTH, height=160))
+
+
+def power(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Watts over time, a line a part of the machine and seed; None where none was measured."""
+    return _sensors(courses, [course.power for course in courses], "power, W", "W", 150)
+
+
+def utilisation(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """How busy accelerators and processors were over time, in per cent."""
+    return _sensors(courses, [course.utilisation for course in courses], "busy, %", "%", 110)
+
+
+def traffic(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Bytes a second over network and to storage, over time."""
+    return _sensors(courses, [course.traffic for course in courses], "B/s", "B/s", 110)
+
+
+def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
+    """Where the wall time went: one bar a seed, its parts add up to it; None before any."""
+    import altair as alt
+
+    longest_s = max(sum(course.phases.values()) for course in courses)
+    if not longest_s:
+        return None
+    # With one bar the legend has room for its figures, also of parts too thin for a label.
+    names = {phase: _phase_name(phase, courses) for phase in PHASES}
+    rows: list[dict[str, Any]] = []
+    for course in courses:
+        start_s, wall_s = 0.0, sum(course.phases.values()) or 1.0
+        for phase in PHASES:
+            spent_s = course.phases.get(phase, 0.0)
+            row = {"seed": course.name, "phase": names[phase], "start": start_s}
+            row |= {"end": start_s + spent_s, "middle": start_s + spent_s / 2}
+            row |= {"time": seconds(spent_s), "share": percent(spent_s / wall_s)}
+            row |= {"label": f"{row['time']} · {row['share']}"}
+            rows.append({**row, "part": spent_s / longest_s})
+            start_s += spent_s
+    y = alt.Y("seed:N").title(None).sort([course.name for course in courses])
+    y = y.axis(domain=False, ticks=False, labels=len(courses) > 1)
+    x = alt.X("start:Q").title(_SECONDS).axis(grid=False, tickCount=12)
+    base = alt.Chart(data(rows)).encode(y=y)
+    bars = base.mark_bar(height=30).encode(
+        x=x.scale(domain=[0, longest_s], nice=False),
+        x2="end:Q",
+        color=alt.Color("phase:N")
+        .scale(domain=list(names.values()), range=list(PHASE_COLOURS))
+        .legend(orient="top", title=None, labelLimit=260, columns=3 if len(courses) == 1 else 6),
+        tooltip=["seed:N", "phase:N", "time:N", "share:N"],
+    )
+    labels = base.transform_filter(f"datum.part * width > {_LABEL}").mark_text(
+        color="white", fontWeight="bold"
+    )
+    text = labels.encode(x=alt.X("middle:Q"), text="label:N")
+    return finished((bars + text).properties(width=WIDTH, height=44 * len(courses)))
+
+
+def _phase_name(phase: str, courses: Sequence[Course]) -> str:
+    if len(courses) > 1:
+        return phase
+    spent_s, wall_s = courses[0].phases.get(phase, 0.0), sum(courses[0].phases.values())
+    return f"{phase} {seconds(spent_s)} ({percent(spent_s / (wall_s or 1.0))})"
+
+
+def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
+    """Shares of the kinds of kernels, the largest first: V2's figure 2; None if not profiled."""
+    import altair as alt
+
+    rows = [
+        {
+            "kind": each.kind,
+            "share": each.share,
+            "label": percent(each.share),
+            "time": seconds(each.time_s),
+            "calls": each.calls,
+        }
+        for each in sorted(times, key=lambda each: -each.share)
+        if each.share >= 0.0005  # what is shown as 0.0 % needs no bar
+    ]
+    if not rows:
+        return None
+    base = alt.Chart(data(rows)).encode(
+        y=alt.Y("kind:N").sort(None).title(None).axis(domain=False, ticks=False, labelLimit=200),
+        x=alt.X("share:Q")
+        .scale(domain=[0, max(1.15 * float(str(rows[0]["share"])), 0.1)], nice=False)
+        .axis(format="%", tickCount=6)
+        .title("share of kernel time"),
+        tooltip=["kind:N", "label:N", "time:N", "calls:Q"],
+    )
+    bars = base.mark_bar(color=SERIES[0])
+    text = base.mark_text(align="left", dx=5, color="#333").encode(text="label:N")
+    return finished((bars + text).properties(width=WIDTH, height=26 * len(rows)))
+
+
+def _sensors(
+    courses: Sequence[Course], found: Sequence[list[Line]], title: str, unit: str, height: int
+) -> dict[str, Any] | None:
+    """Lines over time, a colour a name; seeds share it, since they are the same sensor."""
+    import altair as alt
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": line.name,
+            "line": f"{line.name}/{course.seed}/{line.attempt}",
+            "seed": course.name,
+            "time": x,
+            "value": y,
+            "reading": quantity(y, unit),
+        }
+        for course, lines in zip(courses, found, strict=True)
+        for line in lines
+        for x, y in line.points
+    ]
+    if not rows:
+        return None
+    names = list(dict.fromkeys(str(row["name"]) for row in rows))
+    values = [row["value"] for row in rows]
+    axis = alt.Axis(format="~s", minExtent=_AXIS_EXTENT, tickCount=4)
+    colour = alt.Color("name:N").scale(domain=names, range=list(SERIES[: len(names)]))
+    chart = _line(rows, few=False, width=1.8 if len(courses) == 1 else 1.2).encode(
+        x=_time(courses),
+        y=alt.Y("value:Q").scale(_from_zero(values)).title(title).axis(axis),
+        detail="line:N",
+        color=colour.legend(orient="top", title=None, labelLimit=220, symbolType="stroke"),
+        tooltip=["name:N", "seed:N", "time:Q", "reading:N"],
+    )
+    return finished(chart.properties(width=WIDTH, height=height))
+
+
+def _line(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
+    """Lines, with their points where these are few enough to be told apart."""
+    import altair as alt
+
+    # A tooltip needs a mark under the mouse: points that are not drawn are there all the same.
+    point = {"filled": True, "size": 35} if few else {"opacity": 0, "size": 60}
+    return alt.Chart(data(rows)).mark_line(strokeWidth=width, point=point)
+
+
+def _from_zero(values: Iterable[float]) -> Any:
+    """A scale from 0 with some room above the highest value, so that no line lies on the frame."""
+    import altair as alt
+
+    return alt.Scale(domain=[0, 1.1 * max(values, default=0.0) or 1.0], nice=False)
+
+
+def _epochs() -> Any:
+    import altair as alt
+
+    return alt.X("epoch:Q").title("epoch").scale(domainMin=0).axis(grid=False, tickMinStep=1)
+
+
+def _time(courses: Sequence[Course]) -> Any:
+    import altair as alt
+
+    longest_s = max(sum(course.phases.values()) for course in courses) or 1.0
+    scale = alt.Scale(domain=[0, longest_s], nice=False)
+    return alt.X("time:Q").title(_SECONDS).scale(scale).axis(grid=False, tickCount=12)
+
+
+def _seeds(courses: Sequence[Course]) -> Any:
+    import altair as alt
+
+    names = [course.name for course in courses]
+    colours = [SERIES[index % len(SERIES)] for index in range(len(names))]
+    legend = alt.Legend(orient="top", title=None, symbolType="stroke") if len(names) > 1 else None
+    return alt.Color("seed:N").scale(domain=names, range=colours).legend(legend)

@@ -1,0 +1,78 @@
+"""The roofline as a page or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vflops.counting.count import Count
+from vflops.errors import UsageError
+from vflops.record.files import atomic
+from vflops.record.folder import RunRecord
+from vflops.record.formats.measurement import Measurement
+from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.roofline.roofline_text import sentences
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Models under the ceilings of one run."""
+
+    run: RunRecord
+    machine: Roofs
+    bounds: tuple[Bound, ...]
+
+    @classmethod
+    def of(
+        cls,
+        run: RunRecord,
+        measurements: Sequence[Measurement],
+        counts: Sequence[Count],
+        precision: str | None,
+    ) -> Roofline:
+        """Place ``counts`` under the run's ceilings, in the fastest precision by default."""
+        machine = roofs(measurements)
+        known = machine.precisions()
+        if not known or machine.memory is None:
+            raise UsageError(
+                f"run {run.id} has no roofline: it needs gemm, convolution and memory",
+                cure="measure them: vflops micro gemm convolution memory all-reduce",
+            )
+        if precision is not None and precision not in known:
+            raise UsageError(
+                f"run {run.id} has no ceilings in {precision!r}",
+                cure=f"it has matrix product and convolution in: {', '.join(known)}",
+            )
+        chosen = precision or known[0]
+        bounds = tuple(bound(count, machine, chosen) for count in counts)
+        idle = [each.model for each in bounds if not each.step_s]
+        if idle:
+            raise UsageError(f"model {idle[0]} moves no data: nothing bounds it")
+        return cls(run, machine, bounds)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What bounds each model, in words."""
+        return [sentence for each in self.bounds for sentence in sentences(each)]
+
+    def write(self, path: Path, format: str) -> None:
+        """Write the page (``html``) or the picture (``svg``, ``png``)."""
+        from vflops.publish.pages import roofline_chart
+        from vflops.publish.pages.page import chart_library, render
+
+        chart = roofline_chart.roofline(self.machine, self.bounds)
+        if format != "html":
+            roofline_chart.save(chart, path, format)
+            return
+        names = ", ".join(each.model for each in self.bounds) or "this machine"
+        page = render(
+            "roofline.html",
+            title=f"Roofline of {names}",
+            run=self.run,
+            bounds=self.bounds,
+            sentences=self.sentences,
+            roofline=chart,
+            library=chart_library(),
+        )
+        atomic.write_text(path, page)

@@ -1,0 +1,93 @@
+"""The base of every file format: a name, a version, and a refusal of what is newer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
+
+from vflops.errors import FolderError
+from vflops.record.files import atomic
+
+
+class Data(BaseModel):
+    """Plain data that crosses a boundary: immutable, and no field that is not named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class Document(Data):
+    """A whole JSON file of the run folder, with its schema's name and version in it."""
+
+    schema_name: ClassVar[str]
+    schema_version: ClassVar[int] = 1
+
+    def to_json(self) -> str:
+        """The file's text: the same bytes for the same data."""
+        tag = f"{self.schema_name}/{self.schema_version}"
+        return atomic.json_text({"schema": tag, **self.model_dump(mode="json")})
+
+    def digest(self) -> str:
+        """The SHA-256 of the file's text."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically."""
+        atomic.write_text(path, self.to_json())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The file's content, or an error that says what is wrong with it."""
+        return cls.parse(read_json(path), path)
+
+    @classmethod
+    def parse(cls, data: dict[str, Any], source: Path) -> Self:
+        """``data`` of the file ``source``, checked against the schema and its version."""
+        tag = data.pop("schema", None)
+        name, _, version = str(tag).rpartition("/")
+        if name != cls.schema_name or not re.fullmatch("[1-9][0-9]{0,5}", version):
+            raise FolderError(
+                f"{source} is not a {cls.schema_name} file: its schema is {tag!r}",
+                cure=f"expected {cls.schema_name}/{cls.schema_version}",
+            )
+        if int(version) > cls.schema_version:
+            raise FolderError(
+                f"{source} was written by a newer vflops: schema {tag}, "
+                f"this one reads up to {cls.schema_name}/{cls.schema_version}",
+                cure="upgrade: pip install -U vflops",
+            )
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise FolderError(
+                f"{source} does not fit its schema {tag}: {first_fault(error)}",
+                cure="the file was changed or damaged: take it from a backup, or run again",
+            ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from ``path``, or an error that names the file and the place."""
+    try:
+        data = from_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise FolderError(f"{path} does not exist") from error
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:  # not JSON, not Unicode, nested without end
+        raise FolderError(f"{path} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise FolderError(f"{path} holds a {type(data).__name__}, expected a JSON object")
+    return data
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault of a validation in words: where, what, and the value that was there."""
+    fault = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in fault["loc"]) or "the object"
+    value = fault.get("input")
+    shown = "" if isinstance(value, dict | list) else f" (it is {value!r})"
+    return f"{where}: {fault['msg'].lower()}{shown}"

@@ -1,0 +1,70 @@
+"""A lock on a folder: held by a living process, gone with it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from vflops.errors import UsageError
+from vflops.record.files import atomic
+
+_TRIES, _TRY_AGAIN_S = 5, 0.02
+
+
+class InUse(UsageError):
+    """Another process holds the folder."""
+
+
+@contextmanager
+def held(lock: Path, folder: Path) -> Iterator[None]:
+    """Hold ``folder`` by the file ``lock``; another that asks while we live is refused."""
+    try:
+        file = lock.open("a+")
+    except OSError as error:
+        raise atomic.cannot_write(lock, error) from error
+    with file:
+        try:
+            _take(file)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise atomic.cannot_write(lock, error) from error
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise InUse(
+                f"{folder} is in use by process {owner}",
+                cure="wait until it ends, or stop that process first",
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _take(file: IO[str]) -> None:
+    """Lock the file for this process; one who only looks holds it for a moment, so try again."""
+    for patience in range(_TRIES, -1, -1):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if not patience or error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+        time.sleep(_TRY_AGAIN_S)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the file."""
+    try:
+        with lock.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno in (errno.EAGAIN, errno.EACCES)
+    return False

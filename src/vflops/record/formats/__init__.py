@@ -1,0 +1,1 @@
+"""The formats of the files in a run folder."""

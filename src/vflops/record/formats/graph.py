@@ -1,0 +1,214 @@
+"""The operation graph: what a model does to one batch, as plain data of no framework.
+
+A capture writes it, rule sets read it, and nothing here knows torch. The vocabulary is small:
+``Kind`` says what a node is, and the order of its operands is fixed for the kinds that rules
+look into:
+
+    convolution   input, weight[, bias]      attributes: kernel, stride, padding, dilation,
+                                             groups, transposed
+    dense         input, weight[, bias]      a product with a parameter: rows×in · in×out
+    product       left, right[, addend]      a product of two activations
+    max-pool, average-pool                   attributes: kernel
+    activation, elementwise, normalization   attributes: function
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vflops.record.files.document import Data, Document
+
+Kind = Literal[
+    "convolution",
+    "dense",
+    "product",
+    "normalization",
+    "activation",
+    "elementwise",
+    "max-pool",
+    "average-pool",
+    "global-pool",
+    "softmax",
+    "loss",
+    "reduction",
+    "embedding",
+    "interpolation",
+    "random",
+    "copy",
+    "layout",
+    "bookkeeping",
+    "other",
+]
+
+NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
+"""Kinds that move, rename or index data and do no floating-point operation by any rule."""
+
+Attribute = bool | int | float | str | tuple[int, ...]
+
+
+_NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
+    "convolution": (2, (("kernel", tuple), ("groups", int), ("transposed", bool))),
+    "dense": (2, ()),
+    "product": (2, ()),
+    "normalization": (1, (("function", str),)),
+    "activation": (1, (("function", str),)),
+    "elementwise": (1, (("function", str),)),
+    "max-pool": (1, (("kernel", tuple),)),
+    "average-pool": (1, (("kernel", tuple),)),
+    "global-pool": (1, ()),
+    "softmax": (1, (("function", str),)),
+}
+"""Operands and attributes that rules rely on."""
+
+_PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
+
+MOST_ELEMENTS = 2**62
+
+
+def _is(value: object, kind: type) -> bool:
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, kind)
+
+
+class Value(Data):
+    """A tensor that flows along an edge."""
+
+    shape: tuple[Annotated[int, Field(ge=0)], ...] = Field(max_length=64)
+    dtype: str
+    grad: bool
+    """Whether training needs its gradient."""
+    parameter: str | None = None
+    """The name of the parameter that it is, or is a view of."""
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
+class Node(Data):
+    """One operator with its operands and results, as indices into the graph's values."""
+
+    kind: Kind
+    op: str
+    """The framework's own name for it."""
+    scope: str
+    """The module that it belongs to, as a dotted path; empty for the model itself."""
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: dict[str, Attribute] = Field(default={})
+
+
+class Graph(Document):
+    """``graphs/<model>.json``: the forward pass of one batch, in the order of execution."""
+
+    schema_name: ClassVar[str] = "vflops.graph"
+
+    model: str
+    framework: str
+    batch: int = Field(ge=1)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    parameters: dict[str, int]
+    """Elements of every trainable parameter, used or not."""
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+
+    @model_validator(mode="after")
+    def _nodes_are_whole(self) -> Self:
+        if any(value.elements > MOST_ELEMENTS for value in self.values):
+            raise ValueError(f"a tensor has more than {MOST_ELEMENTS} elements")
+        for number, node in enumerate(self.nodes):
+            operands, attributes = _NEEDS.get(node.kind, (0, ()))
+            results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
+            missing = [
+                name for name, kind in attributes if not _is(node.attributes.get(name), kind)
+            ]
+            if missing or len(node.inputs) < operands or len(node.outputs) < results:
+                what = f"attribute {missing[0]}" if missing else "operands or results"
+                raise ValueError(f"node {number} ({node.kind}) lacks {what}")
+        return self
+
+    @model_validator(mode="after")
+    def _edges_exist(self) -> Self:
+        known = set(range(len(self.values)))
+        produced = {index for node in self.nodes for index in node.outputs}
+        ready = known - produced
+        for number, node in enumerate(self.nodes):
+            if not set(node.inputs) <= ready:
+                raise ValueError(f"node {number} ({node.op}) uses a value that nothing made yet")
+            ready |= set(node.outputs) & known
+        if not set(self.outputs) <= ready or not set(self.inputs) <= ready:
+            raise ValueError("an input or output of the graph names no value")
+        for number, node in enumerate(self.nodes):
+            rank = 3 if node.kind == "convolution" else 1 if node.kind in _PRODUCTS else 0
+            used = (*node.inputs[:2], *node.outputs[:1]) if rank == 3 else node.inputs[:1]
+            if any(len(self.values[index].shape) < rank for index in used):
+                raise ValueError(
+                    f"node {number} ({node.kind}) has an operand of too few dimensions"
+                )
+        return self
+
+    def inputs_of(self, node: Node) -> list[Value]:
+        """The operands of ``node``."""
+        return [self.values[index] for index in node.inputs]
+
+    def output_of(self, node: Node) -> Value:
+        """The first, and mostly only, result of ``node``."""
+        return self.values[node.outputs[0]]
+
+    @cached_property
+    def elements_touched(self) -> tuple[int, ...]:
+        """For every node, the numbers that it reads and writes, each tensor once."""
+        sizes = [value.elements for value in self.values]
+        return tuple(
+            sum(sizes[index] for index in (*node.inputs, *node.outputs)) for node in self.nodes
+        )
+
+    @cached_property
+    def trained(self) -> frozenset[int]:
+        """Nodes that the backward pass visits: those whose result reaches the loss by gradients."""
+        wanted = {index for index in self.outputs if self.values[index].grad}
+        visited: set[int] = set()
+        for number in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[number]
+            if wanted.intersection(node.outputs):
+                visited.add(number)
+                wanted.update(index for index in node.inputs if self.values[index].grad)
+        return frozenset(visited)
+
+    @cached_property
+    def first_use(self) -> dict[str, int]:
+        """For every parameter, the node that uses it first; a shared one is updated once."""
+        first: dict[str, int] = {}
+        for number, node in enumerate(self.nodes):
+            for value in self.inputs_of(node):
+                if value.parameter is not None and node.kind not in NO_ARITHMETIC:
+                    first.setdefault(value.parameter, number)
+        return first
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers training adjusts."""
+        return sum(self.parameters.values())
+
+    def to_json(self) -> str:
+        """The file's text: a value or a node a line, so that two graphs can be compared."""
+        data = self.model_dump(mode="json")
+        lines = [f'  "schema": "{self.schema_name}/{self.schema_version}"']
+        for key in sorted(data):
+            if key in ("values", "nodes"):
+                lines.append(f'  "{key}": [\n{_rows(data[key])}\n  ]')
+            else:
+                lines.append(f'  "{key}": {json.dumps(data[key], sort_keys=True)}')
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _rows(items: list[dict[str, object]]) -> str:
+    return ",\n".join(f"    {json.dumps(item, sort_keys=True)}" for item in items)

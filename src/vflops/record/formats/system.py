@@ -1,0 +1,102 @@
+"""``system.json``: the system in nine layers of facts, readable without torch."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import ClassVar, Self
+
+from pydantic import model_validator
+
+from vflops.errors import unknown_name
+from vflops.record.files.document import Data, Document
+
+Value = str | int | float | bool
+
+LAYERS = (
+    "hardware",
+    "operating system",
+    "communication libraries",
+    "accelerator libraries",
+    "framework",
+    "programming model",
+    "workload implementation",
+    "hyper-parameters",
+    "problem domain",
+)
+
+
+class Fact(Data):
+    """One thing that was read of the system, or the reason why it could not be."""
+
+    name: str
+    """Names it within its layer: ``cpu model``, ``accelerator 0 power limit`` …"""
+    value: Value | None
+    unit: str | None = None
+    source: str
+    """Where it was read, or looked for: ``/proc/cpuinfo``, ``NVML``, ``torch`` …"""
+    reason: str | None = None
+    """Why there is no value."""
+
+    @model_validator(mode="after")
+    def _read_or_absent(self) -> Self:
+        if (self.value is None) == (self.reason is None):
+            raise ValueError("a fact has either a value or the reason why it has none")
+        return self
+
+
+class Layer(Data):
+    """One of the nine layers."""
+
+    name: str
+    facts: tuple[Fact, ...]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [fact.name for fact in self.facts]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"layer {self.name!r} has two facts named {twice[0]!r}")
+        return self
+
+
+class SystemRecord(Document):
+    """The whole file: what the system is, when it was read, and where from."""
+
+    schema_name: ClassVar[str] = "vflops.machine.system"
+
+    gathered_utc: str
+    layers: tuple[Layer, ...]
+
+    @model_validator(mode="after")
+    def _all_nine_layers(self) -> Self:
+        names = tuple(layer.name for layer in self.layers)
+        if names != LAYERS:
+            raise ValueError(f"expected the layers {', '.join(LAYERS)}; found {', '.join(names)}")
+        return self
+
+    @property
+    def machine(self) -> tuple[str, ...]:
+        """What tells this machine from another: its processor, cores and accelerators."""
+        facts = [self.fact("hardware", name) for name in ("cpu model", "usable cpus")]
+        facts += self.matching("hardware", "accelerator * model")
+        return tuple(f"{fact.name} {fact.value}" for fact in facts)
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise unknown_name("layer", name, LAYERS)
+
+    def fact(self, layer: str, name: str) -> Fact:
+        """The one fact of that name in that layer."""
+        facts = self.layer(layer).facts
+        for fact in facts:
+            if fact.name == name:
+                return fact
+        where = f" in layer {layer!r}"
+        raise unknown_name("fact", name, (fact.name for fact in facts), where=where)
+
+    def matching(self, layer: str, pattern: str) -> tuple[Fact, ...]:
+        """The facts of one kind, such as ``accelerator * model`` for every accelerator."""
+        return tuple(fact for fact in self.layer(layer).facts if fnmatchcase(fact.name, pattern))

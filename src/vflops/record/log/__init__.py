@@ -1,0 +1,1 @@
+"""Append-only logs of a run: events and telemetry."""

@@ -1,0 +1,168 @@
+"""The log of a job: a JSON object a line, appended and synced, each chained to the one before.
+
+``prev`` of a line is the SHA-256 of the line before it; of the first line that of ``run.json``, or
+of the whole log of the attempt before. So a line that is changed, dropped or moved is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import Field, ValidationError
+
+from vflops.errors import FolderError
+from vflops.record.files import atomic
+from vflops.record.files.document import Data, first_fault
+
+
+class EventLine(Data):
+    """One line of ``events.jsonl``."""
+
+    kind: str
+    data: dict[str, Any]
+    time_s: float
+    """Monotonic clock of the process that wrote it."""
+    utc: str
+    prev: str
+    """SHA-256 of the line before, or of ``run.json``."""
+
+
+class Described(Data):
+    """The system was described."""
+
+    sha256: str
+    """Of ``system.json``."""
+
+
+class Counted(Data):
+    """A model was counted."""
+
+    model: str
+    batch: int
+    sha256: str
+    """Of its graph."""
+
+
+class Planned(Data):
+    """What will be measured, by the keys of the measurements."""
+
+    measurements: tuple[tuple[str, str, str | None], ...]
+
+
+class Loaded(Data):
+    """What else ran while ceilings were measured."""
+
+    others_share: float = Field(ge=0, le=1)
+
+
+Payload = TypeVar("Payload", bound=Data)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event, and the file and line that it was read from."""
+
+    kind: str
+    data: dict[str, Any]
+    utc: str
+    source: str
+    time_s: float = 0.0
+
+    @property
+    def utc_s(self) -> float:
+        """When it was written, Unix time."""
+        try:
+            return datetime.fromisoformat(self.utc).timestamp()
+        except (ValueError, OverflowError, OSError) as error:  # the last: of years before 1
+            raise FolderError(f"{self.source}: utc is {self.utc!r}, expected a time") from error
+
+    def payload(self, type: type[Payload]) -> Payload:
+        """The event's data as what its kind holds, or an error that names the line."""
+        try:
+            return type.model_validate(self.data)
+        except ValidationError as error:
+            fault = first_fault(error)
+            raise FolderError(f"{self.source}: not a {self.kind} event: {fault}") from error
+
+
+@dataclass(frozen=True)
+class Log:
+    """All lines of a log that could be read, and what was wrong with the rest."""
+
+    events: tuple[Event, ...]
+    faults: tuple[str, ...]
+    """Broken links of the chain, each with file and line."""
+    torn: str | None
+    """A last line that was cut off while it was written."""
+
+
+class EventWriter:
+    """Appends events to a new log; one writer a file."""
+
+    def __init__(self, path: Path, anchor: str) -> None:
+        atomic.make_folder(path.parent)
+        self._path = path
+        self._prev = anchor
+        try:
+            self._file = path.open("xb")
+        except OSError as error:
+            raise atomic.cannot_write(path, error) from error
+
+    def write(self, kind: str, *, sync: bool = True, **data: Any) -> None:
+        """Append one event; with ``sync`` it is on disk when this returns."""
+        entry = EventLine(
+            kind=kind,
+            data=data,
+            time_s=round(time.monotonic(), 6),
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            prev=self._prev,
+        )
+        line = json.dumps(
+            entry.model_dump(mode="json"), sort_keys=True, ensure_ascii=False, allow_nan=False
+        ).encode()
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+            if sync:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise atomic.cannot_write(self._path, error) from error
+        self._prev = hashlib.sha256(line).hexdigest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+def read_log(path: Path, anchor: str) -> Log:
+    """Every whole line of ``path``; a torn last line is reported, never fatal."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    tail = lines.pop()
+    torn = f"{path}:{len(lines) + 1}" if tail else None
+    events: list[Event] = []
+    faults: list[str] = []
+    prev, name = anchor, str(path)
+    for number, line in enumerate(lines, start=1):
+        where = f"{name}:{number}"
+        try:
+            entry = EventLine.model_validate_json(line)
+        except ValidationError:
+            faults.append(f"{where}: not an event")
+        else:
+            events.append(Event(entry.kind, entry.data, entry.utc, where, entry.time_s))
+            if entry.prev != prev:
+                faults.append(f"{where}: does not follow the line before it")
+        prev = hashlib.sha256(line).hexdigest()
+    return Log(tuple(events), tuple(faults), torn)

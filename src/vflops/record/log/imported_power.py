@@ -1,0 +1,92 @@
+"""A node's or supply's own power log, kept with a run in the format that telemetry has."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from vflops.errors import UsageError
+from vflops.record.files import atomic
+from vflops.record.files.folder_listing import inside
+from vflops.record.formats.telemetry import Header, Series, Telemetry
+from vflops.record.log.power_csv import Column, read_power_csv
+from vflops.record.log.telemetry_log import header_line, read, sample_line
+
+
+def import_power(
+    folder: Path, log: Path, *, node: int = 0, spans: Sequence[tuple[float, float]] | None = None
+) -> Path:
+    """Store the power log ``log`` in the run folder; gives the file that was written.
+
+    It is kept as ``telemetry/imported-<n>.jsonl``, in the format that telemetry has. ``spans`` are
+    the times of the trainings, Unix time; a log of none of them is refused.
+    """
+    _, samples = read_power_csv(log)
+    first_s, last_s = samples[0][0], samples[-1][0]
+    if spans is not None and not any(a <= last_s and first_s <= b for a, b in spans):
+        raise UsageError(
+            f"{log} is of another time: from {_utc(first_s)} to {_utc(last_s)}, no training of "
+            f"{folder} ran then",
+            cure="give the log of the run's own time; times are UTC unless they say otherwise",
+        )
+    text = _as_telemetry(log, node)
+    kept = imported_files(folder)
+    for path in kept:
+        if path.read_bytes().partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
+            raise UsageError(
+                f"{log} was imported before, as {path}",
+                cure="nothing is to be done: twice the same log would count its energy twice",
+            )
+    number = 1 + max((_number(path) for path in kept), default=0)
+    path = folder / "telemetry" / f"imported-{number}.jsonl"
+    atomic.make_folder(path.parent)
+    atomic.write_text(path, text)
+    return path
+
+
+def imported_files(folder: Path) -> list[Path]:
+    """The logs that were imported into a run folder, in that order."""
+    found = inside(folder / "telemetry", "imported-*.jsonl")
+    return sorted((path for path in found if _number(path)), key=_number)
+
+
+def read_imported(folder: Path, *, node: int = 0) -> list[Telemetry]:
+    """The imported logs of one node, with times in UTC."""
+    logs = [read(path) for path in imported_files(folder)]
+    return [log for log in logs if log.header.node == node]
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")
+
+
+def _number(path: Path) -> int:
+    digits = path.stem.removeprefix("imported-")
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def _as_telemetry(log: Path, node: int) -> str:
+    columns, samples = read_power_csv(log)
+    header = Header(
+        node=node,
+        clock="utc",
+        interval_s=statistics.median(b_s - a_s for (a_s, _), (b_s, _) in pairwise(samples)),
+        series=tuple(_series(column, log) for column in columns),
+    )
+    lines = (sample_line(at_s, at_s, values) for at_s, values in samples)
+    return header_line(header) + "".join(lines)
+
+
+def _series(column: Column, log: Path) -> Series:
+    power = column.kind == "gauge"
+    return Series(
+        id="node.power" if power else "node.energy",
+        title="node, power" if power else "node, energy",
+        unit="W" if power else "J",
+        source=f"imported: {log.name}",
+        kind=column.kind,
+        part="node",
+    )

@@ -1,0 +1,175 @@
+"""A power log as a CSV file: a time column, and power or an energy counter with its unit."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vflops.errors import UsageError, shown
+from vflops.record.formats.telemetry import Kind
+
+_TIMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
+_POWERS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
+_ENERGIES = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
+_EXPECTED = "expected a time column and one such as power_w, power_kw, energy_j or energy_kwh"
+_EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 to 2286: seconds, and not milliseconds
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the log: power is a gauge, energy a counter."""
+
+    index: int
+    name: str
+    kind: Kind
+    scale: float
+    """From its unit to W or J."""
+
+
+def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[float | None]]]]:
+    """Its columns, and each reading as seconds of Unix time and values in W or J.
+
+    A ``UsageError`` names the line, the value and the cure.
+    """
+    rows = _rows(log)
+    names = next(rows, (0, []))[1]
+    time, columns = _time_column(names, log), _value_columns(names, log)
+    samples: list[tuple[float, list[float | None]]] = []
+    for line, row in rows:
+        where = f"{log}:{line}"
+        _require_cells(row, len(names), where)
+        at_s = _time_s(row[time], where)
+        if samples and at_s <= samples[-1][0]:
+            raise UsageError(
+                f"{where}: time {row[time]!r} is not later than the line before it",
+                cure="sort the log by time and keep one reading for each instant",
+            )
+        samples.append((at_s, [_value(row, column, where) for column in columns]))
+    if len(samples) < 2:
+        raise UsageError(
+            f"{log} has {len(samples)} readings, expected two or more",
+            cure="export a log that begins before the run and ends after it",
+        )
+    return columns, samples
+
+
+def _rows(log: Path) -> Iterator[tuple[int, list[str]]]:
+    """Each line that is not blank, with its number; the first is the header."""
+    try:
+        text = log.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {log}: {error.strerror or error}",
+            cure=f"name the CSV that the meter wrote: {_EXPECTED}",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{log} is not UTF-8: {error}", cure="save it as CSV in UTF-8") from error
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    reader = csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count))
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield reader.line_num, [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise UsageError(f"{log}:{reader.line_num}: not CSV: {error}") from error
+
+
+def _require_cells(row: list[str], width: int, where: str) -> None:
+    if len(row) != width:
+        raise UsageError(
+            f"{where} has {len(row)} cells, expected {width} as in the header",
+            cure="complete or remove the line; write decimals with a point, not a comma",
+        )
+
+
+def _time_column(names: list[str], log: Path) -> int:
+    found = [index for index, name in enumerate(names) if _snake(name) in _TIMES]
+    if len(found) != 1:
+        raise UsageError(
+            f"{log} has {len(found)} time columns in its header: {', '.join(names) or 'empty'}",
+            cure="name one of them time: UTC as 2026-01-31T12:00:00Z, or seconds of Unix time",
+        )
+    return found[0]
+
+
+def _value_columns(names: list[str], log: Path) -> list[Column]:
+    found = [one for index, name in enumerate(names) if (one := _column(index, name, log))]
+    kinds = [one.kind for one in found]
+    if not found or len(set(kinds)) != len(kinds):
+        raise UsageError(
+            f"{log} has {len(found)} columns of power or energy in its header: {', '.join(names)}",
+            cure=f"{_EXPECTED}; one of each at most, import feeds one by one",
+        )
+    return found
+
+
+def _column(index: int, name: str, log: Path) -> Column | None:
+    quantity, _, unit = _snake(name).rpartition("_")
+    if not re.search("power|energy", quantity):
+        return None
+    if re.search(r"(?<![A-Za-z])M[WJ](?![A-Za-z])", name):
+        raise UsageError(
+            f"{log}: the unit of column {name!r} can be read as mega or as milli",
+            cure="give it in W, kW, J, kJ, Wh or kWh",
+        )
+    if "power" in quantity and unit in _POWERS:
+        return Column(index, name, "gauge", _POWERS[unit])
+    if "energy" in quantity and unit in _ENERGIES:
+        return Column(index, name, "counter", _ENERGIES[unit])
+    return None
+
+
+def _snake(name: str) -> str:
+    """``Power (kW)`` as ``power_kw``."""
+    return re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _time_s(cell: str, where: str) -> float:
+    try:
+        at_s = float(cell)
+    except ValueError:
+        return _iso_s(cell, where)
+    if not _EARLIEST_S < at_s < _LATEST_S:
+        raise UsageError(
+            f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
+            cure="divide milliseconds by 1000; local or relative times cannot be placed",
+        )
+    return at_s
+
+
+def _iso_s(cell: str, where: str) -> float:
+    try:
+        at = datetime.fromisoformat(cell)
+    except ValueError as error:
+        raise UsageError(
+            f"{where}: time {shown(cell)} is neither ISO 8601 nor a number",
+            cure="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
+        ) from error
+    at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not _EARLIEST_S < at_s < _LATEST_S:
+        raise UsageError(
+            f"{where}: time {cell!r} is not of the years 2001 to 2286",
+            cure="set the clock of whatever wrote the log",
+        )
+    return at_s
+
+
+def _value(row: list[str], column: Column, where: str) -> float | None:
+    cell = row[column.index]
+    if not cell:
+        return None
+    try:
+        value = column.scale * float(cell)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(
+            f"{where}: {column.name} is {shown(cell)}, expected a number of 0 or more",
+            cure="leave the cell empty where there was no reading; write decimals with a point",
+        )
+    return value

@@ -1,0 +1,144 @@
+"""Telemetry as a file: a header, then a JSON object a sample, appended and flushed, not synced.
+
+A sample that a power cut takes is no loss to a run, and a sync every second is one to the disk that
+the run trains from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from vflops.errors import FolderError
+from vflops.record.formats.telemetry import Header, Telemetry
+
+
+class TelemetryWriter:
+    """Appends samples to a new file; one writer a file. All of it may raise ``OSError``."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: a line that failed must not be tried again when the file is closed.
+        self._file = path.open("xb", buffering=0)
+        try:
+            self._write(header_line(header))
+        except OSError:
+            self._file.close()
+            raise
+
+    def write(self, time_s: float, utc_s: float, values: Sequence[float | None]) -> None:
+        """Append one sample: one value a series of the header, None where a reading failed."""
+        self._write(sample_line(time_s, utc_s, values))
+
+    def close(self) -> None:
+        """Close the file; nothing is pending."""
+        self._file.close()
+
+    def _write(self, line: str) -> None:
+        data = line.encode()
+        written = self._file.write(data)
+        if written != len(data):  # the rest did not fit: the line is torn, and the next would join
+            raise OSError(28, "No space left on device")
+
+
+def header_line(header: Header) -> str:
+    """The first line of a telemetry file."""
+    return _line(json.loads(header.to_json()))
+
+
+def sample_line(time_s: float, utc_s: float, values: Sequence[float | None]) -> str:
+    """One sample as a line of the file."""
+    finite = [None if value is None or not math.isfinite(value) else value for value in values]
+    utc = datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds")
+    return _line({"time_s": round(time_s, 6), "utc": utc, "values": finite})
+
+
+def read(path: Path) -> Telemetry:
+    """Every whole sample of ``path``; a torn last line is reported, never fatal."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    tail = lines.pop()
+    torn = f"{path}:{len(lines) + 1}" if tail else None
+    if not lines:
+        raise FolderError(
+            f"{path} has no header: it was cut off when it was begun",
+            cure="remove it; the run has no telemetry",
+        )
+    header = Header.parse(_object(lines[0], path), path)
+    samples = _Samples(len(header.series))
+    faults = tuple(samples.add(lines[1:], path))
+    return Telemetry(header, samples.times_s, samples.utc_s, samples.table, faults, torn)
+
+
+def read_header(path: Path) -> Header:
+    """What a telemetry file is of, without its samples."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+    return Header.parse(_object(line, path), path)
+
+
+class _Samples:
+    """The lines of a file as arrays: no object a sample, so that a day is read in a second."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self.times_s = array("d")
+        self.utc_s = array("d")
+        self.table = array("d")
+
+    def add(self, lines: Iterable[bytes], path: Path) -> Iterable[str]:
+        """Take all lines that are samples; yields what is wrong with the others."""
+        before_s = -math.inf
+        for number, line in enumerate(lines, start=2):
+            try:
+                sample = from_json(line, allow_inf_nan=False, cache_strings="keys")
+                row = _row(sample["values"], self._width)
+                time_s = float(sample["time_s"])
+                utc_s = datetime.fromisoformat(sample["utc"]).timestamp()
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                yield f"{path}:{number}: not a sample of {self._width} values"
+                continue
+            if not before_s < time_s < math.inf:
+                yield f"{path}:{number}: not later than the sample before it"
+                continue
+            before_s = time_s
+            self.times_s.append(time_s)
+            self.utc_s.append(utc_s)
+            self.table.extend(row)
+
+
+def _row(values: Any, width: int) -> array[float]:
+    """The values of one sample; ``ValueError`` or ``TypeError`` where they are no such thing."""
+    if len(values) != width or math.inf in values or -math.inf in values:  # 1e999 is JSON
+        raise ValueError
+    try:
+        return array("d", values)  # the quick way, where no reading failed
+    except TypeError:
+        return array("d", [math.nan if value is None else value for value in values])
+
+
+def _object(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        data = from_json(line)
+    except ValueError as error:
+        raise FolderError(f"{path}:1 is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise FolderError(f"{path}:1 holds a {type(data).__name__}, expected the header's object")
+    return data
+
+
+def _line(data: dict[str, Any]) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="backslashreplace").decode() + "\n"

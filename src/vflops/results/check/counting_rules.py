@@ -1,0 +1,57 @@
+"""Rules of counting: the graphs are those that were counted, and the claims what they hold."""
+
+from __future__ import annotations
+
+from vflops.record.readout.contents import Contents
+from vflops.results.check.locations import job_file, noted
+from vflops.results.check.rule import Outcome
+from vflops.results.score.figure_text import count
+from vflops.results.score.score_file import Score
+from vflops.results.score.training_score import work_of
+from vflops.units import integer
+
+
+def recounted(contents: Contents) -> Outcome:
+    """Every graph is the one whose hash is in the log, and there is no other."""
+    if not contents.counted:
+        return Outcome("not applicable", "no model was counted in this run")
+    own = {contents.folder.graph_file(counted.model) for counted in contents.counted}
+    strays = sorted(set(contents.folder.graph_files) - own)
+    if strays:
+        return Outcome("fail", "no model of this run", str(strays[0]))
+    for counted in contents.counted:
+        path = contents.folder.graph_file(counted.model)
+        if not path.is_file():
+            return Outcome("fail", f"the graph of {counted.model} is missing", str(path))
+        if counted.sha256 != contents.hash(path):
+            return Outcome("fail", "not the graph that was counted", str(path))
+    return Outcome("pass", f"{count(len(contents.graphs), 'graph')}, unchanged since the count")
+
+
+def operations(contents: Contents) -> Outcome:
+    """The graphs are of the models that ran, and their operations those that are claimed."""
+    jobs = [job for job in contents.trained if job.record.declared is None]
+    if not jobs:
+        return Outcome("not applicable", "no operations are claimed for a training")
+    graphs = {graph.model: graph for graph in contents.graphs}
+    path = contents.folder.score_file
+    claims = contents.read(Score, path).trainings if path.is_file() else ()
+    claimed = {each.job: each.work for each in claims}
+    for job in jobs:
+        record, started = job.record, job.started
+        graph = graphs.get(record.workload)
+        if graph is None:
+            words = f"{record.workload} was trained and has no graph"
+            return Outcome("cannot tell", words, job_file(record))
+        told = started.parameters if started and not record.graph_declared else None
+        if told is not None and told != graph.parameter_count:
+            has = integer(graph.parameter_count)
+            words = f"the graph of {record.workload} has {has} parameters, {integer(told)} trained"
+            return Outcome("fail", f"job {record.job}: {words}", noted(job, "job"))
+        work, claim = work_of(record, contents.graphs), claimed.get(record.job)
+        if record.job in claimed and claim != work:
+            has = integer(work.ops_total if work else None)
+            figure = integer(claim.ops_total if claim else None)
+            words = f"{figure} operations a sample are claimed, its graph has {has}"
+            return Outcome("fail", f"job {record.job}: {words}", path.name)
+    return Outcome("pass", f"{count(len(jobs), 'training')}, counted again by the rules")

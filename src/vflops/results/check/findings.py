@@ -1,0 +1,80 @@
+"""``findings.json``: what each rule found."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from vflops.record.files.document import Data, Document
+
+Verdict = Literal["pass", "fail", "not applicable", "cannot tell"]
+
+
+class Finding(Data):
+    """One rule's verdict on one run."""
+
+    rule: str
+    title: str
+    section: str = ""
+    """Of the paper that asks for it; empty where it is a rule of ours."""
+    verdict: Verdict
+    evidence: str
+    """What was read."""
+    where: str | None = None
+    """File and line of that, under the run folder: ``jobs/1/0/events.jsonl:7``."""
+    reads: tuple[str, ...] = ()
+    """The files that the rule looks at."""
+
+    @property
+    def told(self) -> str:
+        """The evidence with its place before it."""
+        return f"{self.where}: {self.evidence}" if self.where else self.evidence
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rule is not met; what cannot be told is not met."""
+        return self.verdict in ("fail", "cannot tell")
+
+
+class LayerFinding(Data):
+    """One layer of the system: what differs from the reference there, and the level it leaves."""
+
+    layer: str
+    level: Literal["hardware", "system", "free"] | None
+    """None: it is another problem, which has no level."""
+    differences: tuple[str, ...]
+
+
+class Findings(Document):
+    """All verdicts of a rule set."""
+
+    schema_name: ClassVar[str] = "vflops.findings"
+
+    run: str
+    rule_set: str
+    rule_set_version: int
+    findings: tuple[Finding, ...]
+    layers: tuple[LayerFinding, ...] = ()
+    """What the level that the run may claim follows from; empty where nothing was trained."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every rule that applies is met."""
+        return not self.failures
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The rules that are not met."""
+        return [finding for finding in self.findings if finding.failed]
+
+    @property
+    def applying(self) -> int:
+        """How many rules apply to the run."""
+        return sum(finding.verdict != "not applicable" for finding in self.findings)
+
+    @property
+    def tally(self) -> str:
+        """``12 of 13 pass, 1 does not apply``: only what applies can pass or fail."""
+        apart = len(self.findings) - self.applying
+        passed = self.applying - len(self.failures)
+        rest = f", {apart} {'does' if apart == 1 else 'do'} not apply" if apart else ""
+        return f"{passed} of {self.applying} pass{rest}"

@@ -1,0 +1,197 @@
+"""The level that a run may claim: what differs from the reference settings, layer by layer.
+
+HPC AI500 V2.0 divides a system into nine layers and knows three levels. At *hardware* the reference
+code runs as it is on another machine, at *system* the framework may differ too, at *free*
+everything but the problem domain. Which setting belongs to which layer is ours to say: below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from vflops.errors import UsageError
+from vflops.record.files.document import first_fault
+from vflops.record.formats.system import LAYERS
+from vflops.record.readout.contents import Contents
+from vflops.workloads.contract.registry import workload
+
+Level = Literal["hardware", "system", "free"]
+LEVELS: tuple[Level, ...] = ("hardware", "system", "free")
+
+LEVEL_OF: dict[str, Level | None] = {
+    **dict.fromkeys(LAYERS[:4], "hardware"),
+    "framework": "system",
+    "programming model": "system",
+    "workload implementation": "free",
+    "hyper-parameters": "free",
+    "problem domain": None,
+}
+"""The level of a run whose highest layer that differs is this one; None: it can claim none."""
+
+_MACHINE = "hardware"
+_LAYER_OF: dict[str, str] = {
+    # How much of a machine is used, and how it is looked after, is the machine's. The batch is one
+    # of these: the published recipe lets it grow with the accelerators, and the rate with it.
+    "models": _MACHINE,
+    "train.ranks": _MACHINE,
+    "train.device": _MACHINE,
+    "train.batch": _MACHINE,
+    "train.accumulate": _MACHINE,
+    "train.readers": _MACHINE,
+    "train.checkpoint_s": _MACHINE,
+    "train.checkpoint_share": _MACHINE,
+    "train.evaluate_every": _MACHINE,
+    "search.workers": _MACHINE,
+    "search.ahead": _MACHINE,
+    "search.turn_s": _MACHINE,
+    "search.batches": _MACHINE,
+    # The papers publish both whole and mixed precision; how low it may be is a rule of its own.
+    "train.precision": "accelerator libraries",
+    # Who sends to whom is what libraries choose too, and the mean stays the same. What is sent does
+    # not: rounded gradients are others, and no rule says how few bits they may have.
+    "train.communication": "communication libraries",
+    "train.communication.precision": "workload implementation",
+    # The same losses and weights, computed by ranks in other places.
+    "train.parallel": "programming model",
+    "train.compile": "framework",
+    "train.deterministic": "framework",
+    "train.batch_norm": "workload implementation",
+    "train.ghosts": "workload implementation",
+    "network": "workload implementation",
+    "bagging.bootstrap": "workload implementation",
+    "bagging.twins": "workload implementation",
+    "data": "problem domain",
+    "target": "problem domain",
+    "years": "problem domain",
+    "synthetic": "problem domain",
+    "faulty": "problem domain",
+    "unreadable": "problem domain",
+    "train.epochs": "problem domain",
+    "train.end_epoch": "problem domain",
+    "train.stop_at_target": "problem domain",
+    "train.patience": "problem domain",
+    "search.error": "problem domain",
+    "search.duration_s": "problem domain",
+    "train": "hyper-parameters",
+}
+"""By the longest beginning of a setting's name; any other is a hyper-parameter."""
+_APART = frozenset({"data", "box_order"})
+"""Where the data lies and how its columns are ordered says nothing of what it is."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the reference's."""
+
+    layer: str
+    setting: str
+    reference: object
+    value: object
+
+    def __str__(self) -> str:
+        return f"{self.setting} = {self.value} (reference {self.reference})"
+
+
+@dataclass(frozen=True)
+class LayerLevel:
+    """One layer: what differs in it, and the level that this leaves; None: no level at all."""
+
+    layer: str
+    level: Level | None
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The level that a run may claim, and what made it that one."""
+
+    claim: Level | None
+    """None: the problem itself is another, or ``reason`` says why it cannot be told."""
+    layers: tuple[LayerLevel, ...]
+    reason: str | None = None
+
+    @property
+    def code(self) -> Level:
+        """The level by all layers below the problem domain."""
+        found = [each.level for each in self.layers if each.level is not None]
+        return max(found, key=LEVELS.index, default="hardware")
+
+    @property
+    def deciding(self) -> tuple[Difference, ...]:
+        """The settings that made it ``system`` or ``free``."""
+        found = [each for each in self.layers if each.level == self.code != "hardware"]
+        return tuple(difference for each in found for difference in each.differences)
+
+    @property
+    def other_problem(self) -> tuple[Difference, ...]:
+        """The settings that leave it no level: those of the problem itself."""
+        found = [each for each in self.layers if each.level is None]
+        return tuple(difference for each in found for difference in each.differences)
+
+
+def levels(contents: Contents) -> Levels:
+    """The level of a run, from the settings of its jobs and of its bagging."""
+    records = [job.record for job in (*contents.trained, *contents.workers)]
+    if not records:
+        return Levels(None, (), "nothing was trained")
+    found: dict[str, Difference] = {}
+    for name, settings in ((each.workload, each.settings) for each in records):
+        try:
+            reference = _reference(name)
+            used = workload(name).settings.model_validate(settings).model_dump(mode="json")
+        except ValidationError as error:
+            return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
+        except UsageError as error:
+            return Levels(None, (), error.message)
+        found |= {each.setting: each for each in _differences(reference, dict(flat(used)))}
+    if any(record.bag for record in records):
+        from vflops.config.profiles import reference as whole
+
+        bagging = contents.folder.record.settings.bagging.model_dump()
+        both = (dict(flat(each, "bagging.")) for each in (whole().bagging.model_dump(), bagging))
+        found |= {each.setting: each for each in _differences(*both) if each.setting in _LAYER_OF}
+    return _placed(tuple(found.values()))
+
+
+@cache
+def _reference(name: str) -> Mapping[str, Any]:
+    """The settings of a workload at its published size: the same for all runs."""
+    return dict(flat(workload(name).profile("reference").model_dump(mode="json")))
+
+
+def _placed(found: tuple[Difference, ...]) -> Levels:
+    layers = []
+    for layer in LAYERS:
+        own = tuple(each for each in found if each.layer == layer)
+        layers.append(LayerLevel(layer, LEVEL_OF[layer] if own else "hardware", own))
+    placed = Levels(None, tuple(layers))
+    same_problem = layers[-1].level is not None
+    return Levels(placed.code if same_problem else None, placed.layers)
+
+
+def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Iterator[Difference]:
+    """By the flat names of settings."""
+    for name in sorted({*reference, *used} - _APART):
+        if reference.get(name) != used.get(name):
+            yield Difference(layer_of(name), name, reference.get(name), used.get(name))
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their full names, sections left out: ``train.epochs``."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def layer_of(setting: str) -> str:
+    """The layer that a workload's setting belongs to."""
+    parts = setting.split(".")
+    names = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
+    return next((_LAYER_OF[name] for name in names if name in _LAYER_OF), "hyper-parameters")

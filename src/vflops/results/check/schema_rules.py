@@ -1,0 +1,107 @@
+"""The rule of formats: every file and every event is of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vflops.errors import FolderError
+from vflops.record.files.document import Data, Document
+from vflops.record.files.folder_listing import folders_inside, inside
+from vflops.record.formats import job as training
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.measurement import Measurement
+from vflops.record.formats.node import NodeRecord
+from vflops.record.formats.system import SystemRecord
+from vflops.record.log.events import Counted, Described, Loaded, Planned
+from vflops.record.readout.contents import Contents
+from vflops.results.check.rule import Outcome
+from vflops.results.evidence.integrity import Held
+from vflops.results.score.figure_text import count
+from vflops.workloads.automl import search_events
+from vflops.workloads.automl.replay import LedgerWritten, SearchLedger
+
+EVENTS: dict[str, type[Data]] = {
+    "described": Described,
+    "counted": Counted,
+    "plan": Planned,
+    "measurement": Measurement,
+    "load": Loaded,
+    "job-planned": training.JobPlanned,
+    "job-rearranged": training.JobRearranged,
+    "job-begun": training.JobBegun,
+    "job-lost": training.JobLost,
+    "job-given-up": training.JobGivenUp,
+    "job-trained": training.JobTrained,
+    "power-imported": training.PowerImported,
+    "staged": training.Staged,
+    "job": training.JobStarted,
+    "resumed": training.Resumed,
+    "fallback": training.Fallback,
+    "progress": training.Progressed,
+    "evaluation": training.Evaluated,
+    "tested": training.Tested,
+    "out-of-bag": training.OutOfBag,
+    "predictions": training.Predicted,
+    "ensemble": training.Ensembled,
+    "checkpoint": training.Checkpointed,
+    "finished": training.Finished,
+    "exhibit": training.Exhibited,
+    "exchange": training.Exchanged,
+    "kernels": training.KernelsProfiled,
+    "stages": training.StagesRun,
+    "worker": search_events.WorkerBegun,
+    "waiting": search_events.WorkerWaits,
+    "search-ended": search_events.SearchEnded,
+    "candidate": search_events.CandidateBegun,
+    "candidate-trained": search_events.CandidateTrained,
+    "candidate-failed": search_events.CandidateFailed,
+    "candidate-cut": search_events.CandidateCut,
+    "ledger": LedgerWritten,
+}
+"""The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` are words alone."""
+
+
+def schema(contents: Contents) -> Outcome:
+    """Every file is of its schema, and every event holds what its kind asks for."""
+    for odd in contents.once(Held.of).listing.odd:
+        name, _, words = odd.rpartition(": ")
+        if words.endswith("not a file"):  # names with odd characters are no fault of a format
+            return Outcome("fail", f"{words}: links, pipes and devices are no part of a run", name)
+    files = 0
+    for path, document in _documents(contents):
+        try:
+            contents.read(document, path)
+        except FolderError as error:
+            return Outcome("fail", error.message, str(path))
+        files += 1
+    events = [event for log in contents.history.logs for event in log.events]
+    for event in events:
+        if event.kind in EVENTS:
+            try:
+                event.payload(EVENTS[event.kind])
+            except FolderError as error:
+                words = error.message.removeprefix(f"{event.source}: ")
+                return Outcome("fail", words, event.source)
+    return Outcome("pass", f"{count(files, 'file')} and {count(len(events), 'event')} fit")
+
+
+def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
+    folder = contents.folder
+    if folder.system_file.is_file():  # that it is there is the rule of the system
+        yield folder.system_file, SystemRecord
+    for path in folder.graph_files:
+        yield path, Graph
+    jobs = folders_inside(folder.path / "jobs")
+    for path in (path for job in jobs for path in inside(job, "job.json")):
+        yield path, training.JobRecord
+    attempts = [attempt for job in jobs for attempt in folders_inside(job)]
+    for path in (path for attempt in attempts for path in inside(attempt, "node-*.json")):
+        yield path, NodeRecord
+    for path in inside(folder.path / "buffer", "r*-w*.json"):
+        if path.name.count(".") == 1:  # others say that a turn passed
+            yield path, search_events.Candidate
+    for path in inside(folder.path / "claims", "*.json"):
+        yield path, search_events.Claim
+    for path in inside(folder.path, "ledger*.json"):
+        yield path, SearchLedger

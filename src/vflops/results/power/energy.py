@@ -1,0 +1,206 @@
+"""Energy of a series over a span of time: from a counter, or from readings of power.
+
+Nothing is extended beyond what was read: time without readings is a gap, reported and not filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from vflops.record.files.document import Data
+from vflops.record.formats.telemetry import Series, Telemetry
+
+BRIDGED_INTERVALS = 5
+"""Readings of power further apart than this many intervals are not joined by a line."""
+_MOST_W = 2000.0
+"""No package and its memory draw more: tells a counter that came around from one that was reset,
+and how long a gap it can come around in without being seen."""
+
+
+class Gap(Data):
+    """Time that no reading covers."""
+
+    series: str
+    start_s: float
+    end_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What one series says of a span of time."""
+
+    series: Series
+    span_s: float
+    covered_s: float
+    covered_energy_j: float
+    """Of the covered time alone."""
+    gaps: tuple[Gap, ...]
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy of the covered time; None where no time is covered."""
+        return self.covered_energy_j if self.covered_s > 0 else None
+
+    @property
+    def mean_power_w(self) -> float | None:
+        """Mean power over the covered time; None where no time is covered."""
+        return self.covered_energy_j / self.covered_s if self.covered_s > 0 else None
+
+    @property
+    def covered(self) -> float:
+        """Which share of the span readings cover."""
+        # Sums of many pieces differ from the span in the last digits.
+        share = self.covered_s / self.span_s
+        return 1.0 if not self.gaps else min(share, 1.0)
+
+
+class _Piece(NamedTuple):
+    """The time between two readings that follow each other, and what was read."""
+
+    start_s: float
+    end_s: float
+    first: float
+    last: float
+    is_whole: bool
+    """False where the span begins or ends within it."""
+
+    @property
+    def length_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+# Power at the start and at the end of a piece, or the reason why there is none to tell.
+_Powers = Callable[[_Piece], tuple[float, float] | str]
+
+
+def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+    """Energy of ``series`` from ``start_s`` to ``end_s`` by the telemetry's clock.
+
+    A counter in J gives differences, a gauge in W the area under the line through its readings.
+    """
+    if (series.kind, series.unit) == ("counter", "J"):
+        powers = _counter_powers(telemetry.header.interval_s, series.wraps_at)
+    elif (series.kind, series.unit) == ("gauge", "W"):
+        powers = _gauge_powers(telemetry.header.interval_s)
+    else:
+        raise ValueError(f"{series.id} is a {series.kind} in {series.unit}: neither J nor W")
+    return _integral(telemetry, series, start_s, end_s, powers)
+
+
+def area(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
+    """The area under a gauge of any unit: its mean over the covered time is ``mean_power_w``."""
+    powers = _gauge_powers(telemetry.header.interval_s)
+    return _integral(telemetry, series, start_s, end_s, powers)
+
+
+Recorded = Sequence[tuple[Telemetry, Series]]
+"""Readings of one thing, by whoever sampled it; all by one clock."""
+
+
+def joined(
+    recorded: Recorded,
+    start_s: float,
+    end_s: float,
+    of: Callable[[Telemetry, Series, float, float], Energy] = energy,
+) -> Energy:
+    """Energy of one thing: every moment counts once, by the first telemetry that covers it."""
+    (telemetry, series), *others = recorded
+    found = of(telemetry, series, start_s, end_s)
+    if not others:
+        return found
+    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in found.gaps]
+    return Energy(
+        series,
+        found.span_s,
+        found.covered_s + sum(each.covered_s for each in filled),
+        found.covered_energy_j + sum(each.covered_energy_j for each in filled),
+        tuple(gap for each in filled for gap in each.gaps),
+    )
+
+
+def mean_power_w(
+    telemetry: Telemetry, series: Series, start_s: float, end_s: float
+) -> float | None:
+    """Mean power of ``series`` over the covered part of a span; None where none is."""
+    return energy(telemetry, series, start_s, end_s).mean_power_w
+
+
+def _gauge_powers(interval_s: float) -> _Powers:
+    longest_s = _longest_s(interval_s)
+
+    def powers(piece: _Piece) -> tuple[float, float] | str:
+        if piece.length_s > longest_s:
+            return "no reading of power"
+        return piece.first, piece.last
+
+    return powers
+
+
+def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
+    def powers(piece: _Piece) -> tuple[float, float] | str:
+        if not piece.is_whole and piece.length_s > _longest_s(interval_s):
+            return "no reading of energy near the edge of the span"
+        if wraps_at_j is not None and piece.length_s > wraps_at_j / _MOST_W:
+            return "no reading of energy for so long that the counter may have come around unseen"
+        energy_j = piece.last - piece.first
+        if energy_j < 0 and wraps_at_j is not None:
+            energy_j += wraps_at_j
+            if not 0 <= energy_j <= _MOST_W * max(piece.length_s, interval_s):
+                return "the counter was reset"
+        if energy_j < 0:
+            return "the counter was reset"
+        power_w = energy_j / piece.length_s
+        return power_w, power_w
+
+    return powers
+
+
+def _longest_s(interval_s: float) -> float:
+    # A little more: intervals jitter, and five of 0.1 s are not 0.5 in floating point.
+    return BRIDGED_INTERVALS * interval_s * 1.001
+
+
+def _integral(
+    telemetry: Telemetry, series: Series, start_s: float, end_s: float, powers: _Powers
+) -> Energy:
+    if not start_s < end_s:
+        raise ValueError(f"the span is {start_s!r} to {end_s!r}: expected an end after its start")
+    column = zip(telemetry.times_s, telemetry.column(series.id), strict=True)
+    readings = [(time_s, value) for time_s, value in column if value is not None]
+    covered_s = energy_j = 0.0
+    gaps: list[Gap] = []
+
+    def gap(from_s: float, to_s: float, reason: str) -> None:
+        if gaps and gaps[-1].end_s == from_s and gaps[-1].reason == reason:
+            from_s = gaps.pop().start_s
+        gaps.append(Gap(series=series.id, start_s=from_s, end_s=to_s, reason=reason))
+
+    first_s, last_s = (readings[0][0], readings[-1][0]) if readings else (end_s, end_s)
+    if first_s > start_s:
+        gap(start_s, min(first_s, end_s), "before the first reading")
+    for (a_s, a), (b_s, b) in pairwise(readings):
+        is_whole = start_s <= a_s and b_s <= end_s
+        from_s, to_s = (a_s, b_s) if is_whole else (max(a_s, start_s), min(b_s, end_s))
+        if from_s >= to_s:
+            continue
+        piece = _Piece(a_s, b_s, a, b, is_whole)
+        found = powers(piece)
+        if isinstance(found, str):
+            gap(from_s, to_s, found)
+        else:
+            covered_s += to_s - from_s
+            energy_j += _area(piece, *found, from_s, to_s)
+    if last_s < end_s:
+        gap(max(last_s, start_s), end_s, "after the last reading")
+    return Energy(series, end_s - start_s, covered_s, energy_j, tuple(gaps))
+
+
+def _area(piece: _Piece, first_w: float, last_w: float, from_s: float, to_s: float) -> float:
+    """Under the straight line between the two readings, from ``from_s`` to ``to_s``."""
+    slope = (last_w - first_w) / piece.length_s
+    middle_w = first_w + slope * ((from_s + to_s) / 2 - piece.start_s)
+    return middle_w * (to_s - from_s)

@@ -1,0 +1,201 @@
+"""What bounds a model on a machine, and by how much: pure arithmetic on counts and ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vflops.counting.count import Count
+from vflops.record.formats.graph import NO_ARITHMETIC
+from vflops.record.formats.measurement import Measurement
+from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forward_bytes
+
+MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
+"""Kinds that run on the matrix units, and the benchmark whose ceiling holds for them."""
+COMPUTE = ("gemm", "convolution")
+"""The benchmarks of arithmetic: of each the highest value in a precision is the ceiling."""
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The ceilings of one machine, as far as they were measured."""
+
+    compute: dict[tuple[str, str], float]
+    """(benchmark, precision) → FLOPS."""
+    memory: float | None
+    """Bytes read and written a second."""
+    network: float | None
+    """All-reduce bus bandwidth in bytes a second, between ``ranks`` local ranks."""
+    ranks: int | None
+    network_case: str | None = None
+    """Which all-reduce that was: ``gloo-2-ranks``, ``nccl-8-ranks``."""
+
+    def precisions(self) -> list[str]:
+        """Precisions with both a matrix and a convolution ceiling, the fastest first."""
+        both = [name for name in BYTES_OF if all((b, name) in self.compute for b in COMPUTE)]
+        return sorted(both, key=lambda name: -self.compute["convolution", name])
+
+
+def roofs(measurements: Iterable[Measurement]) -> Roofs:
+    """The highest measured value of each ceiling."""
+    measured = [item for item in measurements if item.value is not None]
+    compute: dict[tuple[str, str], float] = {}
+    memory: list[float] = []
+    network: list[Measurement] = []
+    kinds = {_kind(item.device) for item in measured if item.benchmark in COMPUTE}
+    for item in measured:
+        assert item.value is not None
+        if item.benchmark in COMPUTE and item.precision is not None:
+            key = (item.benchmark, item.precision)
+            compute[key] = max(item.value, compute.get(key, 0.0))
+        elif item.benchmark == "memory":
+            memory.append(item.value)
+        elif item.benchmark == "all-reduce" and _kind(item.device) in kinds:
+            network.append(item)  # what CPU processes send says nothing of accelerators
+    fastest = max(network, key=lambda item: item.value or 0.0, default=None)
+    ranks = fastest.setting.get("ranks") if fastest else None
+    return Roofs(
+        compute=compute,
+        memory=max(memory, default=None),
+        network=fastest.value if fastest else None,
+        ranks=int(ranks) if ranks is not None else None,
+        network_case=fastest.case if fastest else None,
+    )
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kind of layer on the roofline."""
+
+    kind: str
+    ops: int
+    bytes_moved: int
+    compute_s: float
+    memory_s: float
+    bound_s: float
+    """The least time: for each operator the larger of its two."""
+    waiting_s: float
+    """The part of it that goes to operators which wait for memory."""
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte moved."""
+        return self.ops / self.bytes_moved if self.bytes_moved else 0.0
+
+    @property
+    def attainable(self) -> float:
+        """FLOPS that it can reach at most."""
+        return self.ops / self.bound_s if self.bound_s else 0.0
+
+    @property
+    def bound_by(self) -> str:
+        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        return "memory" if self.waiting_s > self.bound_s / 2 else "compute"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A model under the ceilings of a machine."""
+
+    model: str
+    batch: int
+    precision: str
+    rules: str
+    points: tuple[Point, ...]
+    """By kind, those that take longest first."""
+    ridge: float
+    """Operations a byte at which convolution changes from memory- to compute-bound."""
+    gradient_bytes: int
+    """What one all-reduce of the gradients sends a rank, both ways of the ring."""
+    network_s: float | None
+    """The least time of that all-reduce; None without a measured network."""
+    ranks: int | None
+
+    @property
+    def step_s(self) -> float:
+        """The least time of one training step without communication."""
+        return sum(point.bound_s for point in self.points)
+
+    @property
+    def ops(self) -> int:
+        """Operations of the step."""
+        return sum(point.ops for point in self.points)
+
+    @property
+    def attainable(self) -> float:
+        """FLOPS of the whole model at most."""
+        return self.ops / self.step_s
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second at most."""
+        return self.batch / self.step_s
+
+    @property
+    def bound_by(self) -> str:
+        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        return "memory" if self.waiting_share > 0.5 else "compute"
+
+    @property
+    def waiting_share(self) -> float:
+        """The part of the least time that goes to operators which wait for memory."""
+        return sum(point.waiting_s for point in self.points) / self.step_s
+
+    @property
+    def bound_share(self) -> float:
+        """The part of the least time that is spent under ``bound_by``."""
+        return max(self.waiting_share, 1 - self.waiting_share)
+
+
+def bound(count: Count, machine: Roofs, precision: str) -> Bound:
+    """``count`` placed under ``machine``'s ceilings in one precision."""
+    if machine.memory is None:
+        raise ValueError("a bound needs a measured memory bandwidth")
+    groups: dict[str, list[tuple[int, int, float, float]]] = {}
+    for index, node in enumerate(count.graph.nodes):
+        moved = (
+            forward_bytes(count.graph, node, precision),
+            backward_bytes(count.graph, index, precision),
+        )
+        if not any(moved):
+            continue
+        ops = count.ops[index]
+        work = (ops.forward, ops.backward) if ops is not None else (0, 0)
+        peak = machine.compute[MATRIX.get(node.kind, "gemm"), precision]
+        kind = "copy" if node.kind in NO_ARITHMETIC else node.kind
+        for phase_ops, phase_bytes in zip(work, moved, strict=True):
+            entry = (phase_ops, phase_bytes, phase_ops / peak, phase_bytes / machine.memory)
+            groups.setdefault(kind, []).append(entry)
+    points = [_point(kind, entries) for kind, entries in groups.items()]
+    gradient_bytes = count.graph.parameter_count * BYTES_OF["fp32"]
+    network_s = None
+    if machine.network and machine.ranks:
+        wire = 2 * (machine.ranks - 1) / machine.ranks * gradient_bytes
+        network_s = wire / machine.network
+    return Bound(
+        model=count.graph.model,
+        batch=count.graph.batch,
+        precision=precision,
+        rules=count.rules.id,
+        points=tuple(sorted(points, key=lambda point: -point.bound_s)),
+        ridge=machine.compute["convolution", precision] / machine.memory,
+        gradient_bytes=gradient_bytes,
+        network_s=network_s,
+        ranks=machine.ranks,
+    )
+
+
+def _point(kind: str, entries: Sequence[tuple[int, int, float, float]]) -> Point:
+    return Point(
+        kind=kind,
+        ops=sum(entry[0] for entry in entries),
+        bytes_moved=sum(entry[1] for entry in entries),
+        compute_s=sum(entry[2] for entry in entries),
+        memory_s=sum(entry[3] for entry in entries),
+        bound_s=sum(max(entry[2], entry[3]) for entry in entries),
+        waiting_s=sum(entry[3] for entry in entries if entry[3] > entry[2]),
+    )

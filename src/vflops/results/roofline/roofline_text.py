@@ -1,0 +1,71 @@
+"""The roofline in words: what bounds the model, by how much, and what would help."""
+
+from __future__ import annotations
+
+from vflops.results.roofline.analysis import Bound, Point
+from vflops.units import percent, quantity, seconds
+
+
+def sentences(bound: Bound) -> list[str]:
+    """A few plain sentences, the most important first."""
+    found = [_whole(bound)]
+    convolution = next((p for p in bound.points if p.kind == "convolution"), None)
+    if convolution is not None:
+        found.append(_convolution(bound, convolution.intensity))
+    moving = [p for p in bound.points if p.bound_by == "memory" and p.kind != "convolution"]
+    if moving:
+        found.append(_moving(bound, moving))
+    if bound.network_s is not None:
+        found.append(_network(bound, bound.network_s))
+    return found
+
+
+def _whole(bound: Bound) -> str:
+    return (
+        f"{bound.model} in {bound.precision} can reach at most "
+        f"{quantity(bound.attainable, 'FLOPS')} here, "
+        f"{quantity(bound.samples_per_s, 'samples/s')}: a step of {bound.batch} samples takes "
+        f"at least {seconds(bound.step_s)}, and {percent(bound.bound_share, digits=0)} of that is "
+        f"bound by {bound.bound_by} ({bound.rules} rules, operators not fused)."
+    )
+
+
+def _convolution(bound: Bound, intensity: float) -> str:
+    ratio = intensity / bound.ridge
+    if 0.9 < ratio < 1.1:
+        side = f"right at the ridge of {bound.ridge:.1f}: compute and memory bound them alike"
+    elif ratio > 1:
+        side = f"{ratio:.1f} times above the ridge of {bound.ridge:.1f}: bound by compute"
+    else:
+        side = f"{1 / ratio:.1f} times below the ridge of {bound.ridge:.1f}: bound by memory"
+    return f"The convolutions of {bound.model} do {intensity:.1f} operations per byte, {side}."
+
+
+def _moving(bound: Bound, points: list[Point]) -> str:
+    names = _join([point.kind for point in points[:3]])
+    share = sum(point.bound_s for point in points) / bound.step_s
+    start = f"Layers that mostly move bytes, {names} first, take {_about(share)} of that time"
+    advice = ": fusing them into their neighbours would help most" if share > 0.2 else ""
+    return f"{start}{advice}."
+
+
+def _network(bound: Bound, network_s: float) -> str:
+    ratio = network_s / bound.step_s
+    start = (
+        f"Reducing the {quantity(bound.gradient_bytes, 'B')} of gradients of {bound.model} between "
+        f"{bound.ranks} local ranks takes at least {seconds(network_s)}"
+    )
+    if ratio > 1:
+        return (
+            f"{start}, {ratio:.1f} times the step: data parallelism over such a link is bound by "
+            f"it below batch {int(bound.batch * ratio) + 1} per rank."
+        )
+    return f"{start}, {_about(ratio)} of the step: it can hide behind the arithmetic."
+
+
+def _about(share: float) -> str:
+    return percent(share, digits=0) if share >= 0.01 else "under 1 %"
+
+
+def _join(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,169 @@
+"""The machines of an ensemble: their power, each sensor once, and how busy they were."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vflops.metrics import mean
+from vflops.record.folder import RunFolder
+from vflops.record.readout.timeline import Part, Span, Timeline
+from vflops.record.readout.trained_job import Trained
+from vflops.results.score.score_file import NodeScore, PowerScore
+
+if TYPE_CHECKING:
+    from vflops.record.formats.telemetry import Series, Telemetry
+    from vflops.results.power.run_power import PowerSummary
+
+NOT_SAMPLED = "nothing was sampled"
+
+
+def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[NodeScore, ...]:
+    """One score a host, by name: over the time between its first step and its last."""
+    from vflops.record.log.imported_power import read_imported
+
+    hosts = sorted(timeline.parts.items())
+    # A log of "the node" can only be placed where there is one.
+    logs = read_imported(folder.path) if len(hosts) == 1 else []
+    return tuple(_node(host, parts, timeline, window_s, logs) for host, parts in hosts)
+
+
+def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
+    """The power of all hosts over a window: what they took while they trained, over all of it."""
+    blind = [node for node in nodes if node.power.power_w is None]
+    if blind or not nodes or length_s <= 0:
+        return PowerScore(reason=_blind(blind))
+    if len({node.power.includes for node in nodes}) > 1:
+        told = (f"{node.host}: {', '.join(node.power.includes)}" for node in nodes)
+        return PowerScore(reason=f"the nodes do not measure the same: {'; '.join(told)}")
+    sources = dict.fromkeys(source for node in nodes for source in node.power.sources)
+    return PowerScore(
+        power_w=math.fsum((n.power.power_w or 0.0) * n.trained_s for n in nodes) / length_s,
+        energy_j=math.fsum(node.power.energy_j or 0.0 for node in nodes),
+        covered_s=round(length_s * min(_share(node) for node in nodes), 3),
+        includes=nodes[0].power.includes,
+        sources=tuple(sources),
+    )
+
+
+def utilisation(nodes: Sequence[NodeScore]) -> float | None:
+    """The mean over all accelerators of all hosts, in %; None where none was read."""
+    count = sum(node.accelerators for node in nodes)
+    busy = math.fsum((node.utilisation or 0.0) * node.accelerators for node in nodes)
+    return busy / count if count else None
+
+
+def sharing(folder: RunFolder, trained: Sequence[Trained]) -> dict[int, tuple[int, ...]]:
+    """The jobs that each job shared a machine's meters with, at the same time."""
+    from vflops.record.log.imported_power import imported_files
+    from vflops.record.log.telemetry_log import read_header
+    from vflops.results.power.run_power import meter
+
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    whole = bool(imported_files(folder.path))  # a meter of the node is everybody's
+    for parts in Timeline(trained).parts.values() if len(trained) > 1 else ():
+        metered = [
+            (part, {name for each in read_header(part.telemetry).series if (name := meter(each))})
+            for part in parts
+            if part.telemetry
+        ]
+        for (a, of_a), (b, of_b) in combinations(metered, 2):
+            together = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
+            if a.job != b.job and together and (whole or of_a & of_b):
+                found[a.job].add(b.job)
+                found[b.job].add(a.job)
+    return {job: tuple(sorted(others)) for job, others in found.items()}
+
+
+def sampled_by(
+    part: Part, zero_s: float | None = None, read: Callable[[Path], Telemetry] | None = None
+) -> tuple[Telemetry, float] | None:
+    """What a node sampled, its times from ``zero_s`` of the common time line; and that.
+
+    Without ``zero_s`` the times stay as they are: the zero is then where the node's clock has its.
+    ``read`` is for who has read the file before.
+    """
+    from vflops.record.log import telemetry_log
+
+    if part.telemetry is None:
+        return None
+    found = (read or telemetry_log.read)(part.telemetry)
+    own_s = found.utc_offset_s - part.offset_s
+    return (found, own_s) if zero_s is None else (found.shifted(own_s - zero_s), zero_s)
+
+
+def _power(summary: PowerSummary, span_s: float) -> PowerScore:
+    if summary.power_w is None:
+        return PowerScore(reason=summary.reason)
+    return PowerScore(
+        power_w=summary.power_w,
+        energy_j=summary.energy_j,
+        covered_s=round(span_s * summary.covered, 3),
+        includes=summary.includes,
+        sources=summary.sources,
+    )
+
+
+def _node(
+    host: str, parts: Sequence[Part], timeline: Timeline, window_s: Span, logs: Sequence[Telemetry]
+) -> NodeScore:
+    from vflops.results.power.run_power import host_power
+
+    zero_s = window_s[0]  # Unix time has no digits to spare for microseconds
+    start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
+    end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
+    sampled = [found[0] for part in parts if (found := sampled_by(part, zero_s))]
+    power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
+    if sampled and start_s < end_s:
+        # A meter's log is by UTC: as right as the clock that it is set beside.
+        placed = [log.shifted(log.utc_offset_s - zero_s) for log in logs]
+        power = _power(host_power(sampled, start_s, end_s, placed), end_s - start_s)
+        busy = _utilisation(sampled, start_s, end_s)
+    records = [part.record for part in parts if part.record]
+    clocks = [each.clock for each in records if timeline.offset_s(each) is not None]
+    best = min(clocks, key=lambda clock: clock.uncertainty_s or 0.0, default=None)
+    faults = [each.clock.fault for each in records if each.clock.fault]
+    return NodeScore(
+        host=host,
+        machine=records[0].machine if records else "",
+        jobs=tuple(dict.fromkeys(part.job for part in parts)),
+        offset_s=best.offset_s if best else None,
+        uncertainty_s=best.uncertainty_s if best else None,
+        fault=None if best else (faults or ["it was not compared with this run's clock"])[0],
+        trained_s=round(end_s - start_s, 6),
+        power=power,
+        accelerators=len(busy),
+        utilisation=mean(busy) if busy else None,
+    )
+
+
+def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> list[float]:
+    """Of each accelerator that was read, the mean over the covered time."""
+    from vflops.results.power.energy import area, joined
+
+    devices: dict[str, list[tuple[Telemetry, Series]]] = {}
+    for telemetry in sampled:
+        for series in telemetry.series("accelerator"):
+            thing, _, quantity = series.id.rpartition(".")
+            if quantity == "utilisation":
+                devices.setdefault(series.device or thing, []).append((telemetry, series))
+    found = [joined(each, start_s, end_s, area).mean_power_w for each in devices.values()]
+    return [each for each in found if each is not None]
+
+
+def _share(node: NodeScore) -> float:
+    """Of the time that it trained, how much its readings cover."""
+    return (node.power.covered_s or 0.0) / node.trained_s if node.trained_s else 0.0
+
+
+def _blind(nodes: Sequence[NodeScore]) -> str:
+    """Which hosts have no reading, and why; those with one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for node in nodes:
+        reasons.setdefault(node.power.reason or NOT_SAMPLED, []).append(node.host)
+    told = [f"{', '.join(hosts)}: {reason}" for reason, hosts in reasons.items()]
+    return "; ".join(told) or NOT_SAMPLED

@@ -1,0 +1,251 @@
+"""A score as rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vflops.record.formats.measurement import Measurement
+from vflops.results.score import figure_text, parallelism_text
+from vflops.results.score.score_file import (
+    CeilingScore,
+    EnsembleScore,
+    ModelScore,
+    RepeatScore,
+    RuleCount,
+    Score,
+    SearchScore,
+    TrainingScore,
+)
+from vflops.units import percent, quantity, seconds
+
+CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
+MODELS = ("model", "rules", "forward", "training", "at most here")
+REPEATS = ("figure", "mean", "variation", "of")
+TWINS = "a diagnostic of the nodes, not a claim"
+NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
+
+
+def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
+    """An ensemble's figures, a name and a text each, the ones that are quoted first."""
+    alone = f"alone {figure_text.number(ensemble.mean_quality)} in the mean"
+    if ensemble.out_of_bag is not None:
+        alone += f", {figure_text.number(ensemble.out_of_bag)} on samples outside of their bags"
+    grown = ", ".join(
+        f"{each.models}: {figure_text.number(each.quality)}" for each in ensemble.sizes
+    )
+    rows = [
+        ("VFLOPS", quantity(ensemble.vflops, "VFLOPS")),
+        ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
+        ("FLOPS of an epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
+        (
+            "quality",
+            f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
+            f"(target {figure_text.number(ensemble.target)}); {alone}",
+        ),
+        ("by models", grown),
+        ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
+        ("VFLOPS/W", _per_watt(ensemble)),
+        ("clocks", _clocks(ensemble)),
+    ]
+    if ensemble.utilisation is not None:
+        rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
+    if ensemble.nodes_named is not None:
+        rows.append(("nodes", figure_text.nodes_named(ensemble.nodes_named)))
+    if ensemble.twins is not None:
+        rows.insert(
+            0, ("twins", f"{TWINS}; {figure_text.twins(ensemble.twins, ensemble.quality_name)}")
+        )
+    if ensemble.waves:
+        rows.append(("waves", "models waited for others: nothing is said of weak scaling"))
+    if ensemble.partial:
+        lost = ensemble.planned - len(ensemble.jobs)
+        rows.append(
+            ("partial", f"{figure_text.count(lost, 'model')} of {ensemble.planned} missing")
+        )
+    return rows
+
+
+def ensemble_line(ensemble: EnsembleScore) -> str:
+    """What an ensemble came to, in one line."""
+    of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
+    twins = ""
+    if ensemble.twins:
+        twins = f" (twins, {TWINS}: {figure_text.twins(ensemble.twins, ensemble.quality_name)})"
+    return (
+        f"{ensemble.workload}, {of} models together{twins}: "
+        f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
+        f"(alone {figure_text.number(ensemble.mean_quality)}), "
+        f"{quantity(ensemble.flops, 'FLOPS')} × "
+        f"{figure_text.FACTOR} {ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
+    )
+
+
+def training_title(training: TrainingScore) -> str:
+    """Which training it is."""
+    if training.model is not None:
+        return f"{training.workload}, model {training.model + 1}"
+    return f"{training.workload}, seed {training.seed}"
+
+
+def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
+    """A training's figures, a name and a text each, the ones that are quoted first."""
+    speed, quality = training.speed, training.quality
+    rows = []
+    if not training.complete:
+        rows.append(("incomplete", figure_text.how_far(training)))
+    if speed is not None:
+        rows += [
+            ("VFLOPS", quantity(speed.vflops, "VFLOPS")),
+            ("FLOPS", f"{quantity(speed.flops, 'FLOPS')} ({figure_text.rules(training.work)})"),
+        ]
+    else:
+        rows.append(("FLOPS", f"— ({figure_text.rules(training.work)})"))
+    rows += [
+        ("quality", figure_text.achieved(quality)),
+        (figure_text.FACTOR, figure_text.factor(quality)),
+        ("time to quality", figure_text.time_to_quality(quality)),
+        ("precision", parallelism_text.precision(training)),
+        ("speed", figure_text.rate(speed.samples_per_s if speed else None)),
+        ("MFU", figure_text.mfu(training.mfu)),
+        ("VFLOPS/W", _per_watt(training)),
+        ("time", figure_text.budget(training)),
+        ("data", figure_text.data(training)),
+        *([("", figure_text.data_facts(training))] if training.data_facts else []),
+        *parallelism_text.shared_rows(training),
+    ]
+    if training.attempts > 1:
+        again = figure_text.count(training.samples_redone, "sample")
+        rows.append(("attempts", f"{training.attempts}, {again} trained on again"))
+    return rows
+
+
+def result_rows(score: Score) -> list[tuple[str, ...]]:
+    """What each training came to, a row each; of repeats the seed is named."""
+    return [(name(score, each), *figure_text.result(each)) for each in score.trainings]
+
+
+def name(score: Score, training: TrainingScore) -> str:
+    """What a training is called in its run: the workload, of repeats with the seed."""
+    again = training.model is not None or any(
+        repeat.workload == training.workload for repeat in score.repeats
+    )
+    return training_title(training) if again else training.workload
+
+
+def repeat_line(repeat: RepeatScore) -> str:
+    """What seeds came to in the mean and how far they agree, in one line."""
+    figures = (
+        ("quality", repeat.quality),
+        ("FLOPS", repeat.flops),
+        ("epochs to quality", repeat.epochs_to_quality),
+    )
+    known = [f"{what} {percent(each.variation)}" for what, each in figures if each]
+    varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
+    told = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
+    return told if repeat.vflops is None else f"{figure_text.mean_vflops(repeat)}; {told}"
+
+
+def repeat_title(repeat: RepeatScore) -> str:
+    """Which trainings are taken together."""
+    return f"{repeat.workload}, mean of {figure_text.seeds(repeat)}"
+
+
+def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
+    """How far seeds agree, a row a figure, under the names of ``REPEATS``."""
+    ended = f"{repeat.complete} of {repeat.planned} seeds"
+    reached = f"{repeat.reached} of {repeat.complete} reached the target"
+    return [
+        ("VFLOPS", *figure_text.spread(repeat.vflops, "VFLOPS"), ended),
+        ("FLOPS", *figure_text.spread(repeat.flops, "FLOPS"), ended),
+        ("quality", *figure_text.spread(repeat.quality, None), ended),
+        ("epochs to quality", *figure_text.spread(repeat.epochs_to_quality, None), reached),
+    ]
+
+
+def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
+    """What was measured, a row a ceiling, under the names of ``CEILINGS``.
+
+    A caveat is explained where it is first met.
+    """
+    rows: list[tuple[str, ...]] = []
+    told: set[str] = set()
+    for item in score.ceilings:
+        if item.value is None:
+            continue
+        caveat = item.caveat or ""
+        rows.append(
+            (
+                item.benchmark,
+                item.case,
+                item.precision or "",
+                quantity(item.value, item.unit),
+                percent(item.spread),
+                caveat.partition(": ")[0] if caveat in told else caveat,
+            )
+        )
+        told.add(caveat)
+    return rows
+
+
+def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:
+    """What was not measured, a row a reason: the ceilings that it holds for, and all of it."""
+    found: dict[str, list[str]] = {}
+    for item in ceilings:
+        if item.reason is not None:
+            name = " ".join(filter(None, (item.benchmark, item.case, item.precision)))
+            found.setdefault(item.reason, []).append(name)
+    return [(", ".join(names), reason) for reason, names in found.items()]
+
+
+def model_rows(score: Score) -> list[tuple[str, ...]]:
+    """Operations of one sample, a row a model and rule set, under the names of ``MODELS``."""
+    return [
+        (
+            model.model,
+            f"{count.rules}/{count.rules_version}",
+            quantity(count.ops_forward, "FLOP"),
+            quantity(count.ops_total, "FLOP"),
+            _most(model, count),
+        )
+        for model in score.models
+        for count in model.counts
+    ]
+
+
+def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
+    if scored.vflops_per_watt is None:
+        return f"— {figure_text.power(scored.power)}"
+    figure = quantity(scored.vflops_per_watt, "VFLOPS/W")
+    return f"{figure} at {figure_text.power(scored.power)}"
+
+
+def _clocks(ensemble: EnsembleScore) -> str:
+    """How far the nodes' clocks were set right for the window and the starts."""
+    hosts = figure_text.count(len(ensemble.nodes), "node")
+    told = f"{hosts}, corrected by at most {figure_text.offset(ensemble.clock_corrected_s)}"
+    if ensemble.clock_unknown:
+        jobs = figure_text.numbers(ensemble.clock_unknown)
+        told += f"; not known, and not corrected, of jobs {jobs}"
+    return told
+
+
+def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
+    """The machines that trained, a row each, under the names of ``NODES``."""
+    return [
+        (
+            node.host,
+            node.machine,
+            figure_text.numbers(node.jobs),
+            figure_text.clock(node),
+            figure_text.power(node.power),
+            "" if node.utilisation is None else f"{node.utilisation:.1f} %",
+        )
+        for node in ensemble.nodes
+    ]
+
+
+def _most(model: ModelScore, count: RuleCount) -> str:
+    bound = model.bound
+    if bound is None or bound.rules != count.rules:
+        return ""
+    return f"{quantity(bound.samples_per_s, 'samples/s')} in {bound.precision}"

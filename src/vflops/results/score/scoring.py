@@ -1,0 +1,99 @@
+"""From the run folder to its score."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from vflops.counting.conventions import BUILT_IN, rule_set
+from vflops.counting.count import Count, count
+from vflops.errors import FolderError
+from vflops.record.files.document import first_fault
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.measurement import Measurement
+from vflops.record.readout.contents import Contents
+from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.score.ensemble_score import ensemble_scores
+from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
+from vflops.results.score.search_score import search_scores
+from vflops.results.score.training_score import SCORING_RULES, repeat_scores, training_scores
+
+
+def score(contents: Contents) -> Score:
+    """Every figure of the run, recomputed from its folder alone."""
+    try:
+        return _scored(contents)
+    except (ValueError, ArithmeticError) as error:  # no formula takes a negative time, or 1e308
+        what = first_fault(error) if isinstance(error, ValidationError) else str(error)
+        raise FolderError(
+            f"{contents.folder.path} holds what no run comes to: {what}",
+            cure="a file was changed or damaged: vflops check names what is wrong",
+        ) from error
+
+
+def _scored(contents: Contents) -> Score:
+    record, state = contents.folder.record, contents.state
+    machine = roofs(contents.measurements)
+    trainings = contents.once(training_scores)
+    return Score(
+        run=record.id,
+        workload=record.workload,
+        complete=state.complete,
+        incomplete_reason=state.reason,
+        ceilings=tuple(_ceiling(item) for item in contents.measurements),
+        models=tuple(_model(graph, machine) for graph in contents.graphs),
+        trainings=trainings,
+        repeats=repeat_scores(trainings),
+        ensembles=ensemble_scores(contents, trainings),
+        searches=contents.once(search_scores),
+    )
+
+
+def best_bound(counted: Count, machine: Roofs) -> tuple[Bound | None, str | None]:
+    """The bound in the fastest precision, or the reason why there is none."""
+    precisions = machine.precisions()
+    if not precisions:
+        return None, "no precision has both a measured matrix product and convolution"
+    if machine.memory is None:
+        return None, "the memory bandwidth was not measured"
+    found = bound(counted, machine, precisions[0])
+    return (found, None) if found.step_s else (None, "the model moves no data")
+
+
+def _ceiling(item: Measurement) -> CeilingScore:
+    return CeilingScore(**item.model_dump(include=set(CeilingScore.model_fields)))
+
+
+def _model(graph: Graph, machine: Roofs) -> ModelScore:
+    found, reason = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+    return ModelScore(
+        model=graph.model,
+        parameters=graph.parameter_count,
+        counts=tuple(_rule_count(count(graph, rules)) for rules in BUILT_IN),
+        bound=_bound(found) if found else None,
+        bound_reason=reason,
+    )
+
+
+def _rule_count(counted: Count) -> RuleCount:
+    total, batch = counted.total, counted.graph.batch
+    return RuleCount(
+        rules=counted.rules.id,
+        rules_version=counted.rules.version,
+        ops_forward=total.forward // batch,
+        ops_backward=total.backward // batch,
+        ops_update=total.update // batch,
+        ops_total=total.total // batch,
+        uncounted_share=sum(item.share for item in counted.uncounted),
+    )
+
+
+def _bound(found: Bound) -> BoundScore:
+    return BoundScore(
+        precision=found.precision,
+        rules=found.rules,
+        batch=found.batch,
+        flops=found.attainable,
+        samples_per_s=found.samples_per_s,
+        bound_by=found.bound_by,
+        bound_share=found.bound_share,
+    )

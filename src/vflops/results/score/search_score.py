@@ -1,0 +1,258 @@
+"""The score of a search: AIPerf's operations a second, and the same weighed by what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from math import ceil, log
+
+from vflops.metrics import mean, vflops_per_watt
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import Trained
+from vflops.results.score.aiperf_conformance import verdict
+from vflops.results.score.node_power import all_power, node_scores, utilisation
+from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
+from vflops.results.score.search_workers import (
+    SPENT,
+    WorkerTimeline,
+    given_up,
+    searches,
+    spent,
+    story_of,
+)
+from vflops.workloads.automl.search.learning_curve import predict
+from vflops.workloads.automl.search_events import RULES
+from vflops.workloads.automl.search_history import Search, Story
+from vflops.workloads.automl.settings import AutomlSettings
+
+MOMENTS = 100
+"""Of a search that are looked at, evenly from its beginning to its end."""
+_ROUNDING_S = 1e-6
+"""Unix time has no digits to spare for less."""
+_CALM_SHARE = 0.2
+_CALM_SPREAD = 0.02
+"""Converged: in the last fifth of the time the score varies by less than this."""
+
+
+def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
+    """One score a search, in their order."""
+    return tuple(_score(contents, members) for members in searches(contents))
+
+
+def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
+    record = members[0].record
+    settings = record.settings_as(AutomlSettings)
+    search, timeline = story_of(members), WorkerTimeline(members)
+    moments = _moments(search, settings.search.score_from_round)
+    counted = [each for each in moments if each.counts]
+    trained = [story for story in search.candidates if story.trained is not None]
+    winner = _winner(search.candidates)
+    start_s, end_s = search.span_s or (0.0, 0.0)
+    whole_s = end_s - start_s
+    nodes = _nodes(contents, timeline, (start_s, end_s))
+    power = all_power(nodes, whole_s)
+    replay = settings.search.ledger is not None
+    # Fixed work is as fast as it was on the whole; a search as at its best moment.
+    best = counted[-1:] if replay else counted
+    ops_per_s = max((each.ops_per_s for each in best), default=None)
+    error = moments[-1].error if moments else None
+    parts = [spent(each) for each in members]
+    phases = {name: sum(each[name] for each in parts) for name in SPENT}
+    between_s = phases["idle"] + phases["building"]
+    lost = given_up(contents, members)
+    return SearchScore(
+        workload=record.workload,
+        repeat=record.repeat,
+        seed=record.seed,
+        workers=settings.search.workers,
+        ranks=record.ranks,
+        rules=RULES,
+        ordered=settings.ordered,
+        searcher=settings.search.searcher,
+        inherited=settings.search.inherit,
+        replay=replay,
+        duration_s=round(whole_s, 6),
+        ops=sum(story.ops for story in search.candidates),
+        ops_per_s=ops_per_s,
+        regulated=_largest(best),
+        last_ops_per_s=moments[-1].ops_per_s if moments else None,
+        last_regulated=moments[-1].regulated if moments else None,
+        converged=_converged(moments, counted),
+        error=error,
+        error_limit=settings.search.error,
+        winner=winner.begun.candidate if winner else None,
+        candidates=tuple(_candidate(story, settings) for story in search.candidates),
+        moments=tuple(moments),
+        idle_share=between_s / (whole_s * len(members)) if whole_s else None,
+        waited_s=round(sum(story.begun.waited_s for story in search.candidates), 6),
+        built_s=round(sum(story.begun.built_s for story in search.candidates), 6),
+        phases={name: round(value, 6) for name, value in phases.items()},
+        prediction_error=_prediction_error(trained),
+        unbuilt=search.unbuilt,
+        lost_workers=lost,
+        clock_faults=tuple(search.clock_faults),
+        clock_corrected_s=round(timeline.corrected_s, 6),
+        clock_unknown=timeline.unknown,
+        nodes=nodes,
+        power=power,
+        ops_per_watt=None
+        if ops_per_s is None
+        else vflops_per_watt(vflops=ops_per_s, power_w=power.power_w),
+        utilisation=utilisation(nodes),
+        aiperf=verdict(
+            settings,
+            members,
+            search.candidates,
+            rules=RULES,
+            durations_s=_durations(search, members, {each.job for each in lost}),
+            error=error,
+            ended=contents.state.complete,
+        ),
+    )
+
+
+def _winner(stories: Sequence[Story]) -> Story | None:
+    """Whose error is the search's: the best evaluation, also of one that the end cut."""
+    evaluated = [story for story in stories if story.curve]
+    return max(
+        evaluated,
+        key=lambda story: (max(quality for _, quality in story.curve), story.state == "trained"),
+        default=None,
+    )
+
+
+def _durations(
+    search: Search, members: Sequence[Trained], lost: Collection[int]
+) -> dict[int, float]:
+    """Seconds of each worker's own, by its number from 1; those that died for good are left out."""
+    spans = zip(members, search.spans_s, strict=True)
+    return {
+        number: span_s[1] - span_s[0] if span_s else 0.0
+        for number, (member, span_s) in enumerate(spans, start=1)
+        if member.record.job not in lost
+    }
+
+
+def _nodes(
+    contents: Contents, timeline: WorkerTimeline, window_s: tuple[float, float]
+) -> tuple[NodeScore, ...]:
+    """None before there was a step: there is no time to look at them over."""
+    return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
+
+
+@dataclass
+class _Step:
+    """What was added between two moments."""
+
+    ops: int = 0
+    ended: int = 0
+    accuracies: list[float] = field(default_factory=list)
+
+
+def _moments(search: Search, first_round: int) -> list[SearchMoment]:
+    """The score at even steps of time; those after the rounds of a warm-up count."""
+    if search.span_s is None or search.span_s[1] <= search.span_s[0]:
+        return []
+    start_s, end_s = search.span_s
+    warm_s = max(
+        (each.last_s for each in search.candidates if each.turn.round + 1 < first_round),
+        default=start_s,
+    )
+    step_s = (end_s - start_s) / MOMENTS
+    found: list[SearchMoment] = []
+    ops, ended, best = 0, 0, list[float]()
+    for number, step in enumerate(_steps(search, start_s, step_s), start=1):
+        time_s = number * step_s
+        ops, ended = ops + step.ops, ended + step.ended
+        best = [max(best + step.accuracies)] if best or step.accuracies else []
+        error = 1 - best[0] if best else None
+        found.append(
+            SearchMoment(
+                time_s=round(time_s, 6),
+                ops=ops,
+                ops_per_s=ops / time_s,
+                error=error,
+                regulated=regulated(ops / time_s, error),
+                trained=ended,
+                counts=ops > 0 and start_s + time_s >= warm_s - _ROUNDING_S,
+            )
+        )
+    return found
+
+
+def _steps(search: Search, start_s: float, step_s: float) -> list[_Step]:
+    """Every note once, in the step that it falls into; one on a moment belongs to it."""
+    steps = [_Step() for _ in range(MOMENTS)]
+
+    def step(utc_s: float) -> _Step:
+        number = ceil((utc_s - start_s - _ROUNDING_S) / step_s) - 1
+        return steps[min(max(number, 0), MOMENTS - 1)]
+
+    for story in search.candidates:
+        before = 0
+        for note in story.notes:
+            now = step(note.utc_s)
+            now.ops += note.ops - before
+            before = note.ops
+            if note.quality is not None:
+                now.accuracies.append(note.quality)
+        if story.ended_s is not None and story.state != "cut":
+            step(story.ended_s).ended += 1
+    return steps
+
+
+def regulated(ops_per_s: float, error: float | None) -> float | None:
+    """−ln(error) · OPS; None where nothing was evaluated, or nothing is wrong any more."""
+    return None if error is None or error <= 0 else -log(min(error, 1.0)) * ops_per_s
+
+
+def _largest(counted: Sequence[SearchMoment]) -> float | None:
+    """Of all moments; where no error is left it is beyond any number, and no earlier one is it."""
+    if any(each.error is not None and each.error <= 0 for each in counted):
+        return None
+    return max((each.regulated for each in counted if each.regulated is not None), default=None)
+
+
+def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment]) -> bool | None:
+    """Whether the score stood still at the end; None where the end does not count."""
+    last = moments[-round(MOMENTS * _CALM_SHARE) :]
+    if not last or len(counted) < len(last):
+        return None
+    rates = [each.ops_per_s for each in last]
+    return (max(rates) - min(rates)) / mean(rates) < _CALM_SPREAD
+
+
+def _prediction_error(stories: Sequence[Story]) -> float | None:
+    """How far the way of predicting is from the truth, where that is known: of every candidate
+    the accuracy of its last epoch is predicted from the first half of its epochs."""
+    errors = []
+    for story in stories:
+        curve = sorted({max(round(epoch), 1): value for epoch, value in story.curve}.items())
+        half = curve[: len(curve) // 2]
+        if half:
+            epoch, truth = curve[-1]
+            errors.append(abs(predict(half, epoch).error(truth)))
+    return mean(errors) if errors else None
+
+
+def _candidate(story: Story, settings: AutomlSettings) -> CandidateScore:
+    trained = story.trained
+    return CandidateScore(
+        candidate=story.begun.candidate,
+        worker=story.worker,
+        parent=story.begun.parent,
+        digest=story.begun.digest,
+        state=story.state,
+        accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
+        predicted=trained.predicted if trained else None,
+        epochs=max((note.epoch for note in story.notes), default=0.0),
+        batch=story.begun.batch,
+        kernel=trained.hyper.kernel if trained else None,
+        tuned=story.turn.round + 1 >= settings.search.tune_from,
+        parameters=story.begun.parameters,
+        ops_per_sample=story.begun.ops_total,
+        ops=story.ops,
+        inherited=story.begun.inherited,
+        waited_s=story.begun.waited_s,
+        message=story.message,
+    )

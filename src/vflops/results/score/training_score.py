@@ -1,0 +1,225 @@
+"""The score of training: FLOPS of what really ran, weighed by the quality that it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
+from vflops.metrics import (
+    coefficient_of_variation,
+    flops,
+    mean,
+    mfu,
+    penalty,
+    time_to_quality,
+    vflops_per_watt,
+)
+from vflops.record.formats.graph import Graph
+from vflops.record.formats.job import JobRecord
+from vflops.record.readout.contents import Contents
+from vflops.record.readout.trained_job import Trained
+from vflops.results.roofline.analysis import Roofs, roofs
+from vflops.results.score.job_power import job_power
+from vflops.results.score.node_power import sharing
+from vflops.results.score.parallelism import shared as shared_by
+from vflops.results.score.score_file import (
+    MfuScore,
+    QualityScore,
+    RepeatScore,
+    SpeedScore,
+    Spread,
+    TrainingScore,
+    WorkScore,
+)
+
+SCORING_RULES = "hpcai500"
+"""The rule set of the two HPC AI500 workloads and of the bounds."""
+
+
+def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
+    """One score a training job, in the order of the jobs."""
+    machine = roofs(contents.measurements)
+    shared = sharing(contents.folder, contents.trained)
+    return tuple(
+        _score(contents, trained, machine, shared.get(trained.record.job, ()))
+        for trained in contents.trained
+    )
+
+
+def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
+    """How far repeated trainings of one workload agree; nothing for one that ran once."""
+    found = []
+    alone = [score for score in scores if score.model is None]
+    for name in dict.fromkeys(score.workload for score in alone):
+        runs = [score for score in alone if score.workload == name]
+        ended = [score for score in runs if score.complete]
+        if len(runs) > 1:
+            found.append(_repeats(name, len(runs), ended))
+    return tuple(found)
+
+
+def _score(
+    contents: Contents, trained: Trained, machine: Roofs, shared: tuple[int, ...]
+) -> TrainingScore:
+    record = trained.record
+    work = work_of(record, contents.graphs)
+    quality = _quality(trained)
+    speed = _speed(trained, work, quality)
+    power = job_power(contents, trained, shared)
+    started = trained.started
+    return TrainingScore(
+        job=record.job,
+        workload=record.workload,
+        repeat=record.repeat,
+        seed=record.seed,
+        model=record.bag.model if record.bag else None,
+        complete=contents.history.ended(record.job),
+        attempts=len(trained.attempts),
+        device=started.device_name if started else None,
+        precision=started.precision if started else None,
+        emulated=started.emulated if started else None,
+        layers_of_8_bits=started.layers_of_8_bits if started else 0,
+        ranks=record.ranks,
+        batch=started.batch if started else None,
+        synthetic=record.data.synthetic,
+        skipped=record.data.skipped,
+        data_facts=record.data.facts,
+        work=work,
+        samples_trained=trained.samples_trained,
+        samples_redone=trained.samples_redone,
+        samples_evaluated=trained.samples_evaluated,
+        epochs=round(trained.samples_trained / record.data.train, 4) if record.data.train else 0.0,
+        phases={name: round(seconds, 6) for name, seconds in trained.phases.items()},
+        wall_s=round(trained.wall_s, 6),
+        work_s=round(trained.work_s, 6),
+        quality=quality,
+        speed=speed,
+        mfu=_mfu(trained, speed, machine),
+        power=power,
+        vflops_per_watt=vflops_per_watt(vflops=speed.vflops, power_w=power.power_w)
+        if speed and speed.vflops is not None
+        else None,
+        kernels=trained.kernels,
+        shared=shared_by(contents, trained),
+    )
+
+
+def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
+    """Operations of one sample: counted from the graph, or as the user declared them."""
+    if record.declared is not None:
+        return WorkScore(
+            source="declared",
+            detail=record.declared.source,
+            rules=None,
+            rules_version=None,
+            ops_forward=record.declared.ops_forward,
+            ops_total=record.declared.ops_total,
+        )
+    for graph in graphs:
+        if graph.model == record.workload:
+            counted = count(graph, rule_set(SCORING_RULES))
+            return WorkScore(
+                source="declared graph" if record.graph_declared else "counted",
+                detail=f"graphs/{graph.model}.json",
+                rules=counted.rules.id,
+                rules_version=counted.rules.version,
+                ops_forward=counted.total.forward // graph.batch,
+                ops_total=counted.total.total // graph.batch,
+            )
+    return None
+
+
+def _quality(trained: Trained) -> QualityScore:
+    goal, evaluations = trained.record.goal, trained.evaluations
+    achieved = evaluations[-1].evaluated.quality if evaluations else None
+    reached_s = time_to_quality(
+        [each.time_s for each in evaluations],
+        [each.evaluated.quality for each in evaluations],
+        target=goal.target,
+        better=goal.better,
+    )
+    epochs = next((e.evaluated.epoch for e in evaluations if e.time_s == reached_s), None)
+    return QualityScore(
+        name=goal.quality,
+        better=goal.better,
+        target=goal.target,
+        profile_target=goal.profile_target,
+        exponent=goal.exponent,
+        achieved=achieved,
+        tested=trained.tested.quality if trained.tested else None,
+        penalty=None
+        if achieved is None
+        else penalty(
+            achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
+        ),
+        time_to_quality_s=None if reached_s is None else round(reached_s, 6),
+        epochs_to_quality=epochs,
+    )
+
+
+def _speed(trained: Trained, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
+    if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
+        return None
+    done = trained.samples_trained * work.ops_total
+    timed = trained.samples_trained - trained.samples_compiling
+    checked = trained.samples_evaluated * work.ops_forward
+    rate = flops(ops=timed * work.ops_total, time_s=trained.work_s)
+    evaluating_s = trained.phases["evaluation"]
+    return SpeedScore(
+        samples_per_s=timed / trained.work_s,
+        ops_training=done,
+        ops_evaluation=checked,
+        flops=rate,
+        flops_evaluation=flops(ops=checked, time_s=evaluating_s) if evaluating_s > 0 else None,
+        flops_whole=flops(ops=done + checked, time_s=trained.wall_s),
+        vflops=None if quality.penalty is None else rate * quality.penalty,
+    )
+
+
+def _mfu(trained: Trained, speed: SpeedScore | None, machine: Roofs) -> MfuScore:
+    """Against the faster of matrix product and convolution, of all accelerators together."""
+    started = trained.started
+    precision = started.ceiling_precision if started else None
+    if speed is None or precision is None:
+        reason = "nothing was trained"
+        if trained.samples_trained:
+            reason = "its precision is not known" if speed else "its operations are not known"
+        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
+    peaks = {
+        benchmark: peak for (benchmark, name), peak in machine.compute.items() if name == precision
+    }
+    if not peaks:
+        reason = f"no ceiling was measured in {precision}"
+        return MfuScore(value=None, ceiling_flops=None, ceiling=None, reason=reason)
+    benchmark = max(peaks, key=lambda name: peaks[name])
+    devices = trained.devices
+    ceiling = peaks[benchmark] * devices
+    return MfuScore(
+        value=mfu(flops=speed.flops, ceiling_flops=ceiling),
+        ceiling_flops=ceiling,
+        ceiling=f"{precision} {benchmark}" + (f" × {devices}" if devices > 1 else ""),
+        reason=None,
+    )
+
+
+def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatScore:
+    reached = [each.quality.epochs_to_quality for each in ended]
+    return RepeatScore(
+        workload=name,
+        planned=planned,
+        complete=len(ended),
+        reached=sum(epochs is not None for epochs in reached),
+        quality=_spread([e.quality.achieved for e in ended]),
+        flops=_spread([e.speed.flops if e.speed else None for e in ended]),
+        vflops=_spread([e.speed.vflops if e.speed else None for e in ended]),
+        epochs_to_quality=_spread(reached),
+    )
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    """Mean and coefficient of variation; None where a value is missing or there is only one."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or len(known) < len(values) or mean(known) <= 0:
+        return None
+    return Spread(mean=mean(known), variation=coefficient_of_variation(known))

@@ -1,0 +1,1 @@
+"""One run from settings to report: validate, estimate, start the jobs, conclude, resume."""

@@ -1,0 +1,317 @@
+"""The trainings of a run: prepared before there is a folder, planned as jobs, run one by one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from vflops.config.settings import Settings, workload_settings
+from vflops.config.training import WorkloadSettings
+from vflops.errors import RunFailed
+from vflops.record.effective_job import running_record
+from vflops.record.files import atomic
+from vflops.record.folder import RunFolder, file_hash
+from vflops.record.formats.job import (
+    BagRecord,
+    DataFacts,
+    DeclaredWork,
+    Goal,
+    JobPlanned,
+    JobRecord,
+    JobTrained,
+    WorkerRecord,
+)
+from vflops.record.formats.node import node_files
+from vflops.record.log.events import Counted, EventWriter
+from vflops.run import validate
+from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.spec import WorkloadSpec
+
+if TYPE_CHECKING:
+    from vflops.launch.controller import JobStanding
+    from vflops.record.formats.graph import Graph
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""What a scheduler sends when the time is up, and as a warning before."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload of the run with its data at hand."""
+
+    spec: WorkloadSpec
+    settings: WorkloadSettings
+    data: DataFacts
+
+    def goal(self, profile: str) -> Goal:
+        """The quality to reach, beside what ``profile`` asks for on its own data."""
+        code = self.spec.load_code()
+        quality = code.judged_by(self.settings, self.spec)
+        return Goal(
+            quality=quality.name,
+            better=quality.better,
+            exponent=quality.exponent,
+            target=code.target(self.settings),
+            profile_target=self._profile_target(profile),
+        )
+
+    def _profile_target(self, profile: str) -> float | None:
+        """The profile's own; none for data of the user's, whose target is theirs to give."""
+        if self.settings.data is not None or not self.spec.in_suite:
+            return None
+        target: float = self.spec.load_code().target(self.spec.profile(profile))
+        return target
+
+
+def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
+    """Every workload of the run, refused if its settings or data are wrong; data is made."""
+    found = []
+    validate.check_all(settings)
+    for name, section in workload_settings(settings).items():
+        spec = workload(name)
+        data = spec.load_code().prepare_data(section, progress)
+        validate.check_model(spec, section, data)
+        found.append(Prepared(spec, section, data))
+    return found
+
+
+def plan(
+    folder: RunFolder, events: EventWriter, prepared: list[Prepared] | None, progress: Progress
+) -> list[JobRecord]:
+    """The jobs of the run, written down once."""
+    planned = [event.payload(JobPlanned) for event in folder.history().events("job-planned")]
+    if planned:
+        records = [_planned_before(folder, each) for each in planned]
+        for record in records:
+            if not folder.history().ended(record.job):
+                workload(record.workload).load_code().verify_data(record.data)
+        return records
+    settings = folder.record.settings
+    jobs: list[JobRecord] = []
+    for each in prepared if prepared is not None else prepare(settings, progress):
+        work = each.spec.load_code().work(each.settings, each.data, each.spec.name)
+        declared = work if isinstance(work, DeclaredWork) else None
+        if declared is None:
+            keep_graph(folder, events, work)
+        workers = each.spec.load_code().workers(each.settings)
+        each.spec.load_code().lay_out(folder.path, each.settings)
+        models = settings.models_of(each.spec.name) if workers is None else 1
+        numbers = in_order(models, settings) if workers is None else range(workers)
+        repeats = settings.repeat if workers is None else 1
+        for repeat, model in product(range(repeats), numbers):
+            bag = _bag(settings, models, repeat, model)
+            record = JobRecord(
+                job=1 + len(jobs),
+                workload=each.spec.name,
+                repeat=repeat,
+                seed=settings.seed + repeat * models + (bag.number if bag else 0),
+                bag=bag,
+                worker=WorkerRecord(worker=model, workers=workers) if workers else None,
+                ranks=each.settings.train.ranks,
+                goal=each.goal(settings.profile),
+                settings=each.settings.model_dump(mode="json"),
+                data=each.data,
+                kernels=settings.telemetry.kernels,
+                declared=declared,
+                graph_declared=declared is None and each.spec.load_code().graph_declared,
+            )
+            path = folder.job_file(record.job)
+            atomic.make_folder(path.parent)
+            record.write(path)
+            jobs.append(record)
+    for record in jobs:  # all of them or none: what is planned is complete
+        events.write("job-planned", job=record.job, sha256=record.digest())
+    return jobs
+
+
+def in_order(models: int, settings: Settings) -> Sequence[int]:
+    """The models as they are placed: twins half of all apart, so that few share a node."""
+    if not settings.bagging.twins:
+        return range(models)
+    return (*range(0, models, 2), *range(1, models, 2))
+
+
+def _bag(settings: Settings, models: int, repeat: int, model: int) -> BagRecord | None:
+    bagging = settings.bagging
+    if models == 1:
+        return None
+    return BagRecord(
+        model=model,
+        models=models,
+        bootstrap=bagging.bootstrap,
+        seed=settings.seed + repeat,
+        out_of_bag=bagging.out_of_bag,
+        twins=bagging.twins,
+    )
+
+
+def run_ensembles(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    step: Callable[[str], None],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Train base models side by side, judge them together, and pin what they left."""
+    from vflops.train.ensemble.aggregation import ensembles, judge
+
+    groups = ensembles(records)
+    for number, group in enumerate(groups, start=1):
+        which = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
+        step(f"training {len(group)} models of {group[0].workload}{which}")
+        run_side_by_side(folder, events, group, show)
+        found = judge(folder, folder.history(), group)
+        if found is None:
+            raise RunFailed(
+                f"no model of {group[0].workload} left its predictions",
+                cure="its runner must write them, an event 'predictions' for each job",
+            )
+        events.write("ensemble", **found.model_dump(mode="json"))
+
+
+def run_searches(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    step: Callable[[str], None],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Search with workers side by side, and write down what they trained."""
+    from vflops.workloads.automl.replay import keep_ledger
+
+    for repeat in dict.fromkeys(record.repeat for record in records):
+        group = [record for record in records if record.repeat == repeat]
+        verb = "replaying" if group[0].settings["search"]["ledger"] else "searching"
+        step(f"{verb} with {len(group)} worker{'s' * (len(group) > 1)}")
+        run_side_by_side(folder, events, group, show)
+        for message in _early_ends(folder, group):
+            step(message)
+        written = keep_ledger(folder, group)
+        events.write("ledger", **written.model_dump(mode="json"))
+    rmtree(folder.path / "weights", ignore_errors=True)  # for children, of whom there are no more
+
+
+def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:
+    """Why workers ended before their time, each reason once."""
+    history = folder.history()
+    ends = [e for record in group for e in history.events("search-ended", job=record.job)]
+    return list(dict.fromkeys(str(event.data.get("message")) for event in ends))
+
+
+def run_side_by_side(
+    folder: RunFolder,
+    events: EventWriter,
+    records: Sequence[JobRecord],
+    show: Callable[[Sequence[JobStanding]], None],
+) -> None:
+    """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
+    from vflops.launch.controller import Controller, JobStanding
+    from vflops.launch.factory import launcher, waves
+    from vflops.launch.node_clock import served
+
+    settings = folder.record.settings
+    ops = None if records[0].worker else ops_per_sample(folder, records[0])
+    standings: list[JobStanding] = []
+    with served(folder) if settings.launch.on != "local" else nullcontext():
+        for wave in waves(settings, records):
+            later = [JobStanding(each) for each in records[len(standings) + len(wave) :]]
+            controller = Controller(
+                folder,
+                events,
+                launcher(folder, wave),
+                wave,
+                attempts=settings.bagging.attempts,
+                ops_per_sample=ops,
+                show=partial(_show_all, show, tuple(standings), later),
+            )
+            standings += controller.run()
+    history = folder.history()
+    pinned = {e.payload(JobTrained).job for e in history.events("job-trained")}
+    ended = [record.job for record in records if history.ended(record.job)]
+    for job in ended:
+        if job not in pinned:
+            _pin(folder, events, job)
+    if not ended:
+        reasons = {standing.reason for standing in standings}
+        raise RunFailed(
+            f"no model of {records[0].workload} came to its end: {'; '.join(map(str, reasons))}",
+            cure=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
+        )
+
+
+def _show_all(
+    show: Callable[[Sequence[JobStanding]], None],
+    before: Sequence[JobStanding],
+    later: Sequence[JobStanding],
+    now: Sequence[JobStanding],
+) -> None:
+    show([*before, *now, *later])
+
+
+def by_agents(settings: Settings) -> bool:
+    """Whether also a training by itself runs on slots: elsewhere, or on cores of a number."""
+    return settings.launch.on != "local" or settings.launch.cores_per_rank is not None
+
+
+def run(
+    folder: RunFolder,
+    events: EventWriter,
+    record: JobRecord,
+    on_event: Callable[[str, dict[str, Any]], None],
+) -> None:
+    """Train one job to its end, unless it came to it before, and pin what it left."""
+    from vflops.launch.attempt import run_job
+
+    history = folder.history()
+    if not history.ended(record.job):
+        run_job(folder, record, on_event)
+    if record.job not in {e.payload(JobTrained).job for e in history.events("job-trained")}:
+        _pin(folder, events, record.job)
+
+
+def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
+    """Write down what the job's last attempt left, so that a later change is found."""
+    place = folder.logged_attempts(job)[-1]
+    telemetry = place / "telemetry.jsonl"
+    trained = JobTrained(
+        job=job,
+        attempt=int(place.name),
+        sha256=file_hash(place / "events.jsonl"),
+        telemetry_sha256=file_hash(telemetry) if telemetry.is_file() else None,
+        files={path.name: file_hash(path) for path in node_files(place)},
+    )
+    events.write("job-trained", **trained.model_dump(mode="json"))
+
+
+def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
+    """Operations of training on one sample, by the rules that score it."""
+    from vflops.record.readout.contents import Contents
+    from vflops.results.score.training_score import work_of
+
+    work = work_of(record, Contents(folder).graphs)
+    return work.ops_total if work else None
+
+
+def keep_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
+    """Write a graph into the run folder, and its hash into the log."""
+    path = folder.graph_file(graph.model)
+    atomic.make_folder(path.parent)
+    graph.write(path)
+    counted = Counted(model=graph.model, batch=graph.batch, sha256=graph.digest())
+    events.write("counted", **counted.model_dump(mode="json"))
+
+
+def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
+    path = folder.job_file(planned.job)
+    record = running_record(folder, planned.job)
+    if file_hash(path) != planned.sha256:
+        raise RunFailed(f"{path} was changed since it was planned", cure="start a new run")
+    return record

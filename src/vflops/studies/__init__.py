@@ -1,0 +1,1 @@
+"""Questions about several runs: comparison, history, scaling, prediction, reproduction."""

@@ -1,0 +1,119 @@
+"""``compare.html``: the sides' curves over each other, and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.pages.page import chart_library, render
+from vflops.publish.report import curves
+from vflops.publish.report.training_charts import WIDTH
+from vflops.record.files import atomic
+from vflops.studies.compare import compare_text
+from vflops.studies.compare.comparing import Side
+from vflops.studies.compare.comparison import Comparison
+from vflops.studies.compare.side import ReadRun
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One chart with the curves of all sides."""
+
+    id: str
+    title: str
+    chart: dict[str, Any]
+
+
+def write_page(found: Comparison, given: Sequence[Side], path: Path) -> None:
+    """Write the page; it needs no network."""
+    page = render(
+        "compare.html",
+        title=f"{', '.join(side.name for side in found.sides[1:])} against {found.sides[0].name}",
+        found=found,
+        words=compare_text,
+        overlays=overlays(given),
+        library=chart_library(),
+    )
+    atomic.write_text(path, page)
+
+
+def overlays(given: Sequence[Side]) -> list[Overlay]:
+    """The curves that more than one side may have: quality and speed over time, by workload."""
+    runs = [run for side in given for run in side.runs]
+    trained = dict.fromkeys(each.record.workload for run in runs for each in run.contents.trained)
+    searched = dict.fromkeys(each.workload for run in runs for each in run.score.searches)
+    drawn = [
+        *((name, "quality over time", "quality", _quality) for name in trained),
+        *((name, "samples a second over time", "samples/s", _throughput) for name in trained),
+        *((name, "operations a second over time", "OPS", _operations) for name in searched),
+    ]
+    found = []
+    for number, (workload, title, unit, lines) in enumerate(drawn):
+        chart = _chart(given, workload, unit, lines)
+        if chart is not None:
+            found.append(Overlay(f"overlay-{number}", f"{workload}: {title}", chart))
+    return found
+
+
+Lines = list[tuple[str, curves.Points]]
+"""Points by what tells a line of a run from its others."""
+
+
+def _quality(run: ReadRun, workload: str) -> Lines:
+    return [
+        (str(job.record.job), [(e.time_s, e.evaluated.quality) for e in job.evaluations])
+        for job in run.contents.trained
+        if job.record.workload == workload
+    ]
+
+
+def _throughput(run: ReadRun, workload: str) -> Lines:
+    return [
+        (f"{job.record.job}/{line.attempt}", line.points)
+        for job in run.contents.trained
+        if job.record.workload == workload
+        for line in curves.throughput(job)
+    ]
+
+
+def _operations(run: ReadRun, workload: str) -> Lines:
+    return [
+        (str(each.repeat), curves.thinned([(m.time_s, m.ops_per_s) for m in each.moments]))
+        for each in run.score.searches
+        if each.workload == workload
+    ]
+
+
+def _chart(
+    given: Sequence[Side], workload: str, unit: str, lines: Callable[[ReadRun, str], Lines]
+) -> dict[str, Any] | None:
+    """A line a training, the colour of its side; None where there is no point."""
+    import altair as alt
+
+    rows = [
+        {"side": side.name, "run": run.id, "line": f"{run.id}/{line}", "time": x, "value": y}
+        for side in given
+        for run in side.runs
+        for line, points in lines(run, workload)
+        for x, y in points
+    ]
+    if not rows:
+        return None
+    form = "~g" if unit == "quality" else "~s"
+    names = [side.name for side in given]
+    colours = [SERIES[number % len(SERIES)] for number in range(len(names))]
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(strokeWidth=2, point={"size": 22}, opacity=0.8)
+        .encode(
+            x=alt.X("time:Q").title("seconds since the start of the processes").axis(grid=False),
+            y=alt.Y("value:Q").scale(zero=unit != "quality").title(unit).axis(format=form),
+            color=alt.Color("side:N").scale(domain=names, range=colours).legend(orient="top"),
+            detail="line:N",
+            tooltip=["side:N", "run:N", "time:Q", "value:Q"],
+        )
+    )
+    return finished(chart.properties(width=WIDTH, height=220))

@@ -1,0 +1,46 @@
+"""The page of the published results: each beside its prediction, over GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.publish.pages.page import chart_library, render
+from vflops.record.files import atomic
+from vflops.studies.predict.predict_charts import Row, over_accelerators
+from vflops.studies.predict.predict_text import calibration, published_rows
+from vflops.studies.predict.published_scaling import GPUS, Validation
+from vflops.studies.scale.scale_charts import Curve
+
+_EFFICIENCY, _GAIN = "efficiency", "gain of compression"
+
+
+def curves(validation: Validation) -> list[Curve]:
+    """Of efficiency and of what compression gains: predicted lines, published points."""
+    return [
+        _curve(validation, _EFFICIENCY, "Efficiency, against one node of 8 GPUs", 1.0),
+        _curve(validation, _GAIN, "What compression gains: FLOPS with it over those without", 2.0),
+    ]
+
+
+def _curve(validation: Validation, figure: str, title: str, top: float) -> Curve:
+    cells = [cell for cell in validation.cells if cell.figure == figure]
+    names = list(dict.fromkeys(cell.series for cell in cells))
+    first = names if figure == _EFFICIENCY else []  # one node is what the others are against
+    rows = [Row(GPUS, 1.0, name) for name in first]
+    rows += [Row(cell.gpus, cell.predicted, cell.series) for cell in cells]
+    rows += [Row(cell.gpus, cell.published, cell.series, measured=True) for cell in cells]
+    chart = over_accelerators(rows, figure, names=names, top=top, across="GPUs")
+    return Curve(figure.partition(" ")[0], title, chart)
+
+
+def write_page(validation: Validation, path: Path) -> None:
+    """Write the page: one file that needs no network."""
+    page = render(
+        "published.html",
+        title="Published scaling beside its prediction",
+        curves=curves(validation),
+        rows=published_rows(validation),
+        note=calibration(validation),
+        library=chart_library(),
+    )
+    atomic.write_text(path, page)

@@ -1,0 +1,253 @@
+"""The prediction: M models of P ranks, from what is known of one accelerator and its links."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vflops.config.parallel import ParallelSettings
+from vflops.errors import UsageError
+from vflops.metrics import system_scale
+from vflops.studies.predict import step_time as steps
+from vflops.studies.predict.exchange_time import Group, Link, needs
+from vflops.studies.predict.inputs import MOST, Inputs
+from vflops.studies.predict.step_time import Exchanging, StepTime
+
+MICRO_BATCHES = 4
+"""A rank, where nobody says: the bubble is then small (Huang et al. 2019, GPipe)."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """M models of P ranks. What rests on a figure that is not known is None."""
+
+    models: int
+    ranks: int
+    step: StepTime
+    efficiency: float
+    """Of an accelerator, against one by itself: T over the step's time."""
+    flops: float | None
+    vflops: float | None
+    time_s: float | None
+    """Until every model has trained its epochs."""
+    energy_j: float | None
+    vflops_per_w: float | None
+    reason: str | None = None
+    """Why there is no time, energy and VFLOPS, where a batch is more than the data."""
+
+    @property
+    def accelerators(self) -> int:
+        """Sys_scale, equation 5."""
+        return self.models * self.ranks
+
+
+def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
+    """``models`` jobs of ``ranks`` accelerators each; refused where that cannot be.
+
+    Jobs of an ensemble share nothing but the file system: where all of them read more than it has,
+    every step waits for it.
+    """
+    accelerators = _refused(inputs, models, ranks)
+    compute_s = _known(inputs, "step.time_s")
+    step = step_time(inputs, ranks)
+    reading_s = _reading_s(inputs, accelerators)
+    if reading_s > step.total_s:
+        step = replace(step, reading_s=reading_s - step.total_s)
+    batch, training = inputs.step.batch, inputs.training
+    reason = _too_large(inputs, ranks)
+    flops = vflops = time_s = energy_j = per_watt = None
+    if inputs.step.ops_per_sample and batch:
+        flops = accelerators * batch * inputs.step.ops_per_sample / step.total_s
+    if flops is not None and training.quality_factor is not None and not reason:
+        vflops = flops * training.quality_factor
+    if training.samples and training.epochs and batch and not reason:
+        # As the trainer takes them: one stream of samples, so only its last batch is filled up.
+        taken = math.ceil(training.epochs * training.samples / (batch * ranks))
+        time_s = taken * step.total_s
+    if inputs.node.power_w is not None:
+        watts = accelerators * inputs.node.power_w
+        energy_j = None if time_s is None else watts * time_s
+        per_watt = None if vflops is None else vflops / watts
+    return Prediction(
+        models=models,
+        ranks=ranks,
+        step=step,
+        efficiency=compute_s / step.total_s,
+        flops=flops,
+        vflops=vflops,
+        time_s=time_s,
+        energy_j=energy_j,
+        vflops_per_w=per_watt,
+        reason=reason,
+    )
+
+
+def _too_large(inputs: Inputs, ranks: int) -> str | None:
+    """Why nobody knows what such a training would reach: its batch is more than an epoch."""
+    samples, batch = inputs.training.samples, (inputs.step.batch or 0) * ranks
+    if samples is None or batch <= samples:
+        return None
+    return f"a batch of {batch:,} is more than the data's {samples:,} samples"
+
+
+def step_time(inputs: Inputs, ranks: int) -> StepTime:
+    """A step of one model on ``ranks`` accelerators; refused where a run would refuse it.
+
+    One rank is the accelerator by itself, whatever the mode: it shares and sends nothing.
+    """
+    compute_s = _known(inputs, "step.time_s")
+    if ranks == 1:
+        return StepTime(compute_s)
+    group = group_of(inputs, ranks)
+    parallel = _as_a_run(inputs, ranks)
+    near = inputs.communication.near
+    if parallel.mode == "data":
+        return steps.data(compute_s, replace(group, near=near), _exchanging(inputs))
+    if parallel.mode == "sharded":  # what gathers and scatters is a ring in every library
+        return steps.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
+    if parallel.mesh is None:
+        return _shared(inputs, parallel, group)
+    sharing = parallel.mesh[1]
+    inner = _shared(inputs, parallel, group_of(inputs, sharing))
+    between = steps.copies(group, sharing, near)
+    return steps.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
+
+
+def _as_a_run(inputs: Inputs, ranks: int) -> ParallelSettings:
+    """The settings of a run of so many ranks, refused in its words."""
+    own, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
+    if own.mode == "mixed" and own.mesh is None:
+        _check_whole(own.sharing, ranks, node)
+    found = own.at(ranks, node)
+    copies = found.shares(ranks)
+    sharing = found.mesh[1] if found.mesh else ranks // copies
+    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # of a rank's samples, at the least
+    try:
+        found.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
+        inputs.communication.check(found, copies)
+    except ValueError as error:
+        message, _, cure = str(error).rpartition(": ")
+        raise UsageError(message or cure, cure=cure if message else None) from error
+    if found.mesh and node % sharing and sharing % node:
+        raise UsageError(
+            f"parallel.sharing = {sharing} neither divides node.accelerators = {node} nor is a"
+            " multiple of it: copies would lie across nodes",
+            cure=f"parallel.sharing = {node} would fit",
+        )
+    return found
+
+
+def _check_whole(sharing: int | None, ranks: int, node: int) -> None:
+    if sharing is None and node == 1:
+        raise needs("parallel.sharing", "in mode mixed so many ranks share a copy")
+    each = sharing or node
+    if ranks % each:
+        raise UsageError(
+            f"{ranks:,} ranks are no whole number of copies of parallel.sharing = {each}",
+            cure=f"{_around(ranks, each)} would fit",
+        )
+
+
+def _micro_batches(inputs: Inputs, sharing: int) -> int:
+    """Of a pipeline of ``sharing`` ranks."""
+    return inputs.train.accumulate or sharing * math.gcd(inputs.step.batch or 0, MICRO_BATCHES)
+
+
+def group_of(inputs: Inputs, ranks: int) -> Group:
+    """``ranks`` of one model, on nodes that they fill, or on a part of one."""
+    node = int(_known(inputs, "node.accelerators"))
+    if ranks > node and ranks % node:
+        raise UsageError(
+            f"{ranks:,} ranks do not fill nodes of node.accelerators = {node}",
+            cure=f"{_around(ranks, node)} would",
+        )
+    within = _link(inputs, "node") if min(ranks, node) > 1 else None
+    return Group(ranks, node, within, _link(inputs, "link") if ranks > node else None)
+
+
+def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTime:
+    """A step of a copy that the ranks of ``group`` share."""
+    compute_s = _known(inputs, "step.time_s")
+    layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
+    if parallel.divides_channels:
+        size = inputs.model.layer_bytes or activations
+        return steps.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
+    chunks, sharing = inputs.parallel.chunks, group.ranks
+    if layers is not None and sharing * chunks > layers:
+        each = f" of {chunks} stages each" if chunks > 1 else ""
+        raise UsageError(
+            f"{sharing:,} ranks{each} are more than model.layers = {layers}",
+            cure=f"at most {layers // chunks:,} would fit",
+        )
+    if parallel.inner == "model":
+        return steps.model(compute_s, group, activations)
+    micro_batches, samples = _micro_batches(inputs, sharing), (inputs.step.batch or 0) * sharing
+    if samples % micro_batches:
+        raise UsageError(
+            f"train.accumulate = {micro_batches} does not divide the batch of {sharing} ranks,"
+            f" {samples:,} samples",
+            cure=f"train.accumulate = {sharing} would",
+        )
+    return steps.pipeline(compute_s, group, activations, micro_batches, chunks)
+
+
+def _exchanging(inputs: Inputs, sharing: int = 1) -> Exchanging:
+    own = inputs.communication
+    size = _known(inputs, "model.gradient_bytes") * inputs.share / sharing
+    coding_s = inputs.coding_s / sharing
+    return Exchanging(own.way, size, own.overlap, own.buckets, own.last_bucket, coding_s)
+
+
+def _link(inputs: Inputs, name: str) -> Link:
+    return Link(_known(inputs, f"{name}.bandwidth"), _known(inputs, f"{name}.latency_s"))
+
+
+def _reading_s(inputs: Inputs, accelerators: int) -> float:
+    """The least time of a step by what all accelerators read for it; 0 where that is not known."""
+    storage = inputs.storage
+    if storage.bandwidth is None or storage.bytes_per_sample is None:
+        return 0.0
+    batch = _known(inputs, "step.batch")
+    return accelerators * batch * storage.bytes_per_sample / storage.bandwidth
+
+
+_WHY = {
+    "step.time_s": "every prediction begins with it",
+    "step.batch": "what is read for a step follows from it",
+    "node.accelerators": "which link a message takes depends on it",
+    "node.bandwidth": "ranks of a node exchange over it",
+    "node.latency_s": "ranks of a node exchange over that link",
+    "link.bandwidth": "nodes exchange over it",
+    "link.latency_s": "nodes exchange over that link",
+    "model.gradient_bytes": "that is what is exchanged",
+    "model.activation_bytes": "that is what parts of a model send each other",
+    "model.layers": "each of them exchanges once in a direction",
+}
+
+
+def _known(inputs: Inputs, name: str) -> float:
+    section, _, key = name.partition(".")
+    value: float | None = getattr(getattr(inputs, section), key)
+    if value is None:
+        raise needs(name, _WHY[name])
+    return value
+
+
+def _refused(inputs: Inputs, models: int, ranks: int) -> int:
+    if models < 1 or ranks < 1:
+        raise UsageError(
+            f"{models} models of {ranks} ranks: expected whole numbers from 1 up",
+            cure="e.g. --models 1 --ranks 8",
+        )
+    found = system_scale(models=models, parallel_degree=ranks)
+    if found > MOST:
+        raise UsageError(
+            f"{models:,} × {ranks:,} are {found:,} accelerators: the model was made for {MOST:,}",
+            cure=f"with {min(ranks, MOST):,} ranks each, M = {max(1, MOST // ranks):,} at most",
+        )
+    return found
+
+
+def _around(number: int, unit: int) -> str:
+    below = number // unit * unit
+    return f"{below:,} or {below + unit:,}" if below else f"{unit:,}"

@@ -1,0 +1,1 @@
+"""A recorded run repeated on the reader's machine, and how the two compare."""

@@ -1,0 +1,238 @@
+"""Runs an experiment: every point an ordinary run folder, what is complete is not run again.
+
+DIR/<M>x<P>/<run>/   the run folder of a point; of a variant it is in DIR/<variant>/
+DIR/scale.json       the figures of all points
+DIR/scale.html       the same as a page with curves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vflops.config.settings import Settings, load
+from vflops.errors import Interrupted, UsageError
+from vflops.record.files import atomic
+from vflops.record.files.lock import held
+from vflops.record.folder import RunFolder, latest
+from vflops.run import pipeline
+from vflops.run.pipeline import Watch
+from vflops.studies.scale.axis import Axis
+from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+
+_MOST_NAMED = 4
+"""Settings that a refusal names."""
+
+
+def sizes(
+    kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
+) -> list[Size]:
+    """The points of an experiment, fewest slots first; of a trade-off the one scale's divisors."""
+    if variants:
+        pairs = [(1, scale) if kind == "precisions" else (scale, ranks) for scale in scales]
+        return [Size(*pair, variant.name) for pair in pairs for variant in variants]
+    if kind in ("weak", "workers"):
+        return [Size(jobs, ranks) for jobs in scales]
+    if kind == "bagging-vs-data":
+        both = [size for scale in scales for size in (Size(scale, 1), Size(1, scale))]
+        return list(dict.fromkeys(both))
+    (scale,) = scales
+    return [Size(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One workload at several points, on slots of one size."""
+
+    folder: Path
+    workload: str
+    axis: Axis
+    sizes: tuple[Size, ...]
+    settings: Settings
+    """Of all points, but for what the axis changes."""
+    refused: Mapping[Size, str] = field(default_factory=dict)
+    """Points that cannot be had here, each with the reason: the others are run."""
+
+    @property
+    def page_file(self) -> Path:
+        """Where the page goes."""
+        return self.folder / "scale.html"
+
+    @property
+    def figures_file(self) -> Path:
+        """Where the figures go."""
+        return self.folder / "scale.json"
+
+    @classmethod
+    def of(
+        cls, folder: Path, workload: str, axis: Axis, points: Sequence[Size], settings: Settings
+    ) -> Experiment:
+        """An experiment whose every point fits; slots are as large as the largest one allows."""
+        if settings.bagging.waves:
+            raise UsageError(
+                "bagging.waves = true: models that wait for others say nothing about scaling",
+                cure="leave it out",
+            )
+        alike = axis.shared(settings, workload, points)
+        if settings.launch.on == "local" and settings.launch.cores_per_rank is None:
+            largest = max(size.slots for size in points)
+            device = settings.workloads[workload]["train"]["device"]
+            alike["launch.cores_per_rank"] = _share(device, largest)
+        made = cls(folder, workload, axis, tuple(points), _changed(settings, alike))
+        refused = made._check()
+        if len(refused) == len(made.sizes):
+            raise UsageError(
+                f"no point of this experiment can be had here: {next(iter(refused.values()))}",
+                cure="take other variants, sizes or precisions",
+            )
+        return replace(made, refused=refused)
+
+    def point_settings(self, size: Size) -> Settings:
+        """The settings of the run of one point."""
+        section = self.settings.workloads[self.workload]
+        return _changed(self.settings, self.axis.changes(section, size))
+
+    def run(self, watch: Watch) -> Scale:
+        """Run what is missing, and write the figures and the page after every point."""
+        from vflops.studies.scale.scale_page import write_page
+
+        atomic.make_folder(self.folder)
+        with held(self.folder / ".lock", self.folder):
+            sizes = [size for size in self.sizes if size not in self.refused]
+            for number, size in enumerate(sizes, start=1):
+                watch.step(f"point {number} of {len(sizes)}: {self.axis.words(size)}")
+                self._run(size, watch)
+                scale = self.result()
+                scale.write(self.figures_file)
+                write_page(scale, self.page_file)
+        return scale
+
+    def result(self) -> Scale:
+        """What the run folders say, as far as they have come."""
+        points = tuple(self._point(size) for size in self.sizes)
+        goal = next(self._goals(), (None, None))
+        return Scale(
+            workload=self.workload,
+            kind=self.axis.kind,
+            profile=self.settings.profile,
+            on=self.settings.launch.on,
+            cores_per_rank=self.settings.launch.cores_per_rank,
+            same_batch=self.axis.same_batch,
+            quality_name=goal[0],
+            target=goal[1],
+            variants=self.axis.variants,
+            sharing=dict(self.axis.sharing),
+            points=points,
+        ).with_efficiency()
+
+    def _run(self, size: Size, watch: Watch) -> None:
+        folder = self._folder_of(size)
+        try:
+            if folder is None:
+                parent = self.folder / str(size)
+                folder = pipeline.start(parent, self.workload, self.point_settings(size), watch)
+            elif not folder.history().state.complete:
+                pipeline.resume(folder, watch)
+            if not all(path.is_file() for path in folder.conclusions):
+                pipeline.conclude(folder, watch)
+        except Interrupted as error:
+            raise Interrupted(
+                error.message, cure="go on with it: the same command again; what is done is kept"
+            ) from error
+
+    def _point(self, size: Size) -> Point:
+        if size in self.refused:
+            return Point(**size._asdict(), refused=self.refused[size], run=None, figures=None)
+        folder = self._folder_of(size)
+        run = None if folder is None else str(folder.path.relative_to(self.folder))
+        done = folder is not None and all(path.is_file() for path in folder.conclusions)
+        complete = done and folder is not None and folder.history().state.complete
+        return Point(
+            **size._asdict(),
+            run=run,
+            figures=self.axis.figures(folder, size) if folder and complete else None,
+        )
+
+    def _goals(self) -> Iterator[tuple[str, float]]:
+        """What judges the points, and the value wanted, of the first point that has them."""
+        from vflops.record.formats.job import JobRecord
+
+        for size in self.sizes:
+            folder = self._folder_of(size)
+            if folder is not None and folder.job_file(1).is_file():
+                yield self.axis.goal(JobRecord.read(folder.job_file(1)))
+
+    def _folder_of(self, size: Size) -> RunFolder | None:
+        path = latest(self.folder / str(size))
+        return RunFolder.open(path) if path else None
+
+    def _check(self) -> dict[Size, str]:
+        """Refuse, before anything runs, what a later point would be refused for.
+
+        Back come the points that are left out, as variants are that cannot be had here.
+        """
+        from vflops.run.validate import check_launch
+
+        check_launch(self.settings.launch)
+        if self.figures_file.is_file():
+            other = Scale.read(self.figures_file)
+            if (other.workload, other.kind) != (self.workload, self.axis.kind):
+                raise UsageError(
+                    f"{self.folder} holds another experiment: {other.kind} of {other.workload}",
+                    cure="give another --out",
+                )
+        refused: dict[Size, str] = {}
+        for size in self.sizes:
+            why = self.axis.refusal(partial(self.point_settings, size), self.workload)
+            if why is not None:
+                refused[size] = why
+                continue
+            wanted = self.point_settings(size)
+            self.axis.refuse(wanted, self.workload, size)
+            before = self._folder_of(size)
+            if before is not None:
+                _refuse_other(before, wanted)
+        return refused
+
+
+def _refuse_other(before: RunFolder, wanted: Settings) -> None:
+    """Refuse a point that was run with other settings, and say which."""
+    there, here = (_flat(each.model_dump(mode="json")) for each in (before.record.settings, wanted))
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    if not names:
+        return
+    told = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
+    more = [f"{len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
+    raise UsageError(
+        f"{before.path} is a point with other settings: {'; '.join(told[:_MOST_NAMED] + more)}",
+        cure="give the settings of that one to go on with it, or another --out",
+    )
+
+
+def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Every setting under the name that --set takes."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if not path and key == "workloads":
+            for section in value.values():
+                found |= _flat(section)
+        elif isinstance(value, Mapping):
+            found |= _flat(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    return load(settings, None, [f"{key}={value}" for key, value in changes.items()])
+
+
+def _share(device: str, slots: int) -> int:
+    """Cores of one slot, the same at every point: of the largest point, or of a device."""
+    from vflops.train.rank_device import here, usable_cores
+
+    count, devices = here(device)
+    return max(len(usable_cores()) // (count if devices else slots), 1)

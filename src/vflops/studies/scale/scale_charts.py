@@ -1,0 +1,184 @@
+"""Charts of an experiment: a figure over what grows, and scores over time side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from vflops.publish.pages.chart_style import SERIES, data, finished
+from vflops.publish.report.training_charts import WIDTH
+from vflops.studies.scale.scale_result import Scale
+
+IDEAL = "ideal"
+_GREY = "#888888"
+_MARK = "#444"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One chart of the page."""
+
+    id: str
+    title: str
+    chart: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Across:
+    """The axis that the points lie on: numbers with a tick each, or names."""
+
+    title: str
+    ticks: tuple[int, ...] | None = None
+
+
+class Row(NamedTuple):
+    """A point of a line."""
+
+    at: int | str
+    value: float | None
+    series: str = "measured"
+
+
+class Moment(NamedTuple):
+    """A point of a line over time."""
+
+    time: float
+    value: float
+    counts: bool
+
+
+def ideal(scale: Scale, figure: Literal["rate", "valid"], most: int, ranks: int = 1) -> list[Row]:
+    """The line on which every slot does what one of the base does, up to ``most`` × ``ranks``."""
+    return [Row(at, scale.ideal(figure, at * ranks), IDEAL) for at in (0, most)]
+
+
+def lines(
+    rows: Sequence[Row],
+    across: Across,
+    title: str,
+    *,
+    rate: bool = False,
+    target: tuple[str, float] | None = None,
+    zero: bool | None = None,
+) -> dict[str, Any]:
+    """A line a series, the ideal one dashed; ``target`` is a level with its name.
+
+    ``zero``: whether 0 is on the chart; by default where there is no target to look at.
+    """
+    import altair as alt
+
+    names = list(dict.fromkeys(row.series for row in rows))
+    colours = [_GREY if name == IDEAL else colour for name, colour in _coloured(names)]
+    below = alt.Legend(orient="bottom", title=None) if len(names) > 1 else None
+    dashes = [[6, 4] if name == IDEAL else [1, 0] for name in names]
+    if across.ticks is None:
+        x = alt.X("at:N").sort([str(row.at) for row in rows]).title(across.title).axis(labelAngle=0)
+    else:
+        x = alt.X("at:Q").scale(zero=True, nice=False).title(across.title)
+        x = x.axis(values=list(across.ticks), format="d")
+    y = alt.Y("value:Q").scale(zero=target is None if zero is None else zero).title(title)
+    if rate:
+        y = y.axis(format="~s")
+    base = alt.Chart(data([row._asdict() for row in rows])).encode(
+        x=x,
+        y=y,
+        color=alt.Color("series:N").scale(domain=names, range=colours).legend(below),
+        tooltip=["series:N", x.shorthand, "value:Q"],
+    )
+    dash = alt.StrokeDash("series:N").scale(domain=names, range=dashes).legend(below)
+    dots = base.transform_filter(f"datum.series != '{IDEAL}'").mark_point(filled=True, size=60)
+    layers = [base.mark_line().encode(strokeDash=dash), dots]
+    layers += _level(target, y)
+    return finished(alt.layer(*layers).properties(width=WIDTH, height=260))
+
+
+def bars(
+    rows: Sequence[Row],
+    title: str,
+    words: Callable[[float | None], str],
+    *,
+    target: tuple[str, float] | None = None,
+) -> dict[str, Any]:
+    """A bar a row, its value in ``words`` beside it; with a target dots, as 0 is far from it."""
+    import altair as alt
+
+    names = list(dict.fromkeys(row.series for row in rows))
+    single = len({row.at for row in rows}) == 1
+    levels = [row.value for row in rows if row.value is not None] + ([target[1]] if target else [])
+    least, most = (min(levels) if target else 0.0), max(levels, default=0.0)
+    room = (most - least or 1.0) / 10
+    domain = [least - room if target else 0.0, most + 2 * room]  # the words need some
+    places = [row.series if single else f"{row.at}, {row.series}" for row in rows]
+    drawn = [
+        {
+            "place": place,
+            "series": row.series,
+            "value": domain[0] if row.value is None else row.value,
+            "words": words(row.value),
+        }
+        for row, place in zip(rows, places, strict=True)
+    ]
+    mark = f" (dashed: {target[0]} {target[1]:g})" if target else ""
+    x = alt.X("value:Q").scale(domain=domain, nice=False).title(title + mark)
+    x = x.axis(format="~g" if target else "~s", tickCount=6)
+    y = alt.Y("place:N").sort(places).title(None)
+    colours = [colour for _, colour in _coloured(names)]
+    colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
+    base = alt.Chart(data(drawn)).encode(x=x, y=y.axis(labelLimit=300, labelPadding=6))
+    text = base.mark_text(align="left", dx=8, color=_MARK).encode(text="words:N")
+    if target is None:
+        layers = [base.mark_bar(size=22).encode(color=colour), text]
+    else:
+        dots = base.mark_point(filled=True, size=90, opacity=1)
+        level = alt.Chart(data([{"value": target[1]}])).mark_rule(color=_MARK, strokeDash=[6, 4])
+        layers = [level.encode(x=x), dots.encode(color=colour), text]
+    return finished(alt.layer(*layers).properties(width=WIDTH - 60, height=36 * len(rows)))
+
+
+def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Each name with a colour, as far as there are different ones."""
+    return list(zip(names, itertools.cycle(SERIES), strict=False))
+
+
+def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
+    """A dashed line at a level, with its name."""
+    import altair as alt
+
+    if target is None:
+        return []
+    name, level = target
+    mark = alt.Chart(data([{"value": level, "label": f"{name} {level:g}"}]))
+    text = mark.mark_text(align="left", dx=6, dy=-8, color=_MARK)
+    return [
+        mark.mark_rule(color=_MARK, strokeDash=[6, 4]).encode(y=y),
+        text.encode(y=y, x=alt.value(0), text="label:N"),
+    ]
+
+
+def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:
+    """A line a point over time, darker with its size; None without any. Dashed: does not count."""
+    import altair as alt
+
+    rows = [
+        {"size": name, **moment._asdict()} for name, course in courses.items() for moment in course
+    ]
+    if not rows:
+        return None
+    names = list(courses)
+    whole = alt.Scale(domain=[0, max(row["time"] for row in rows)], nice=False)
+    colour = alt.Color("size:O").scale(domain=names, scheme="viridis", reverse=True)
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("time:Q")
+        .title("seconds since the search began")
+        .scale(whole)
+        .axis(grid=False, tickCount=12),
+        y=alt.Y("value:Q").title(title).axis(format="~s", minExtent=56),
+        color=colour.legend(orient="bottom", title=None, symbolType="stroke"),
+        tooltip=["size:O", "time:Q", "value:Q"],
+    )
+    point = {"opacity": 0, "size": 60}
+    counted = base.mark_line(strokeWidth=2, point=point).transform_filter("datum.counts")
+    before = base.mark_line(strokeWidth=1.5, strokeDash=[3, 3]).transform_filter("!datum.counts")
+    return finished((before + counted).properties(width=WIDTH, height=260))

@@ -1,0 +1,77 @@
+"""What fits into an accelerator's memory, found out after something did not."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vflops.machine.system.cpu_info import CpuInfo
+from vflops.machine.system.probe import AbsentError
+from vflops.train.state import TrainState
+from vflops.workloads.contract.workload import Inputs, Workload
+
+_LEAVE = 0.95
+"""Of the memory may be used; the rest is lost between blocks."""
+
+
+def device_name(device: torch.device) -> str:
+    """The product's name, as the driver gives it."""
+    if device.type == "cpu":
+        try:
+            return CpuInfo.read(Path("/")).model()
+        except AbsentError:
+            return platform.machine()
+    module = torch.get_device_module(device)
+    return str(module.get_device_name(device))
+
+
+def fitting_batch(
+    state: TrainState, workload: Workload, device: torch.device, batch: int
+) -> int | None:
+    """The most samples at once that would fit, by steps with half as many, a quarter …
+
+    The memory of a step grows with the batch in a straight line: two sizes that fit give it. The
+    weights are of no use after this.
+    """
+    peaks: list[tuple[int, int]] = []
+    size = batch // 2
+    while size >= 1 and len(peaks) < 2:
+        peak = _peak_bytes(state, workload, device, size)
+        if peak is not None:
+            peaks.append((size, peak))
+        size //= 2
+    if not peaks:
+        return None
+    if len(peaks) == 1:
+        return peaks[0][0]
+    (large, high), (small, low) = peaks
+    each = max((high - low) / (large - small), 1.0)
+    total = torch.accelerator.get_memory_info(device)[1]
+    fits = int((total * _LEAVE - (low - each * small)) / each)
+    step = 8 if batch >= 16 else 1
+    return max(min(fits, batch - 1) // step * step, large)
+
+
+def _peak_bytes(
+    state: TrainState, workload: Workload, device: torch.device, size: int
+) -> int | None:
+    state.take.optimizer.zero_grad(set_to_none=True)
+    torch.accelerator.empty_cache()
+    torch.accelerator.reset_peak_memory_stats(device)
+    try:
+        state.take([_random_inputs(workload, device, size)], 0.0)
+        torch.accelerator.synchronize(device)
+    except RuntimeError:
+        return None
+    return int(torch.accelerator.max_memory_allocated(device))
+
+
+def _random_inputs(workload: Workload, device: torch.device, size: int) -> Inputs:
+    tensors: list[Tensor] = []
+    for spec in workload.input_specs():
+        dtype = getattr(torch, spec.dtype)
+        tensors.append(torch.zeros((size, *spec.shape), dtype=dtype, device=device))
+    return tuple(tensors)

@@ -1,0 +1,91 @@
+"""Data parallelism: the model on every rank, a share of each batch, gradients averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from vflops.config.parallel import CommunicationSettings
+from vflops.config.training import TrainSettings
+from vflops.record.files.document import Data
+from vflops.train.communication import Exchange, exchange_gradients
+from vflops.train.normalisation import average_buffers, convert
+from vflops.train.objective import Objective
+from vflops.train.parallel.group import GroupPlan
+from vflops.workloads.contract.workload import Inputs
+
+
+class DataParallel(GroupPlan):
+    """Every rank holds the whole model and a share of each batch; gradients are averaged."""
+
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        device: torch.device,
+        store: str,
+        communication: CommunicationSettings,
+    ) -> None:
+        super().__init__(rank, ranks, device, store)
+        self._communication = communication
+        self._exchange: Exchange | None = None
+        self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
+
+    def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
+        """Batch norm over the rank's share, parts of it, or all ranks' shares."""
+        if settings.batch_norm == "synchronised":
+            return convert(model, "synchronised")
+        return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
+
+    def wrap(self, objective: Objective) -> nn.Module:
+        """The objective in torch's DDP; buffers stay each rank's own until they are settled."""
+        ids = None if self._device.type == "cpu" else [self._device]
+        wrapped = DistributedDataParallel(
+            objective,
+            device_ids=ids,
+            device_mesh=self.mesh,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+        if self._exchange is not None:  # of the candidate before, in a search
+            self._exchange.close()
+        self._exchange = exchange_gradients(wrapped, self._communication, None, self._local_ranks)
+        return wrapped
+
+    def backward(
+        self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """As anywhere; the exchange is told how the loss is scaled."""
+        if self._exchange is not None:
+            self._exchange.begin(scale)
+        return super().backward(wrapped, parts, scale)
+
+    def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
+        """DDP without its exchange."""
+        assert isinstance(wrapped, DistributedDataParallel)
+        return wrapped.no_sync()
+
+    def worst(self, found: Tensor) -> Tensor:
+        """The gradients are averaged by now: every rank found the same."""
+        return found
+
+    def settle(self, model: nn.Module) -> None:
+        """The mean of the running statistics: what ghost batches on one rank would give."""
+        average_buffers(model, None)
+
+    def report(self) -> list[tuple[str, Data]]:
+        """What the ranks sent."""
+        if self._exchange is None or not self._exchange.steps:
+            return []
+        return [("exchange", self._exchange.report(None, self._device))]
+
+    def close(self) -> None:
+        """End the exchange, and leave the group."""
+        if self._exchange is not None:
+            self._exchange.close()
+        super().close()

@@ -1,0 +1,159 @@
+"""Tensor parallelism: the channels between two layers are divided, and each rank has some.
+
+The first layer of such a pair computes some of its output channels, batch norm and ReLU work on
+those, and the second layer takes them as some of its input channels: what the ranks get are terms
+of a sum. So a pair costs one sum over the ranks forward, and one backward for the gradient of its
+input (Shoeybi et al. 2019). A model names its pairs, see ``pairs``; the rest of it is computed by
+every rank, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from vflops.config.training import TrainSettings
+from vflops.record.files.document import Data
+from vflops.train.communication import Exchange, Tally, exchange_gradients
+from vflops.train.objective import Objective
+from vflops.train.parallel.channel_pairs import Pair, pairs
+from vflops.train.parallel.channels import enter, sum_up
+from vflops.train.parallel.divided import DividedPlan, Division
+from vflops.workloads.contract.workload import Inputs, Workload
+
+
+class TensorParallel(DividedPlan):
+    """Ranks that have the channels of a model between them; neighbours share a copy."""
+
+    can_compile = False
+
+    def __init__(
+        self, rank: int, ranks: int, device: torch.device, store: str, settings: TrainSettings
+    ) -> None:
+        super().__init__(rank, ranks, device, store)
+        shape, names = (settings.shares, ranks // settings.shares), ("data", "tensor")
+        self.mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+        self._communication = settings.communication
+        self._exchange: Exchange | None = None
+        self._copies, self._parts = self.mesh.get_group("data"), self.mesh.get_group("tensor")
+        self._tally = Tally("model", self._parts, self._local_ranks)
+        # All ranks of a copy know its predictions: they count once.
+        self.has_output = dist.get_rank(self._parts) == 0
+
+    @property
+    def share(self) -> int:
+        """The number of the copy."""
+        return dist.get_rank(self._copies)
+
+    @property
+    def shares(self) -> int:
+        """Copies."""
+        return dist.get_world_size(self._copies)
+
+    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
+        """The model with this rank's channels of every pair."""
+        for pair in pairs(model):
+            self._divide(pair)
+        for name, parameter in model.named_parameters():
+            if name in self._divisions:
+                parameter.divided_over = self._parts  # type: ignore[attr-defined]
+        return super().place(model, workload, device)
+
+    def _divide(self, pair: Pair) -> None:
+        own = pair.channels // dist.get_world_size(self._parts)
+        *before, second = zip(pair.names, pair.layers, strict=True)
+        for name, layer in before:
+            self._keep(name, layer, ("weight", "bias", "running_mean", "running_var"), 0)
+            _say(layer, ("out_channels", "out_features", "num_features"), own)
+        self._keep(*second, ("weight",), 1)
+        _say(second[1], ("in_channels", "in_features"), own)
+        pair.layers[0].register_forward_pre_hook(self._enter)
+        sum_up(pair.layers[-1], self._tally)
+
+    def _keep(self, name: str, layer: nn.Module, keys: Sequence[str], dimension: int) -> None:
+        """Have ``layer`` keep this rank's part of its tensors."""
+        for key in keys:
+            tensor = getattr(layer, key, None)
+            if tensor is not None:
+                full = f"{name}.{key}"
+                self._divisions[full] = Division(dimension, tensor.shape[dimension])
+                tensor.data = self._cut(full, tensor.data).clone()
+
+    def _enter(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (enter(inputs[0], self._tally), *inputs[1:])
+
+    def wrap(self, objective: Objective) -> nn.Module:
+        """The objective; in torch's DDP where there are several copies."""
+        if self.shares == 1:
+            return objective
+        assert self.mesh is not None
+        ids = None if self._device.type == "cpu" else [self._device]
+        wrapped = DistributedDataParallel(
+            objective,
+            device_ids=ids,
+            device_mesh=self.mesh["data"],
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+        sharing = self.ranks // self.shares
+        near = max(self._local_ranks // sharing, 1)
+        self._exchange = exchange_gradients(wrapped, self._communication, self._copies, near)
+        return wrapped
+
+    def backward(
+        self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """As anywhere; the sums over the ranks of a copy are counted."""
+        if self._exchange is not None:
+            self._exchange.begin(scale)
+        with self._tally.step():
+            return super().backward(wrapped, parts, scale)
+
+    def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
+        """Without the exchange between copies."""
+        return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
+
+    def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
+        """All ranks of a copy compute; one has what comes of it."""
+
+        def predict(*inputs: Tensor) -> Tensor | None:
+            predictions = objective.evaluate(*inputs)
+            return predictions if self.has_output else None
+
+        return predict
+
+    def settle(self, model: nn.Module) -> None:
+        """As for all copies; and what ranks of a copy compute alike is made the same to the bit.
+
+        On accelerators their kernels may round differently, and nothing else would tell them.
+        """
+        super().settle(model)
+        first = dist.get_global_rank(self._parts, 0)
+        for name, tensor in model.state_dict().items():
+            if name not in self._divisions:
+                dist.broadcast(tensor, first, group=self._parts)
+
+    def report(self) -> list[tuple[str, Data]]:
+        """What the ranks of a copy sent each other, and what the copies did."""
+        told: list[tuple[str, Data]] = [*self._tally.report(self._device)]
+        if self._exchange is not None and self._exchange.steps:
+            told.append(("exchange", self._exchange.report(self._copies, self._device)))
+        return told
+
+    def close(self) -> None:
+        """End the exchange, and leave the group."""
+        if self._exchange is not None:
+            self._exchange.close()
+        super().close()
+
+
+def _say(layer: nn.Module, keys: Sequence[str], channels: int) -> None:
+    for key in keys:
+        if hasattr(layer, key):
+            setattr(layer, key, channels)

@@ -1,0 +1,56 @@
+"""What an architecture may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from vflops.record.files.document import Data
+from vflops.units import integer
+from vflops.workloads.automl.architecture import architecture_cost
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+
+
+class Limits(Data):
+    """The most that a network may have or take; None: as much as it likes."""
+
+    parameters: int | None = Field(default=None, ge=1)
+    operations_per_sample: int | None = Field(default=None, ge=1)
+    """Forward, backward and update by AIPerf's rules."""
+    memory_bytes: int | None = Field(default=None, ge=1)
+    """Of a training step with ``batch`` samples."""
+    depth: int | None = Field(default=None, ge=1)
+    batch: int = Field(default=1, ge=1)
+    bytes_per_value: int = Field(default=4, ge=1, le=8)
+    """Of an activation."""
+
+
+def allowed(architecture: Architecture, limits: Limits) -> bool:
+    """Whether ``architecture`` keeps within ``limits``."""
+    return next(_excesses(architecture, limits), None) is None
+
+
+def reasons(architecture: Architecture, limits: Limits) -> tuple[str, ...]:
+    """Why it does not, a line for each limit that it is beyond; none where it does."""
+    return tuple(_excesses(architecture, limits))
+
+
+def _excesses(architecture: Architecture, limits: Limits) -> Iterator[str]:
+    """One by one, the quickest to find out first."""
+    if limits.depth is not None and architecture.depth > limits.depth:
+        yield _beyond("depth", architecture.depth, limits.depth)
+    if limits.parameters is not None and architecture.parameters > limits.parameters:
+        yield _beyond("parameters", architecture.parameters, limits.parameters)
+    if limits.memory_bytes is not None:
+        needed = architecture_cost.memory_bytes(architecture, limits.batch, limits.bytes_per_value)
+        if needed > limits.memory_bytes:
+            yield _beyond("memory_bytes", needed, limits.memory_bytes)
+    if limits.operations_per_sample is not None:
+        total = architecture_cost.ops(architecture).total
+        if total > limits.operations_per_sample:
+            yield _beyond("operations_per_sample", total, limits.operations_per_sample)
+
+
+def _beyond(name: str, value: int, most: int) -> str:
+    return f"{name}: {integer(value)} is more than {integer(most)}"

@@ -1,0 +1,250 @@
+"""The architecture of a network: its layers as plain data, checked, measured and named.
+
+A layer takes the results of layers before it; number 0 is the image. The vocabulary is small:
+
+    conv          k×k convolution without bias, batch norm, and a ReLU where ``relu`` says so
+    norm          batch norm alone
+    max-pool      k×k
+    global-pool   each channel's mean
+    add           the sum of its inputs, and a ReLU where ``relu`` says so
+    concat        its inputs' channels one after another
+    dense         class scores; the one output
+
+A window of odd size k is padded by k // 2, so a stride s turns n pixels into ⌈n / s⌉ whatever k is.
+The first input of ``add`` and ``concat`` belongs to the *main chain*, the others are skips.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vflops.record.files.document import Data, Document
+
+Kind = Literal["conv", "norm", "max-pool", "global-pool", "add", "concat", "dense"]
+Shape = tuple[int, ...]
+Size = Annotated[int, Field(ge=1, le=2**20)]
+
+IMAGE = 0
+"""The number under which layers take the input."""
+
+MERGES = ("add", "concat")
+
+_OWN_FIELDS: dict[Kind, tuple[str, ...]] = {
+    "conv": ("filters", "kernel", "stride", "relu"),
+    "norm": (),
+    "max-pool": ("kernel", "stride"),
+    "global-pool": (),
+    "add": ("relu",),
+    "concat": (),
+    "dense": (),
+}
+
+
+class Layer(Data):
+    """One layer; a field that its kind does not have keeps its default."""
+
+    id: int = Field(ge=1)
+    kind: Kind
+    inputs: tuple[int, ...] = Field(min_length=1, max_length=64)
+    filters: int = Field(default=0, ge=0, le=2**20)
+    kernel: int = Field(default=0, ge=0, le=31)
+    stride: int = Field(default=1, ge=1, le=32)
+    relu: bool = False
+
+    @model_validator(mode="after")
+    def _fields_fit_the_kind(self) -> Self:
+        own = _OWN_FIELDS[self.kind]
+        for name in _OWN_FIELDS["conv"]:
+            if name not in own and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"layer {self.id}: {self.kind} has no {name}")
+        if "filters" in own and not self.filters:
+            raise ValueError(f"layer {self.id}: {self.kind} needs filters, at least 1")
+        if "kernel" in own and self.kernel % 2 == 0:
+            raise ValueError(f"layer {self.id}: kernel {self.kernel} is not odd")
+        if (len(self.inputs) > 1) != (self.kind in MERGES):
+            wanted = "two inputs or more" if self.kind in MERGES else "one input"
+            raise ValueError(f"layer {self.id}: {self.kind} takes {wanted}, not {len(self.inputs)}")
+        return self
+
+
+class Architecture(Document):
+    """A network for ``classes`` from images of ``input_shape`` (channels, height, width)."""
+
+    schema_name: ClassVar[str] = "vflops.architecture"
+
+    input_shape: tuple[Size, Size, Size]
+    classes: Size
+    layers: tuple[Layer, ...] = Field(min_length=1, max_length=10_000)
+    """Each after those whose results it takes; the last is the output."""
+
+    @model_validator(mode="after")
+    def _is_a_network(self) -> Self:
+        known, used = {IMAGE}, set[int]()
+        for layer in self.layers:
+            if layer.id in known:
+                raise ValueError(f"two layers have the id {layer.id}")
+            for source in layer.inputs:
+                if source not in known:
+                    raise ValueError(f"layer {layer.id} takes {source}, no layer before it")
+            known.add(layer.id)
+            used.update(layer.inputs)
+        loose = [layer.id for layer in self.layers[:-1] if layer.id not in used]
+        if loose:
+            raise ValueError(f"nothing takes the result of layer {loose[0]}: one output only")
+        kinds = [layer.kind for layer in self.layers]
+        if kinds[-1] != "dense" or "dense" in kinds[:-1]:
+            raise ValueError("the last layer, and no other, is the dense one that scores classes")
+        _ = self.shapes
+        return self
+
+    @cached_property
+    def layer(self) -> dict[int, Layer]:
+        """Every layer by its id."""
+        return {layer.id: layer for layer in self.layers}
+
+    @cached_property
+    def consumers(self) -> dict[int, tuple[Layer, ...]]:
+        """For every layer, and the image, those that take its result."""
+        found: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
+        for layer in self.layers:
+            for source in dict.fromkeys(layer.inputs):
+                found[source].append(layer)
+        return {source: tuple(takers) for source, takers in found.items()}
+
+    @cached_property
+    def shapes(self) -> dict[int, Shape]:
+        """What every layer gives for one image, and the image's own shape as number 0."""
+        shapes: dict[int, Shape] = {IMAGE: self.input_shape}
+        for layer in self.layers:
+            taken = [shapes[source] for source in layer.inputs]
+            shapes[layer.id] = _shape(layer, taken, self.classes)
+        return shapes
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many numbers training adjusts."""
+        return sum(self.parameters_of(layer) for layer in self.layers)
+
+    def parameters_of(self, layer: Layer) -> int:
+        """The share of one layer."""
+        channels = self.shapes[layer.inputs[0]][0]
+        if layer.kind == "conv":
+            return layer.filters * (channels * layer.kernel**2 + 2)
+        if layer.kind == "dense":
+            return self.classes * (channels + 1)
+        return 2 * channels if layer.kind == "norm" else 0
+
+    @cached_property
+    def depth(self) -> int:
+        """Convolutions and dense layers on the longest way through."""
+        depths = {IMAGE: 0}
+        for layer in self.layers:
+            before = max(depths[source] for source in layer.inputs)
+            depths[layer.id] = before + (layer.kind in ("conv", "dense"))
+        return depths[self.layers[-1].id]
+
+    @cached_property
+    def digest(self) -> str:  # type: ignore[override]
+        """A name for the network itself, whatever the numbers and the order of its layers.
+
+        Walking from the output along the inputs, first to last, meets the layers of equal
+        networks in one order: that order numbers them.
+        """
+        number = {IMAGE: 0}
+        rows: list[tuple[object, ...]] = []
+        waiting = [self.layers[-1].id]
+        while waiting:
+            layer = self.layer[waiting[-1]]
+            new = [source for source in layer.inputs if source not in number]
+            if new:
+                waiting.extend(reversed(new))
+                continue
+            waiting.pop()
+            if layer.id not in number:
+                number[layer.id] = len(number)
+                inputs = [number[source] for source in layer.inputs]
+                rows.append((layer.kind, inputs, *(getattr(layer, f) for f in _OWN_FIELDS["conv"])))
+        text = json.dumps([self.input_shape, self.classes, rows])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def chain(self) -> tuple[int, ...]:
+        """The main chain from the first layer to the output: always the first input."""
+        backwards = [self.layers[-1].id]
+        while (source := self.layer[backwards[-1]].inputs[0]) != IMAGE:
+            backwards.append(source)
+        return tuple(reversed(backwards))
+
+    @cached_property
+    def positions(self) -> dict[int, int]:
+        """Of every point on the main chain, the convolutions of the chain up to there."""
+        positions, count = {IMAGE: 0}, 0
+        for id in self.chain:
+            count += self.layer[id].kind == "conv"
+            positions[id] = count
+        return positions
+
+    def signature_layers(self) -> tuple[tuple[str, int, int, int], ...]:
+        """The main chain's convolutions in order: kind, filters, kernel, stride."""
+        layers = (self.layer[id] for id in self.chain)
+        return tuple(
+            (layer.kind, layer.filters, layer.kernel, layer.stride)
+            for layer in layers
+            if layer.kind == "conv"
+        )
+
+    def skips(self) -> tuple[tuple[int, int, str], ...]:
+        """The skip connections: where on the main chain each leaves, where it joins, and how.
+
+        A place is the number of convolutions of the chain before it.
+        """
+        return self._skips
+
+    @cached_property
+    def _skips(self) -> tuple[tuple[int, int, str], ...]:
+        merges = [self.layer[id] for id in self.chain if self.layer[id].kind in MERGES]
+        return tuple(
+            (self.positions[self._on_chain(source)], self.positions[merge.id], merge.kind)
+            for merge in merges
+            for source in merge.inputs[1:]
+        )
+
+    def _on_chain(self, id: int) -> int:
+        while id not in self.positions:
+            id = self.layer[id].inputs[0]
+        return id
+
+
+def _shape(layer: Layer, taken: list[Shape], classes: int) -> Shape:
+    channels, *plane = taken[0]
+    match layer.kind:
+        case "conv" | "max-pool":
+            smaller = (-(-size // layer.stride) for size in plane)
+            return (layer.filters or channels, *smaller)
+        case "global-pool":
+            return (channels, 1, 1)
+        case "dense":
+            if plane != [1, 1]:
+                raise ValueError(
+                    f"layer {layer.id}: dense takes one number a channel, not {_by(taken[0])}: "
+                    "put a global-pool before it"
+                )
+            return (classes,)
+        case "add" if len(set(taken)) > 1:
+            shown = " and ".join(_by(shape) for shape in taken)
+            raise ValueError(f"layer {layer.id}: shapes {shown} cannot be added")
+        case "concat":
+            if len({shape[1:] for shape in taken}) > 1:
+                shown = " and ".join(_by(shape) for shape in taken)
+                raise ValueError(f"layer {layer.id}: planes of {shown} differ: no concat")
+            return (sum(shape[0] for shape in taken), *plane)
+    return taken[0]
+
+
+def _by(shape: Shape) -> str:
+    return "×".join(str(size) for size in shape)

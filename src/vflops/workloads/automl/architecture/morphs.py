@@ -1,0 +1,214 @@
+"""Steps from one architecture to a larger one that can compute the same: network morphisms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any, Literal
+
+from vflops.errors import UsageError
+from vflops.record.files.document import Data
+from vflops.workloads.automl.architecture import surgery
+from vflops.workloads.automl.architecture.added_cost import Added, Cost
+from vflops.workloads.automl.architecture.cost_limits import Limits, allowed, reasons
+from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.architecture.widths import Widths
+
+Kind = Literal["deepen", "widen", "skip-add", "skip-concat", "kernel"]
+Order = Callable[[list[Any]], list[Any]]
+
+KINDS: tuple[Kind, ...] = ("deepen", "widen", "skip-add", "skip-concat", "kernel")
+KERNELS = (3, 5, 7)
+_WIDEN_BY = (1.5, 2.0)
+_WHOLE = 8
+"""Widths are multiples of this where they can be: matrix units work in such pieces."""
+
+
+class Morph(Data):
+    """One change."""
+
+    kind: Kind
+    layer: int
+    """The convolution that changes, or the activation after which something new stands."""
+    start: int | None = None
+    """The activation where a skip begins."""
+    filters: int | None = None
+    """The new width of ``layer`` and of all that must be as wide."""
+    kernel: int | None = None
+    """The new kernel size of ``layer``."""
+
+
+def possible(architecture: Architecture) -> list[Morph]:
+    """Every morph that ``architecture`` allows, limits apart."""
+    return [morph for kind in KINDS for morph in _proposals(architecture, kind, list)]
+
+
+def sample(
+    architecture: Architecture, rng: random.Random, limits: Limits
+) -> tuple[Morph, Architecture] | None:
+    """A morph within ``limits`` and what it makes: any kind as likely, then any of its places.
+
+    None where no morph is within them.
+    """
+    return Choice(architecture, limits).draw(rng)
+
+
+class Choice:
+    """The morphs of one architecture within limits, to draw from again and again.
+
+    To know what a child costs it must be built, its parameters apart. But in a network of repeated
+    blocks many morphs add the same, so one that is beyond the limits rules out all alike.
+    """
+
+    def __init__(self, architecture: Architecture, limits: Limits) -> None:
+        self._architecture = architecture
+        self._limits = limits
+        self._added = Added(architecture)
+        self._beyond = set[Cost]()
+
+    def draw(self, rng: random.Random) -> tuple[Morph, Architecture] | None:
+        """As ``sample`` does."""
+
+        def shuffled(places: list[Any]) -> list[Any]:
+            return rng.sample(places, len(places))
+
+        for kind in shuffled(list(KINDS)):
+            for morph in _proposals(self._architecture, kind, shuffled):
+                child = self._child(morph)
+                if child is not None:
+                    return morph, child
+        return None
+
+    def _child(self, morph: Morph) -> Architecture | None:
+        most = self._limits.parameters
+        added = self._added.parameters(morph) if most is not None else 0
+        if most is not None and self._architecture.parameters + added > most:
+            return None
+        cost = self._added.cost(morph)
+        if cost in self._beyond:
+            return None
+        child = _made(self._architecture, morph)
+        if allowed(child, self._limits):
+            return child
+        if self._limits.depth is None or child.depth <= self._limits.depth:
+            self._beyond.add(cost)  # not for its depth, which depends on the place too
+        return None
+
+
+def apply(architecture: Architecture, morph: Morph) -> Architecture:
+    """What ``morph`` makes of ``architecture``."""
+    fault = _fault(architecture, morph)
+    if fault:
+        raise UsageError(
+            f"morph {morph.kind} does not fit layer {morph.layer} of the architecture: {fault}",
+            cure="take one of morphs.possible(architecture)",
+        )
+    return _made(architecture, morph)
+
+
+def _proposals(architecture: Architecture, kind: Kind, order: Order) -> Iterator[Morph]:
+    """The morphs of one kind, their places put in ``order``; made one by one as they are taken."""
+    active = [id for id in architecture.chain if architecture.layer[id].relu]
+    match kind:
+        case "deepen":
+            for id in order(active):
+                yield Morph(kind=kind, layer=id)
+        case "widen":
+            convs = [architecture.layer[ids[0]] for ids in Widths(architecture).groups()]
+            for id, filters in order([(x.id, width) for x in convs for width in _wider(x.filters)]):
+                yield Morph(kind=kind, layer=id, filters=filters)
+        case "kernel":
+            convs = [x for x in architecture.layers if x.kind == "conv" and x.kernel in KERNELS]
+            for id, kernel in order([(x.id, k) for x in convs for k in KERNELS if k > x.kernel]):
+                yield Morph(kind=kind, layer=id, kernel=kernel)
+        case "skip-add" | "skip-concat":
+            fault = _skip_fault(architecture, kind)
+            for start, end in order(list(combinations(active, 2))):
+                if fault(start, end) is None:
+                    yield Morph(kind=kind, layer=end, start=start)
+
+
+def _wider(width: int) -> list[int]:
+    found = set[int]()
+    for wanted in (width * factor for factor in _WIDEN_BY):
+        whole = int(wanted / _WHOLE + 0.5) * _WHOLE
+        found.add(whole if whole > width else int(wanted + 0.5))
+    return sorted(found)
+
+
+def _made(architecture: Architecture, morph: Morph) -> Architecture:
+    match morph:
+        case Morph(kind="widen", filters=int(filters)):
+            return surgery.widen(architecture, morph.layer, filters)
+        case Morph(kind="kernel", kernel=int(kernel)):
+            return surgery.enlarge(architecture, morph.layer, kernel)
+        case Morph(kind="skip-add", start=int(start)):
+            return surgery.add(architecture, start, morph.layer)
+        case Morph(kind="skip-concat", start=int(start)):
+            return surgery.concat(architecture, start, morph.layer)
+    return surgery.deepen(architecture, morph.layer)
+
+
+def _fault(architecture: Architecture, morph: Morph) -> str | None:
+    """Why ``morph`` cannot be applied, or None."""
+    layer = architecture.layer.get(morph.layer)
+    if layer is None:
+        return "there is no such layer"
+    if morph.kind == "widen":
+        if layer.kind != "conv" or not Widths(architecture).group(layer.id):
+            return "its width is fixed"
+        if morph.filters is None or morph.filters <= layer.filters:
+            return f"filters {morph.filters}, expected more than {layer.filters}"
+        return None
+    if morph.kind == "kernel":
+        if layer.kind != "conv" or layer.kernel not in KERNELS:
+            return "it is no convolution of 3×3, 5×5 or 7×7"
+        if morph.kernel not in KERNELS or morph.kernel <= layer.kernel:
+            return f"kernel {morph.kernel}, expected one of 3, 5, 7 above {layer.kernel}"
+        return None
+    ends = [morph.layer] if morph.kind == "deepen" else [morph.start, morph.layer]
+    for id in ends:
+        if id not in architecture.chain or not architecture.layer[id].relu:
+            return f"layer {id} is no activation on the main chain"
+    return None if len(ends) == 1 else _skip_fault(architecture, morph.kind)(*ends)
+
+
+def _skip_fault(architecture: Architecture, kind: Kind) -> Callable[..., str | None]:
+    """A function that says why no skip of ``kind`` goes from one activation to another, or None."""
+    shapes, positions = architecture.shapes, architecture.positions
+    merge = kind.removeprefix("skip-")
+    existing = set(architecture.skips())
+    after = dict(zip(architecture.chain, architecture.chain[1:], strict=False))
+
+    def fault(start: int, end: int) -> str | None:
+        leaves, joins = positions[start], positions[end]
+        if leaves >= joins:
+            return f"no convolution of the main chain is between it and layer {start} before it"
+        if (leaves, joins, merge) in existing:
+            return f"there is such a skip from layer {start} already"
+        if merge == "add":
+            reached = surgery.stride_between(architecture, start, end) is not None
+            return None if reached else f"no stride leads there from layer {start}"
+        if shapes[start][1:] != shapes[end][1:]:
+            return f"its plane is not that of layer {start}"
+        if architecture.layer[after[end]] not in surgery.flexible_takers(architecture, end):
+            return "what takes its result cannot take more channels"
+        return None
+
+    return fault
+
+
+__all__ = [
+    "KERNELS",
+    "KINDS",
+    "Choice",
+    "Kind",
+    "Limits",
+    "Morph",
+    "allowed",
+    "apply",
+    "possible",
+    "reasons",
+    "sample",
+]

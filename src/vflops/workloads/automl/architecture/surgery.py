@@ -1,0 +1,116 @@
+"""The changes that morphs make: each gives a new architecture and keeps the ids of what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vflops.workloads.automl.architecture.layer_graph import Architecture, Layer
+from vflops.workloads.automl.architecture.widths import Widths
+
+_DEEPEN_KERNEL = 3
+
+
+def deepen(architecture: Architecture, after: int) -> Architecture:
+    """A convolution of as many filters after an activation, before all who take its result."""
+    new = Layer(
+        id=_new_id(architecture),
+        kind="conv",
+        inputs=(after,),
+        filters=architecture.shapes[after][0],
+        kernel=_DEEPEN_KERNEL,
+        relu=True,
+    )
+    return _put_after(architecture, after, [new], architecture.consumers[after])
+
+
+def widen(architecture: Architecture, layer: int, filters: int) -> Architecture:
+    """``filters`` for a convolution and for all whose results are added to its."""
+    return _changed(architecture, Widths(architecture).group(layer), filters=filters)
+
+
+def enlarge(architecture: Architecture, layer: int, kernel: int) -> Architecture:
+    """Another kernel size for one convolution."""
+    return _changed(architecture, [layer], kernel=kernel)
+
+
+def add(architecture: Architecture, start: int, end: int) -> Architecture:
+    """A sum of two activations and a ReLU for all who took the later one.
+
+    What is added goes through a batch norm, so that it can begin with nothing, and through a
+    projection before that where the shapes differ.
+    """
+    id = _new_id(architecture)
+    if architecture.shapes[start] == architecture.shapes[end]:
+        way = Layer(id=id, kind="norm", inputs=(start,))
+    else:
+        way = Layer(
+            id=id,
+            kind="conv",
+            inputs=(start,),
+            filters=architecture.shapes[end][0],
+            kernel=1,
+            stride=stride_between(architecture, start, end) or 1,
+        )
+    total = Layer(id=id + 1, kind="add", inputs=(end, id), relu=True)
+    return _put_after(architecture, end, [way, total], architecture.consumers[end])
+
+
+def concat(architecture: Architecture, start: int, end: int) -> Architecture:
+    """The channels of two activations for those who took the later one and can take more."""
+    both = Layer(id=_new_id(architecture), kind="concat", inputs=(end, start))
+    return _put_after(architecture, end, [both], flexible_takers(architecture, end))
+
+
+def stride_between(architecture: Architecture, start: int, end: int) -> int | None:
+    """The stride that leads from one layer's plane to another's, if one does."""
+    before, after = architecture.shapes[start][1:], architecture.shapes[end][1:]
+    stride = -(-before[0] // after[0])
+    return stride if tuple(-(-size // stride) for size in before) == after else None
+
+
+def flexible_takers(architecture: Architecture, id: int) -> list[Layer]:
+    """Who takes a layer's result and needs but larger weights to take more channels."""
+
+    def flexible(layer: Layer) -> bool:
+        if layer.kind == "global-pool":
+            return all(taker.kind == "dense" for taker in architecture.consumers[layer.id])
+        return layer.kind == "conv"
+
+    return [layer for layer in architecture.consumers[id] if flexible(layer)]
+
+
+def _new_id(architecture: Architecture) -> int:
+    return max(layer.id for layer in architecture.layers) + 1
+
+
+def _changed(architecture: Architecture, ids: Iterable[int], **fields: int) -> Architecture:
+    chosen = set(ids)
+    return _with(
+        architecture,
+        [
+            Layer(**{**dict(layer), **fields}) if layer.id in chosen else layer
+            for layer in architecture.layers
+        ],
+    )
+
+
+def _put_after(
+    architecture: Architecture, after: int, new: list[Layer], takers: Iterable[Layer]
+) -> Architecture:
+    """``new`` right after a layer, and the last of it for ``takers`` in that layer's place."""
+    rewired = {layer.id for layer in takers}
+    layers: list[Layer] = []
+    for layer in architecture.layers:
+        if layer.id in rewired:
+            inputs = tuple(new[-1].id if source == after else source for source in layer.inputs)
+            layer = Layer(**{**dict(layer), "inputs": inputs})
+        layers.append(layer)
+        if layer.id == after:
+            layers.extend(new)
+    return _with(architecture, layers)
+
+
+def _with(architecture: Architecture, layers: list[Layer]) -> Architecture:
+    return Architecture(
+        input_shape=architecture.input_shape, classes=architecture.classes, layers=tuple(layers)
+    )

@@ -1,0 +1,57 @@
+"""Which convolutions must have one width: those whose results are added."""
+
+from __future__ import annotations
+
+from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
+
+
+class Widths:
+    """The convolutions of an architecture in groups of one width each."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self._parent: dict[int, int] = {IMAGE: IMAGE}
+        self.sources: dict[int, tuple[int, ...]] = {IMAGE: (IMAGE,)}
+        """For every layer the convolutions that its channels come from, in the channels' order."""
+        for layer in architecture.layers:
+            taken = [self.sources[source] for source in layer.inputs]
+            if layer.kind == "conv":
+                self._parent[layer.id] = layer.id
+                self.sources[layer.id] = (layer.id,)
+            elif layer.kind == "concat":
+                self.sources[layer.id] = tuple(each for sources in taken for each in sources)
+            else:
+                self.sources[layer.id] = taken[0]
+                if layer.kind == "add":
+                    self._join(taken)
+
+    def group(self, id: int) -> tuple[int, ...]:
+        """All convolutions that are widened with ``id``; none where its width is fixed."""
+        root = self._root(id)
+        if root == self._root(IMAGE):
+            return ()
+        return tuple(each for each in self._parent if self._root(each) == root)
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Every group that can be widened, in the order of the layers."""
+        found: dict[int, list[int]] = {}
+        for id in self._parent:
+            found.setdefault(self._root(id), []).append(id)
+        return [tuple(ids) for root, ids in found.items() if root != self._root(IMAGE)]
+
+    def _join(self, operands: list[tuple[int, ...]]) -> None:
+        """Give what is added one width: that of the image, which is fixed, where one is a concat.
+
+        The parts of a concat would have to grow in the middle of what they are added to.
+        """
+        fixed = any(len(sources) > 1 for sources in operands)
+        first = IMAGE if fixed else operands[0][0]
+        for sources in operands:
+            for id in sources:
+                low, high = sorted((self._root(first), self._root(id)))
+                self._parent[high] = low
+
+    def _root(self, id: int) -> int:
+        while self._parent[id] != id:
+            self._parent[id] = self._parent[self._parent[id]]
+            id = self._parent[id]
+        return id

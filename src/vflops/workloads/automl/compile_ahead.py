@@ -1,0 +1,167 @@
+"""The next candidate, compiled while another one trains.
+
+``python -m vflops.workloads.automl.compile_ahead RUN JOB CANDIDATE LOCAL_RANK`` takes one step of
+the candidate on the run's data and discards the result. What remains is the compiler's cache, which
+the worker then uses.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import torch
+
+from vflops.data.staging import read_staged
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+from vflops.train.context import JobContext
+from vflops.train.engine import Engine
+from vflops.train.parallel.factory import SingleRank
+from vflops.train.parent_death import die_with
+from vflops.train.phase_clock import Clock
+from vflops.train.precision import Precision
+from vflops.train.rank_device import rank_device
+from vflops.train.signals import StopRequest
+from vflops.workloads.automl.architecture.module_builder import build
+from vflops.workloads.automl.candidate import CandidateTraining, Deadline, candidate_record
+from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.search_events import Turn
+from vflops.workloads.automl.settings import AutomlSettings
+
+_PARENT = "VFLOPS_WORKER"
+_NICE = 10
+"""Training comes first where both want a core."""
+_STEPS = 2
+_ROOM = 1.2
+"""Free memory of the accelerator, against what training has taken so far: both have to fit."""
+
+
+@dataclass(frozen=True)
+class _Compiling:
+    turn: Turn
+    began_s: float
+    process: subprocess.Popen[bytes]
+
+
+class CompileAhead:
+    """Compiles one candidate at a time in a process of its own, which does not outlive this one."""
+
+    def __init__(self, context: JobContext, device: torch.device, deadline: Deadline) -> None:
+        self._context, self._device, self._deadline = context, device, deadline
+        self._log = context.attempt / "compiling.log"
+        self._lock = Lock()  # the one that builds ahead begins, the one that trains ends
+        self._now: _Compiling | None = None
+        self._over = -1
+        """The number of the newest turn that has begun to train: compiling is late for it."""
+
+    def begin(self, turn: Turn) -> None:
+        """Compile the candidate of this turn, if there is room beside the one in training."""
+        with self._lock:
+            if turn.number <= self._over:
+                return
+            self._end_before(turn)
+            free, _ = torch.cuda.mem_get_info(self._device)
+            taken = torch.cuda.max_memory_reserved(self._device)
+            if self._now is None and free >= _ROOM * taken:
+                self._now = _Compiling(turn, time.monotonic(), self._process(turn))
+
+    def taken_s(self, turn: Turn) -> float | None:
+        """How long it has been at the candidate; infinite: it is ready; None: it is not at it."""
+        with self._lock:
+            self._end_before(turn)
+            now = self._now
+            if now is None or now.turn != turn or now.process.poll():
+                return None
+            ready = now.process.returncode == 0
+            return math.inf if ready else time.monotonic() - now.began_s
+
+    def end(self, turn: Turn, *, wanted: bool) -> None:
+        """Be free for the next candidate: wait for this one where it is wanted, else leave it."""
+        with self._lock:
+            self._over = max(self._over, turn.number)
+            self._end_before(turn)
+            now = self._now
+            if now is None or now.turn != turn:
+                return
+            self._now = None
+        while wanted and not self._deadline.signal:
+            with suppress(subprocess.TimeoutExpired):
+                now.process.wait(timeout=1.0)
+                return
+        _kill(now.process)
+
+    def close(self) -> None:
+        """End what is going on, for good."""
+        with self._lock:
+            self._over = sys.maxsize
+            if self._now is not None:
+                _kill(self._now.process)
+                self._now = None
+
+    def _end_before(self, turn: Turn) -> None:
+        """End what is for an earlier turn: it was passed, or another worker had it."""
+        if self._now is not None and self._now.turn.number < turn.number:
+            _kill(self._now.process)
+            self._now = None
+
+    def _process(self, turn: Turn) -> subprocess.Popen[bytes]:
+        run = self._context.attempt.parents[2]
+        command = [sys.executable, "-P", "-m", "vflops.workloads.automl.compile_ahead"]
+        place = [str(self._context.record.job), turn.name, str(self._context.local_rank)]
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                [*command, str(run), *place],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, _PARENT: str(os.getpid())},
+            )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def main(run: str, job: str, name: str, local_rank: str) -> None:
+    """Compile a candidate as its worker would."""
+    die_with(int(os.environ[_PARENT]))
+    os.nice(_NICE)
+    folder = RunFolder.open(Path(run))
+    record = read_staged(JobRecord.read(folder.job_file(int(job))))
+    candidate = Buffer(folder.path).get(Turn.named(name))
+    assert candidate is not None, "it is begun when there is one"
+    record = candidate_record(record, candidate, compile="on")
+    settings = AutomlSettings.model_validate(record.settings)
+    device = rank_device(settings.train.device, int(local_rank))
+    precision = Precision.named(settings.train.precision, device)
+    with tempfile.TemporaryDirectory(prefix="vflops-") as scratch, precision.settings():
+        context = JobContext(
+            record,
+            0,
+            int(local_rank),
+            Path(scratch),
+            events=None,
+            clock=Clock(),
+            stop=StopRequest(),
+        )
+        network = build(candidate.architecture, torch.Generator().manual_seed(0))
+        workload = CandidateTraining(settings, record.data, network)
+        engine = Engine(context, settings.train, workload, SingleRank(), precision, device)
+        parts = engine.loop().one_batch()
+        for _ in range(_STEPS):
+            engine.state.take_step(parts, 0.0)
+        engine.state.evaluate(engine.evaluation("validation").first_batch)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

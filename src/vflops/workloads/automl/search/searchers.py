@@ -1,0 +1,23 @@
+"""The searches by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vflops.errors import unknown_name
+from vflops.workloads.automl.search.bayesian import BayesianSearch
+from vflops.workloads.automl.search.evolution import EvolutionarySearch, RandomSearch
+from vflops.workloads.automl.search.searcher import Searcher
+
+
+def searchers() -> Mapping[str, Searcher]:
+    """All searches by the name that a setting gives them, the default first."""
+    built_in: tuple[Searcher, ...] = (BayesianSearch(), EvolutionarySearch(), RandomSearch())
+    return {searcher.name: searcher for searcher in built_in}
+
+
+def searcher(name: str) -> Searcher:
+    """The search that is called ``name``."""
+    if name not in searchers():
+        raise unknown_name("search", name, searchers())
+    return searchers()[name]

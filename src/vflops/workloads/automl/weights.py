@@ -1,0 +1,50 @@
+"""The weights of trained candidates, for their children: whole or absent, checked when read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vflops.errors import FolderError
+from vflops.record.files import atomic
+
+
+class WeightStore:
+    """``RUN/weights/<candidate>.pt``; read by this run alone, never part of a result."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / "weights"
+        atomic.make_folder(self._folder)
+
+    def keep(self, candidate: str, model: nn.Module) -> str:
+        """Write the weights of a trained model; their hash."""
+        buffer = io.BytesIO()
+        state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+        torch.save(state, buffer)
+        data = buffer.getbuffer()
+        atomic.write_bytes(self._file(candidate), data)
+        return hashlib.sha256(data).hexdigest()
+
+    def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
+        """Give ``model`` the weights that ``candidate`` ended with."""
+        path = self._file(candidate)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            raise FolderError(f"{path} is not what was written: its hash differs")
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        model.load_state_dict(state)
+
+    def has(self, candidate: str) -> bool:
+        """Whether the weights are there."""
+        return self._file(candidate).is_file()
+
+    def _file(self, candidate: str) -> Path:
+        return self._folder / f"{candidate}.pt"

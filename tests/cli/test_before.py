@@ -1,0 +1,304 @@
+"""What is refused before there is a run folder, with the cure, and what a run is told by options.
+
+SLURM is played by two scripts: ``sinfo`` lists the nodes of a file, ``sbatch`` is only there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.trained_runs import job as a_job
+from vflops.cli import main
+from vflops.cli.terminal.jobs_table import _line
+from vflops.config.profiles import profile
+from vflops.config.settings import Settings, load, workload_settings
+from vflops.errors import UsageError
+from vflops.launch.controller import JobStanding
+from vflops.launch.factory import scheduled, waves
+from vflops.launch.scheduler import Scheduler
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
+from vflops.run import validate
+from vflops.workloads.contract.registry import workload
+
+IMAGES = "image-classification"
+FORMER = "[container]\nimage = 'before.sif'\n"
+TINY = (IMAGES, "--profile", "tiny")
+Cluster = Callable[..., None]
+Said = subprocess.CompletedProcess[str]
+Command = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, no site but its own, nothing of a scheduler's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_CPUS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A SLURM of nodes n1, n2 … in the given states, of two processors in the default partition."""
+    programs = tmp_path_factory.mktemp("slurm")
+    nodes = programs / "nodes"
+    answers = {
+        "sinfo": f'case "$*" in *partition=nowhere*) ;; *%R*) echo main ;; *) cat {nodes} ;; esac',
+        "sbatch": "echo 'allocation failure: Invalid partition name specified' >&2; exit 1",
+    }
+    for name, answer in answers.items():
+        (programs / name).write_text(f"#!/bin/bash\n{answer}\n")
+        (programs / name).chmod(0o755)
+
+    def of(*states: str, more: str = "") -> None:
+        lines = [f"n{k}|2|(null)|{state}|main*|none\n" for k, state in enumerate(states, start=1)]
+        nodes.write_text("".join(lines) + more)
+        monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+
+    of("idle", "idle", "idle", "idle")
+    return of
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process, which has loaded torch already."""
+
+    def run(*arguments: object) -> Said:
+        words = [str(word) for word in arguments]
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setattr(sys, "argv", ["vflops", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def settings(*given: str) -> Settings:
+    return load(profile("tiny", [IMAGES]), None, ["launch.on=slurm", *given])
+
+
+def admitted(*given: str) -> None:
+    chosen = settings(*given)
+    validate.check_launch(chosen.launch)
+    validate.check(chosen, workload(IMAGES), workload_settings(chosen)[IMAGES])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "cure"),
+    [
+        # Without launch.ranks_per_node an allocation has a node for each model.
+        (("bagging.models=8",), "no room for 8 models of 1 rank (8 slots) on 4 nodes with 4 slots",
+         "--waves; or several on a node, --set launch.ranks_per_node=2"),
+        (("bagging.models=9",), "on 4 nodes with 4 slots", "choose 4 models of 1 rank"),
+        (("bagging.models=9", "launch.ranks_per_node=2"), "on 4 nodes with 8 slots", "8 models"),
+        (("bagging.models=9", "launch.start=apart"), "on 4 nodes with 8 slots", "8 models"),
+        (("bagging.models=5", "launch.cores_per_rank=2"), "on 4 nodes with 4 slots", "4 models"),
+        (("launch.ranks_per_node=3",), "no node that could take a rank", "launch.cores_per_rank"),
+        (("train.ranks=4",), "no node takes 4 ranks: the largest takes 2", "ranks_per_node=2"),
+        (("launch.gpus_per_rank=1",), "no node that could take a rank", "launch.gpus_per_rank"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)  # fmt: skip
+def test_what_slurm_could_never_start_is_refused(
+    cluster: Cluster, given: tuple[str, ...], error: str, cure: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        admitted(*given)
+    assert error in refused.value.message
+    assert cure in (refused.value.cure or "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("bagging.models=4",),
+        ("bagging.models=8", "launch.ranks_per_node=2"),
+        ("bagging.models=8", "launch.start=apart"),
+        ("bagging.models=8", "bagging.waves=true"),
+        ("bagging.models=2", "train.ranks=4", "launch.ranks_per_node=2"),
+    ],
+    ids=" ".join,
+)
+def test_what_fits_is_admitted(cluster: Cluster, given: tuple[str, ...]) -> None:
+    admitted(*given)
+
+
+def test_busy_nodes_count_and_lost_ones_do_not(cluster: Cluster) -> None:
+    cluster("allocated", "mixed-", "idle~", "reserved")
+    admitted("bagging.models=4")
+    for state in ("drained", "draining", "down*", "idle*", "failing"):
+        cluster("allocated", "idle", "idle", state)
+        admitted("bagging.models=3")
+        with pytest.raises(UsageError, match="on 3 nodes with 3 slots"):
+            admitted("bagging.models=4")
+
+
+def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, place: Path) -> None:
+    cluster("idle", "idle", more="g1|2|(null)|idle|gpu|none\n")
+    with pytest.raises(UsageError, match="on 2 nodes with 2 slots"):
+        admitted("bagging.models=3")
+    for site in ('partition = "nowhere"', 'directives = ["--ntasks-per-core=1", "-p nowhere"]'):
+        (place / "site.toml").write_text(site)
+        with pytest.raises(UsageError) as refused:
+            admitted()
+        assert "Invalid partition name specified (nowhere)" in refused.value.message
+        assert "set partition in site.toml to one of: main" in (refused.value.cure or "")
+
+
+def test_a_held_allocation_is_all_there_is(
+    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "site.toml").write_text('partition = "nowhere"')  # the allocation has its own
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "1(x2)")
+    admitted("bagging.models=2", "launch.start=apart")
+    with pytest.raises(UsageError, match="on 2 nodes with 2 slots"):
+        admitted("bagging.models=3", "launch.start=apart")
+    with pytest.raises(UsageError, match="no node takes 2 ranks"):
+        admitted("train.ranks=2")
+
+
+def records(number: int) -> list[JobRecord]:
+    train = profile("tiny", [IMAGES]).workloads[IMAGES]
+    return [a_job(k, repeat=0, ranks=1, settings=train) for k in range(1, number + 1)]
+
+
+def test_waves_are_as_many_jobs_as_fit_at_once(cluster: Cluster) -> None:
+    def sizes(*given: str) -> list[int]:
+        return [len(wave) for wave in waves(settings(*given), records(9))]
+
+    assert sizes("bagging.waves=true") == [4, 4, 1]
+    assert sizes("bagging.waves=true", "launch.ranks_per_node=2") == [8, 1]
+    assert sizes("bagging.waves=true", "launch.start=apart") == [9]  # the queue lets them wait
+    assert sizes() == [9]
+    assert [e.job for wave in waves(settings("bagging.waves=true"), records(9)) for e in wave] == [
+        *range(1, 10)
+    ]
+
+
+def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
+    jobs = [
+        JobStanding(record, state="running", awaited=True, where="PENDING: Resources")
+        for record in records(2)
+    ]
+    assert _line(jobs).startswith("2 models: 2 waiting (PENDING: Resources);")
+    jobs[0].awaited, jobs[0].where = False, "n1"
+    assert _line(jobs).startswith("2 models: 1 running, 1 waiting;")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "site", "error", "cure"),
+    [
+        (("--on", "slurm", "--models", 8), "", "no room for 8 models", "choose 4 models of 1 rank"),
+        (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
+        (("--on", "slurm"), "acount = 'x'", "unknown key 'acount'", "account"),
+        (("--container", "x.sif"), "", "x.sif is for the jobs of a scheduler", "add --on slurm"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_wrong_settings_make_no_folder(
+    cluster: Cluster,
+    said: Command,
+    place: Path,
+    arguments: tuple[object, ...],
+    site: str,
+    error: str,
+    cure: str,
+) -> None:
+    if site:
+        (place / "site.toml").write_text(site)
+    for command in (("run", *TINY), ("scale", *TINY, "--scales", 8)):
+        given = arguments if command[0] == "run" else arguments[:2]  # its scales are M × P
+        result = said(*command, *given)
+        assert result.returncode == 2, result.stderr
+        shown = " ".join(result.stderr.split())
+        assert error in shown and cure in shown
+    assert [path.name for path in place.iterdir()] == (["site.toml"] if site else [])
+
+
+def test_a_command_cannot_be_bagged(said: Command, place: Path) -> None:
+    (place / "train.py").write_text("")
+    given = ["command.command={python} train.py", "samples=10", "target=1"]
+    given += ["ops_forward=1", "ops_total=3", "command.train.batch=2"]
+    words = ["command", "--profile", "tiny", *(w for each in given for w in ("--set", each))]
+    for verb in ("run", "plan"):
+        machine = ("--nodes", 1, "--slots", 2) if verb == "plan" else ()
+        result = said(verb, *words, "--models", 2, *machine)
+        assert result.returncode == 2
+        assert "command cannot be an ensemble" in result.stderr
+        assert "--repeat 2" in result.stderr
+    assert not (place / "runs").exists()
+    alone = said("plan", *words, "--nodes", 1, "--slots", 2)
+    assert alone.returncode == 0, alone.stderr
+    assert "--models 1 --ranks 2" in alone.stderr
+    assert "--set 'command.command={python} train.py'" in " ".join(alone.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ("", "apptainer exec --bind "),
+        (f"{FORMER}runtime = 'podman'\nmounts = ['/data']", "podman run --rm"),
+    ],
+)
+def test_the_container_of_the_settings_reaches_the_script(
+    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch, site: str, words: str
+) -> None:
+    (place / "site.toml").write_text(site)
+    chosen = settings("bagging.models=2", "launch.container=new image.sif")
+    folder = RunFolder.create(place, IMAGES, chosen)
+    for record in records(2):
+        folder.job_file(record.job).parent.mkdir(parents=True)
+    monkeypatch.setattr(Scheduler, "submit", lambda self, request: "1")
+    kept = RunFolder.open(folder.path)  # as another controller finds it
+    scheduled(kept, records(2)).start({1: 1, 2: 1})
+    script = (folder.path / "allocation-1.sh").read_text()
+    assert words in script and '"new image.sif" "python3"' in script
+    assert "before.sif" not in script and ('"/data:/data"' in script) == ("podman" in words)
+
+
+def test_the_option_is_the_setting(
+    said: Command, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+) -> None:
+    seen: list[Any] = []
+
+    def start(parent: Path, name: str, chosen: Settings, watch: object) -> None:
+        seen.append(chosen.launch.container)
+        raise UsageError("seen")
+
+    monkeypatch.setattr("vflops.run.pipeline.start", start)
+    said("run", *TINY, "--on", "slurm", "--container", "docker://site/vflops:1")
+    said("scale", *TINY, "--scales", 1, "--on", "slurm", "--container", "docker://site/vflops:1")
+    assert seen == ["docker://site/vflops:1"] * 2
+
+
+def test_twins_repeats_and_seeds_are_planned_as_they_run(said: Command) -> None:
+    machine = (*TINY, "--nodes", 2, "--slots", 2, "--ranks", 1)
+    odd = said("plan", *machine, "--models", 3, "--twins")
+    assert odd.returncode == 2
+    assert "twins come in pairs" in odd.stderr
+    result = said("plan", *machine, "--twins", "--repeat", 2, "--seed", 7, "--json")
+    found = json.loads(result.stdout)
+    assert [each["model"] for each in found["placements"]] == [0, 2, 1, 3]
+    assert found["workloads"][IMAGES]["repeat"] == 2
+    shown = said("plan", *machine, "--twins", "--repeat", 2, "--seed", 7)
+    assert [line.split()[0] for line in shown.stdout.splitlines()[2:6]] == ["1", "3", "2", "4"]
+    assert "--repeat 2 --seed 7 --twins" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "scale", "replay"])
+def test_the_help_says_which_schedulers_were_never_seen(said: Command, command: str) -> None:
+    shown = " ".join(said(command, "--help").stdout.replace("│", " ").split())
+    assert "pbs, lsf, flux were not seen on a real site yet" in shown

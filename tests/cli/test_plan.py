@@ -1,0 +1,300 @@
+"""``vflops plan``: what a run would do, held against what runs do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.slurm_bench import SlurmBench
+from vflops.cli import main
+from vflops.config.profiles import profile
+from vflops.record.folder import RunFolder, latest
+from vflops.record.formats.job import Predicted
+from vflops.record.readout.contents import Contents
+from vflops.results.score.scoring import score
+from vflops.workloads.image_classification.workload import ImageClassification
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TINY = ("image-classification", "--profile", "tiny")
+SMALL = [
+    part
+    for each in ("synthetic.train=256", "synthetic.validation=60", "train.epochs=2")
+    for part in ("--set", each)
+]
+
+
+@pytest.fixture
+def vflops(
+    vflops: Vflops,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Vflops:
+    """The command in an empty folder; plans in this process, which has loaded torch already."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        if arguments[0] != "plan":
+            return vflops(*arguments)
+        words = [str(word) for word in arguments]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setattr(sys, "argv", ["vflops", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def planned(vflops: Vflops, *arguments: object) -> dict[str, Any]:
+    result = vflops("plan", *arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_a_plan_is_what_the_run_then_does(vflops: Vflops, tmp_path: Path) -> None:
+    settings = ("--models", 2, *SMALL)
+    before = planned(vflops, *TINY, *settings)
+    assert not (tmp_path / "runs").exists()
+    whole = before["workloads"]["image-classification"]
+    assert (whole["models"], whole["ranks"], whole["time_s"]) == (2, 1, None)
+    run = vflops("run", *TINY, *settings, "--set", "micro.benchmarks=[]")
+    assert run.returncode == 0, run.stderr
+    path = latest(tmp_path / "runs")
+    assert path is not None
+    folder = RunFolder.open(path)
+    scored = score(Contents(folder))
+    assert whole["ops_training"] == scored.ensembles[0].ops_training
+    speeds = [each.speed for each in scored.trainings if each.speed]
+    assert whole["ops_evaluation"] == sum(speed.ops_evaluation for speed in speeds)
+    assert whole["samples"] == sum(each.samples_trained for each in scored.trainings)
+    history = folder.history()
+    data = history.events("predictions", job=1)[-1].payload(Predicted)
+    kept = sum(file.size_bytes for file in data.files)
+    assert whole["prediction_bytes"] / 2 <= kept <= whole["prediction_bytes"] / 2 + 2000  # headers
+    checkpoint = history.events("checkpoint", job=1)[-1].data["size_bytes"]
+    assert whole["checkpoint_bytes"] / 6 <= checkpoint <= whole["checkpoint_bytes"] / 6 * 1.5
+    _and_it_says_the_time_of_the_next(vflops, path, settings, scored.trainings[0].wall_s)
+
+
+def _and_it_says_the_time_of_the_next(
+    vflops: Vflops, path: Path, settings: tuple[object, ...], wall_s: float
+) -> None:
+    found = planned(vflops, *TINY, *settings, "--like", path)["workloads"]["image-classification"]
+    assert 0.5 * wall_s < found["time_s"] < 2 * wall_s
+    assert found["time_source"].startswith(path.name)
+    assert "the slowest of 2" in found["time_source"]
+
+
+def test_a_graph_of_an_earlier_run_spares_torch(
+    vflops: Vflops, trained_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another network, or on other data, work is counted; else torch is not even imported."""
+    program = (
+        "import sys; sys.argv[0] = 'vflops'\n"
+        "from vflops.cli import application\n"
+        "application(sys.argv[1:])(standalone_mode=False)\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    job = trained_folder.job_file(1)
+    record = json.loads(job.read_text())
+    arguments = ["plan", *TINY, "--nodes", "1", "--slots", "1", "--set", "train.batch=4"]
+    arguments += ["--like", str(trained_folder.path), "--json"]
+
+    counted: list[str] = []
+    work = ImageClassification.work
+
+    def note(settings: Any, data: Any, name: str) -> Any:
+        counted.append(name)
+        return work(settings, data, name)
+
+    monkeypatch.setattr(ImageClassification, "work", note)
+    own = profile("tiny", ["image-classification"]).workloads["image-classification"]
+    classes = {"classes": own["synthetic"]["classes"]}
+    wider = {**own, "network": {**own["network"], "width": 16}}
+    for settings, facts, times in (
+        (wider, classes, 1),
+        (own, {"classes": 5}, 2),
+        (own, classes, 2),
+    ):
+        record["settings"], record["data"]["facts"] = settings, facts
+        job.write_text(json.dumps(record))
+        assert vflops(*arguments).returncode == 0
+        assert len(counted) == times
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.split()[-1] == "False"
+
+
+def test_4096_models_are_shown_by_the_first_and_the_last(vflops: Vflops, tmp_path: Path) -> None:
+    result = vflops("plan", *TINY, "--nodes", 512, "--slots", 8, "--ranks", 1)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "4,096 models of 1 rank"
+    assert [line.split()[0] for line in lines[2:9]] == [
+        "1",
+        "2",
+        "3",
+        "…",
+        "4,094",
+        "4,095",
+        "4,096",
+    ]
+    assert lines[8].endswith("node 512: 7")
+    assert "Sys_scale   4,096 of 4,096 slots, 512 of 512 nodes" in lines
+    assert "--models 4096 --ranks 1" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_frames_of_the_reference_are_planned_and_not_drawn(vflops: Vflops) -> None:
+    described = ("--nodes", 2, "--slots", 8, "--ranks", 8)
+    found = planned(vflops, "extreme-weather", "--profile", "reference", *described)
+    whole = found["workloads"]["extreme-weather"]
+    frames = 1460 * 25
+    assert whole["staged_node_bytes"] == frames * 768 * 1152 * 16 * 2
+    assert whole["scale"] == 16
+    assert len(found["placements"]) == 2
+    assert found["placements"][1]["places"] == [["node 2", [0, 1, 2, 3, 4, 5, 6, 7]]]
+
+
+def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    few = ("--train", 40, "--val", 20, "--classes", 4, "--size", 16)
+    assert vflops("data", "synth", "image-classification", folder, *few).returncode == 0
+    assert vflops("data", "pack", folder, "packed", "--short-side", 16).returncode == 0
+    own = ("--data", "packed", "--set", "target=0.5", "--nodes", 1, "--slots", 2)
+    found = planned(vflops, *TINY, *own, "--set", "train.batch=8")
+    whole = found["workloads"]["image-classification"]
+    packed = [path for path in (tmp_path / "packed").iterdir() if path.suffix in (".bin", ".npz")]
+    assert whole["staged_node_bytes"] == sum(path.stat().st_size for path in packed)
+    assert whole["samples"] == 3 * 40
+    unpacked = vflops("plan", *TINY, "--data", folder, "--set", "target=0.5")
+    assert unpacked.returncode == 2
+    assert "vflops data pack" in unpacked.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "cure"),
+    [
+        (("--models", "3", "--ranks", "4"), "no room for 3 models of 4 ranks", "2 models of 4"),
+        (("--models", "0"), "bagging.models = 0", ""),
+        (("--ranks", "-1"), "train.ranks = -1", ""),
+        (("--scale", "0"), "scale is 0", "from 1 up"),
+        (("--scale", "8", "--models", "3"), "do not make the scale 8", "choose"),
+        (("--ranks", "3"), "batch 32 cannot be shared evenly by 3 ranks", ""),
+        (("--on", "slurm", "--nodes", "4", "--ranks", "16", "--slots", "10"), "do not fill", "10"),
+        (("--like", "nowhere"), "nowhere is not a run folder", ""),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_does_not_fit_is_refused(
+    vflops: Vflops, tmp_path: Path, arguments: tuple[str, ...], error: str, cure: str
+) -> None:
+    machine = () if "--slots" in arguments else ("--nodes", "1", "--slots", "8")
+    result = vflops("plan", *TINY, *machine, *arguments)
+    assert result.returncode == 2
+    assert error in result.stderr and cure in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+SHARED = ("--set", "parallel.mode=model", "--set", "parallel.split=tensor")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
+        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
+        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--set", "search.limits.parameters=10"), "starts from is too large"),
+        ((TINY[0], "--set", "launch.container=here.sif"), "the container here.sif is for the jobs"),
+    ],
+)
+def test_what_a_run_refuses_is_not_planned(
+    vflops: Vflops, tmp_path: Path, arguments: tuple[object, ...], error: str
+) -> None:
+    """With the same words."""
+    planned = vflops("plan", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
+    assert planned.returncode == 2 and error in planned.stderr
+    run = vflops("run", *arguments, "--profile", "tiny", "--set", "train.device=cpu")
+    assert (run.returncode, run.stderr) == (2, planned.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--waves"), "it has workers, and no --waves"),
+        ((*TINY[:1], "--ranks", 16, *SHARED), "16 ranks cannot share the 8 channels"),
+        ((*TINY[:1], "--ranks", 16, *SHARED[:2]), "cannot be cut into 16 stages"),
+    ],
+)
+def test_nor_is_what_no_machine_could_run(
+    vflops: Vflops, arguments: tuple[object, ...], error: str
+) -> None:
+    described = ("--nodes", 1, "--slots", 16, "--profile", "tiny")
+    result = vflops("plan", *arguments, *described)
+    assert result.returncode == 2 and error in result.stderr
+    precise = ("--set", "train.precision=tf32")
+    assert vflops("plan", TINY[0], *described, *precise).returncode == 0  # that one may have it
+
+
+@pytest.mark.parametrize(
+    ("workload", "own"),
+    [("automl", ("--workers", "2", "--for", "9s")), (TINY[0], ("--models", "2"))],
+)
+def test_the_next_command_is_the_run_that_was_planned(
+    vflops: Vflops, tmp_path: Path, workload: str, own: tuple[str, ...]
+) -> None:
+    (tmp_path / "my file.toml").write_text("[train]\nepochs = 2\n")
+    said = {"--ranks": "2", "--seed": "4", "--config": "my file.toml"}
+    words = [word for each in said.items() for word in each]
+    sets = ["--set", "communication.precision=int8", "--set", "train.batch=64"]
+    described = ("--nodes", "1", "--slots", "4", "--on", "slurm")
+    given = ("--profile", "tiny", *own, *words, *sets)
+    result = vflops("plan", workload, *described, *given)
+    assert result.returncode == 0, result.stderr
+    line = next(line for line in result.stderr.splitlines() if line.startswith("next: "))
+    again = shlex.split(line.removeprefix("next: ").rpartition("   (")[0])
+    added = ["--on", "slurm", "--set", "launch.ranks_per_node=4"]
+    assert again[1:3] == ["run", workload]
+    assert sorted(again[3:]) == sorted([*given, *added])
+
+
+def test_memory_follows_the_mode(vflops: Vflops) -> None:
+    described = (*TINY, "--nodes", 1, "--slots", 2, "--ranks", 2)
+    whole = planned(vflops, *described)["workloads"][TINY[0]]
+    found = planned(vflops, *described, *SHARED[:2])["workloads"][TINY[0]]
+    assert whole["memory_rank_bytes"] / 2 <= found["memory_rank_bytes"] < whole["memory_rank_bytes"]
+    assert found["memory_rank_holds"].endswith("of its stage, where they are most")
+    assert found["checkpoint_bytes"] == whole["checkpoint_bytes"]
+
+
+def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:
+    assert "--nodes 4 without --slots" in vflops("plan", *TINY, "--nodes", 4).stderr
+    assert "--slots 4 without --nodes" in vflops("plan", *TINY, "--slots", 4).stderr
+
+
+def test_the_nodes_of_slurm_are_those_that_are_up(slurm: SlurmBench, vflops: Vflops) -> None:
+    slurm.drain("n3")
+    found = planned(vflops, *TINY, "--on", "slurm", "--ranks", 1)
+    names = {name for each in found["placements"] for name, _ in each["places"]}
+    assert names == {"n1", "n2", "n4"}
+    assert found["workloads"]["image-classification"]["scale"] == 6  # two processors a node
+    three = ("--set", "launch.gpus_per_rank=2", "--models", 3)
+    by_gpu = vflops("plan", *TINY, "--on", "slurm", *three)
+    assert "Sys_scale   3 of 3 slots, 3 of 3 nodes" in by_gpu.stdout
+    assert "--set launch.ranks_per_node=1" in by_gpu.stderr

@@ -1,0 +1,42 @@
+"""The exported JSON Schemas are those of the code, and real files meet them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.support.paths import ROOT
+from vflops.cli.schemas import export, schemas
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.score.scoring import score
+
+DOCS = ROOT / "docs" / "schemas"
+
+
+@pytest.mark.parametrize("name", sorted(schemas()))
+def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
+    export(tmp_path)
+    cure = "run: python -m vflops.cli.schemas docs/schemas"
+    assert (DOCS / name).read_text() == (tmp_path / name).read_text(), cure
+
+
+def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:
+    score(Contents(run_folder)).write(run_folder.score_file)
+    files = {
+        "vflops.run.json": run_folder.path / "run.json",
+        "vflops.machine.system.json": run_folder.system_file,
+        "vflops.graph.json": run_folder.graph_files[0],
+        "vflops.results.score.json": run_folder.score_file,
+    }
+    for name, path in files.items():
+        jsonschema.validate(json.loads(path.read_text()), schemas()[name])
+    log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        jsonschema.validate(event, schemas()["vflops.event.json"])
+        if event["kind"] == "measurement":
+            jsonschema.validate(event["data"], schemas()["vflops.measurement.json"])

@@ -1,0 +1,212 @@
+"""What the command shows of trainings: the score at any width, the result of a run, the view."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from tests.support.trained_runs import (
+    HandmadeRun,
+    course,
+    evaluated,
+    job,
+    progress,
+    resumed,
+    started,
+)
+from vflops.cli.terminal.columns import columns
+from vflops.cli.terminal.run_display import Progress
+from vflops.cli.terminal.training_panel import TrainingView
+from vflops.publish.report.report_page import write_report
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
+from vflops.results.score.scoring import score
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def in_terminal(folder: RunFolder, width: int) -> str:
+    """What ``vflops score`` writes on a terminal of that width, without its colours."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vflops", "score", folder.path],
+        env={**os.environ, "COLUMNS": str(width)},
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(slave)
+    data = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # how Linux says that the other side is closed
+            break
+        if not part:
+            break
+        data += part
+    os.close(master)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", data.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_score_shows_trainings_first_and_fits_the_terminal(
+    trained_folder: RunFolder, width: int
+) -> None:
+    text = in_terminal(trained_folder, width)
+    too_wide = [line for line in text.splitlines() if len(line) > width]
+    assert not too_wide
+    assert text.startswith("image-classification, mean of 2 seeds\n")
+    assert re.search(r"VFLOPS +3\.51 MVFLOPS +1\.6\d %", text)  # the figure that ranks
+    assert text.index("seed 1") < text.index("seed 2") < text.index("ceilings")
+    assert "not measured: gemm peak fp8: this device has none" in text
+    for figure in (
+        "VFLOPS           3.47 MVFLOPS",
+        "quality factor   1.802 = (0.9 / 0.8)^5, a reward for",
+        "time to quality  59 s, epoch 3",
+        "2, 500 samples trained on again",
+    ):
+        assert figure in text
+    assert "200 GFLOPS" in text
+
+
+def test_score_does_not_pay_for_rich_or_torch(trained_folder: RunFolder) -> None:
+    code = (
+        "import sys\nfrom vflops.cli import main\n"
+        f"sys.argv = ['vflops', 'score', {str(trained_folder.path)!r}]\n"
+        "try:\n    main()\nfinally:\n"
+        "    print({'torch', 'altair', 'rich'} & set(sys.modules))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("set()\n")
+
+
+def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(job())
+    handmade_run.attempt(1, 0.0, *course(0.5)[:-1])
+    result = vflops("score", handmade_run.folder.path)
+    assert result.returncode == 0, result.stderr
+    assert "has not ended: epoch 1.00" in result.stdout
+    assert "0.09537 = (0.5 / 0.8)^5, a penalty for quality below the target" in result.stdout
+    assert "time to quality  not reached" in result.stdout
+    assert "power not measured (nothing was sampled)" in result.stdout
+    assert "MFU              — (no ceiling was measured in fp32)" in result.stdout
+
+
+def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
+    vflops: Vflops, run_folder: RunFolder
+) -> None:
+    log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # before its end
+    with run_folder.in_use():
+        for command in ("score", "check"):
+            said = vflops(command, run_folder.path).stderr
+            assert "is in progress" in said and "resume" not in said
+        write_report(Contents(run_folder))
+    assert not run_folder.score_file.exists() and not run_folder.findings_file.exists()
+    page = run_folder.report_file.read_text()
+    assert "This run is in progress" in page and "vflops resume" not in page
+    after = vflops("score", run_folder.path)
+    assert "it stopped after 'load'" in after.stderr and "resume" in after.stderr
+    assert run_folder.score_file.exists()
+
+
+def test_columns_that_do_not_fit_go_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    rows = [("a" * 12, "b" * 12, "c" * 12, "last 3 ms")]
+    assert columns(rows) == "aaaaaaaaaaaa  bbbbbbbbbbbb\n    cccccccccccc  last 3 ms"
+    assert columns([("name", "it took 56.5 ms in the first 12 s")]).splitlines() == [
+        "name  it took 56.5 ms in the",
+        "      first 12 s",
+    ]
+
+
+def test_a_run_ends_with_the_result_of_each_training(
+    trained_folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = Contents(trained_folder)
+    score(contents).write(trained_folder.score_file)
+    findings = check(contents).model_copy(update={"findings": ()})
+    write_report(contents)
+    Progress(quiet=True).summary(trained_folder, findings)
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    words = " ".join(" ".join(lines[1:5]).split())
+    assert words.startswith(
+        "image-classification, seed 1 0.9 top-1 accuracy (target 0.8) "
+        "1.92 MFLOPS × quality factor 1.8 = 3.47 MVFLOPS "
+        "reached after 59 s"
+    )
+    mean = "3.51 MVFLOPS, mean of 2 seeds, CV 1.6 %; 2 of 2 seeds reached the target; coeff"
+    assert any(line.startswith(mean) for line in lines)
+    assert (
+        said.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report, offline)\n"
+    )
+    assert any(line.startswith("run     ") for line in lines)
+
+
+def view(*, terminal: bool) -> tuple[TrainingView, StringIO]:
+    out = StringIO()
+    console = Console(file=out, force_terminal=terminal, width=80, _environ={})
+    return TrainingView(console, job(2), 3, 1_000_000), out
+
+
+def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
+    shown, out = view(terminal=True)
+    for kind, data in course(0.4, 0.9)[:-2]:
+        shown.event(kind, data)
+    shown.close()
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()).split("training image")[-1]
+    assert "classification, seed 2 (2 of 3)" in last
+    for name, value in (
+        ("epoch", "2.00 of 3"),
+        ("loss", "0.6667"),
+        ("top-1 accuracy", "0.9 (target 0.8, reached)"),
+        ("left", "about 11.4 s"),
+        ("device", "Test GPU, 2 ranks, fp32, compiled"),
+        ("curve", "▄█"),
+    ):
+        assert re.search(rf"{name}\s+{re.escape(value)}", last), (name, last)
+
+
+@pytest.mark.parametrize(("noted", "told"), [(18, False), (20, True)])
+def test_the_last_block_has_the_loss_of_the_last_step_or_none(noted: int, told: bool) -> None:
+    """Which step was noted last is the clock's choice: equal runs would show different losses."""
+    shown, out = view(terminal=True)
+    notes = course(0.4, 0.9)
+    for kind, data in notes[:-1]:
+        if kind != "progress" or data["step"] <= noted:
+            shown.event(kind, data)
+    shown.close()
+    last = out.getvalue().split("training image")[-1]
+    assert ("loss" in last) is told
+
+
+def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, _ = view(terminal=False)
+    events = (
+        started(),
+        resumed(10),
+        progress(12, 1.5, first_step=10),
+        evaluated(20, 0.5, first_step=10, evaluations=1),
+    )
+    for kind, data in events:
+        shown.event(kind, data)
+    shown.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "training image-classification, seed 2 (2 of 3) …",
+        "  on Test GPU, 2 ranks, fp32, compiled, 1,504 parameters, batch 100",
+        "  goes on at step 10, epoch 1.00, from step-000000010.pt",
+        "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
+    ]

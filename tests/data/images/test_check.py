@@ -1,0 +1,126 @@
+"""The check finds every fault that was put in, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.support.data_images import every_kind, image_folder, picture, save, spoil
+from vflops.data.images.check import DataReport, check
+from vflops.data.images.image_folder import ImageFolder
+
+Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def look(path: Path, workers: int = 1) -> DataReport:
+    return check(ImageFolder.open(path), workers=workers)
+
+
+def test_good_images_are_ok(tmp_path: Path) -> None:
+    report = look(image_folder(tmp_path, train=5, val=3))
+    assert report.ok and report.problems == () and report.notes == ()
+    assert report.splits["train"].by_class == {"cat": 5, "dog": 5}
+    assert report.splits["val"].readable == 6
+    assert report.splits["train"].modes == {"RGB": 10}
+
+
+def test_every_bad_file_is_named_with_its_reason(tmp_path: Path) -> None:
+    bad = spoil(image_folder(tmp_path))
+    report = look(tmp_path, workers=2)
+    assert not report.ok
+    found = {one.file: one.reason for one in report.unreadable}
+    assert report.zero_byte == ("train/cat/nothing.jpg",)
+    assert found.keys() == bad.keys() - set(report.zero_byte)
+    for file, reason in found.items():
+        assert bad[file].lower() in reason.lower()
+    train = report.splits["train"]
+    assert train.images - train.readable == len(bad)
+    assert report == look(tmp_path, workers=1)
+
+
+def test_formats_modes_and_sizes_as_pillow_has_them(tmp_path: Path) -> None:
+    image_folder(tmp_path, train=1, val=1)
+    paths = [*every_kind(tmp_path / "train" / "dog"), tmp_path / "train/dog/000.jpg"]
+    report = look(tmp_path)
+    images = [Image.open(path) for path in [*paths, tmp_path / "train/cat/000.jpg"]]
+    train = report.splits["train"]
+    assert report.ok
+    assert train.modes == {
+        mode: sum(image.mode == mode for image in images) for mode in {i.mode for i in images}
+    }
+    widths = sorted(image.width for image in images)
+    assert train.width is not None
+    assert (train.width.min, train.width.max) == (widths[0], widths[-1])
+    assert train.width.median == widths[(len(widths) - 1) // 2]
+    assert "packing converts to RGB" in report.notes[0]
+
+
+def test_classes_that_do_not_match_are_named(tmp_path: Path) -> None:
+    image_folder(tmp_path)
+    save(tmp_path / "val/owl/1.jpg", picture(1))
+    (tmp_path / "train/eel").mkdir()
+    shutil.rmtree(tmp_path / "val/dog")
+    report = look(tmp_path)
+    assert report.only_in_val == ("owl",)
+    assert report.empty_classes == ("eel",)
+    assert report.missing_from_val == ("dog", "eel")
+    assert [problem.split(":")[0] for problem in report.problems] == [
+        "1 classes of train have no image",
+        "1 classes are in val but not in train",
+    ]
+    assert report.notes == ("1 classes have no image in val: dog",)
+
+
+def test_a_val_image_that_is_in_train_is_a_leak(tmp_path: Path) -> None:
+    image_folder(tmp_path)
+    shutil.copy(tmp_path / "train/dog/003.jpg", tmp_path / "val/cat/other-name.jpg")
+    shutil.copy(tmp_path / "train/dog/003.jpg", tmp_path / "train/cat/twice.jpg")
+    report = look(tmp_path)
+    assert not report.ok
+    assert [(leak.val, leak.train) for leak in report.leaks] == [
+        ("val/cat/other-name.jpg", "train/cat/twice.jpg")
+    ]
+
+
+def test_an_image_too_large_to_decode_is_refused(tmp_path: Path) -> None:
+    image_folder(tmp_path)
+    bomb = save(tmp_path / "train/cat/bomb.png", picture(1))
+    data = bytearray(bomb.read_bytes())
+    data[16:24] = struct.pack(">II", 20_000, 20_000)  # the size in the header, then its checksum
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    bomb.write_bytes(data)
+    report = look(tmp_path)
+    assert [one.file for one in report.unreadable] == ["train/cat/bomb.png"]
+    assert "decompression bomb" in report.unreadable[0].reason
+
+
+def test_progress_reaches_the_end(tmp_path: Path) -> None:
+    folder = ImageFolder.open(image_folder(tmp_path, train=5, val=3))
+    calls: list[tuple[int, int]] = []
+    check(folder, workers=1, on_progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (16, 16)
+    assert calls == sorted(calls)
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_the_command_exits_by_the_verdict(tmp_path: Path, vflops: Vflops, spoilt: bool) -> None:
+    image_folder(tmp_path / "images")
+    if spoilt:
+        spoil(tmp_path / "images")
+    done = vflops("data", "check", "images", "--json", "--workers", 1)
+    report = DataReport.parse(json.loads(done.stdout), tmp_path)
+    assert done.returncode == (1 if spoilt else 0)
+    assert report.ok is not spoilt
+    if spoilt:
+        assert "files cannot be decoded: train/cat/cut.jpg" in done.stderr
+        shown = vflops("data", "check", "images", "--workers", 1)
+        assert "train/cat/nothing.jpg: the file is empty" in shown.stdout
+        assert "--policy skip" in shown.stderr

@@ -1,0 +1,129 @@
+"""Preflights of a real SLURM of four nodes, whole and with faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.slurm_bench import NODES, SlurmBench
+from vflops.launch.preflight.preflight_findings import Preflight
+
+COMMAND = [sys.executable, "-m", "vflops", "preflight", "--on", "slurm", "--json"]
+
+
+def preflight(place: Path, *arguments: str, start: tuple[str, ...] = ()) -> tuple[Preflight, int]:
+    done = subprocess.run(
+        [*start, *COMMAND, *arguments],
+        cwd=place,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    logs = "".join(path.read_text() for path in place.glob("runs/*/preflight.log"))
+    assert done.stdout.startswith("{"), done.stdout + done.stderr + logs
+    return Preflight.parse(json.loads(done.stdout), place), done.returncode
+
+
+def faulty_node(place: Path, node: str, fault: str) -> None:
+    """A site whose Python meets a fault on one of the nodes, in words of bash."""
+    python = place / "python"
+    python.write_text(
+        f'#!/bin/bash\nset -- {shlex.quote(sys.executable)} "$@"\n'
+        f'[ "$SLURMD_NODENAME" = {node} ] && {{\n{fault}\n}}\nexec "$@"\n'
+    )
+    python.chmod(0o755)
+    (place / "site.toml").write_text(f'python = "{python}"\nlocal_path = "{place}"\n')
+
+
+def verdicts(found: Preflight, what: str) -> dict[str, str]:
+    return {each.node: each.verdict for each in found.findings if each.what == what}
+
+
+def test_four_nodes_are_well(slurm: SlurmBench, tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(f'local_path = "{tmp_path}"\n')
+    found, code = preflight(tmp_path, "--nodes", "4")
+    assert (code, found.failed) == (0, ())
+    assert found.nodes == NODES
+    for what in ("answer", "shared folder", "versions", "shared read", "gpu", "local space"):
+        assert list(verdicts(found, what)) == list(NODES)
+    assert list(verdicts(found, "clock")) == ["n2", "n3", "n4"]  # against that of the first
+    assert set(verdicts(found, "link")) == {"n1 – n2", "n2 – n3", "n3 – n4", "n4 – n1"}
+    assert list(verdicts(found, "all-reduce")) == ["all nodes"]
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "preflight.sh").is_file()
+    assert not list(folder.glob("*.bin"))
+    slurm.wait(lambda: slurm.run("squeue", "-h") == "", "empty queue")
+
+
+def test_another_version_and_a_dead_link_name_their_nodes(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "torch-1.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+    fault = f"export PYTHONPATH={other.parent} GLOO_SOCKET_IFNAME=nosuch0"
+    faulty_node(tmp_path, "n3", fault)
+    found, code = preflight(tmp_path, "--nodes", "4", "--limit", "40")
+    assert code == 1
+    assert verdicts(found, "versions") == {"n1": "ok", "n2": "ok", "n3": "fail", "n4": "ok"}
+    (odd,) = [each for each in found.failed if each.what == "versions"]
+    assert odd.value.startswith("torch 1.0, not 2.")
+    dead = {each.node for each in found.failed if each.what == "link"}
+    assert dead == {"n2 – n3", "n3 – n4"}
+    whole = {node for node, verdict in verdicts(found, "link").items() if verdict != "fail"}
+    assert whole == {"n1 – n2", "n4 – n1"}
+
+
+def test_in_a_held_allocation_a_node_with_another_folder_is_named(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    (tmp_path / "runs").mkdir()
+    hide = f'set -- unshare -m bash -c \'mount -t tmpfs none {tmp_path}/runs && exec "$@"\' - "$@"'
+    faulty_node(tmp_path, "n2", hide)
+    found, code = preflight(tmp_path, start=("salloc", "--quiet", "--nodes=2"))
+    assert code == 1
+    assert found.nodes == ("n1", "n2")
+    (failed,) = found.failed
+    assert (failed.node, failed.what) == ("n2", "answer")
+    assert "is not the folder" in failed.value
+    assert verdicts(found, "shared read") == {"n1": "ok"}
+    assert "link" not in {each.what for each in found.findings}
+
+
+def test_a_drained_and_a_dead_node_are_named(slurm: SlurmBench, tmp_path: Path) -> None:
+    slurm.drain("n2")
+    slurm.kill_node("n4")
+    found, code = preflight(tmp_path, "--nodes", "4", "--limit", "10")
+    assert code == 1
+    failed = {(each.node, each.what): each.value for each in found.failed}
+    assert set(failed) == {("n2", "scheduler"), ("n4", "answer")}
+    assert failed["n2", "scheduler"] == "gives it to no job: drained: test"
+    assert "nothing within 10 s" in failed["n4", "answer"]
+    assert verdicts(found, "link") == {"n1 – n3": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "how many nodes"),
+        (("--nodes", "9"), "SLURM has 4 nodes that a job could get, and 9 are wanted"),
+        (("--nodes", "0"), "--nodes 0"),
+    ],
+)
+def test_wrong_numbers_of_nodes_are_refused(
+    slurm: SlurmBench, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,165 @@
+"""Verdicts on what nodes said: each fault is found, and names its node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vflops.launch.preflight.preflight_findings import Finding, Found, Gpu, Hello, Link, Space
+from vflops.launch.preflight.verdicts import Facts, judged
+from vflops.record.formats.node import Clock
+
+ROOM = Space(path="/x", free_bytes=10**12)
+
+
+def hello(**changes: Any) -> Hello:
+    said: dict[str, Any] = {
+        "token": "t",
+        "name": "unused",
+        "address": "unused",
+        "clock_port": 1,
+        "store_ports": (2, 3),
+        "versions": {"vflops": "1", "torch": "2"},
+        "shared": ROOM,
+        "local": ROOM,
+        "gpus": (),
+        "no_gpus": "no driver",
+    }
+    return Hello.model_validate({**said, **changes})
+
+
+def found(**changes: Any) -> Found:
+    said: dict[str, Any] = {
+        "unseen": (),
+        "clock": Clock(offset_s=0.0, uncertainty_s=1e-4),
+        "read_bandwidth": 1e9,
+        "read_fault": None,
+        "links": (),
+        "links_fault": None,
+    }
+    return Found.model_validate({**said, **changes})
+
+
+def verdicts(
+    hellos: dict[int, Hello], founds: dict[int, Found], faults: dict[int, str] | None = None
+) -> list[Finding]:
+    """What is not well of nodes a, b, c."""
+    facts = Facts(
+        folder="/shared",
+        names=dict(enumerate("abc")),
+        hellos={**dict.fromkeys(range(3), hello()), **hellos},
+        founds={**dict.fromkeys(range(3), found()), **founds},
+        faults=faults or {},
+        backend="gloo",
+    )
+    return [finding for finding in judged(facts) if finding.verdict != "ok"]
+
+
+def test_nodes_that_are_well() -> None:
+    assert verdicts({}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "verdict", "words"),
+    [
+        ({"unseen": (0, 2)}, "shared folder", "fail", "a, c"),
+        ({"clock": Clock(offset_s=-0.2, uncertainty_s=0.01)}, "clock", "warn", "-200.000 ± 10.000"),
+        ({"clock": Clock(offset_s=90, uncertainty_s=0.01)}, "clock", "fail", "+90000"),
+        (
+            {"clock": Clock(offset_s=None, uncertainty_s=None, fault="refused")},
+            *("clock", "fail", "refused"),
+        ),
+        ({"read_bandwidth": 0.3e9}, "shared read", "warn", "others 1.00 GB/s"),
+        ({"read_bandwidth": None, "read_fault": "stale"}, "shared read", "fail", "stale"),
+        ({"links_fault": "no torch"}, "all-reduce", "fail", "no torch"),
+    ],
+)
+def test_what_a_node_found(changes: dict[str, Any], what: str, verdict: str, words: str) -> None:
+    (finding,) = verdicts({}, {1: found(**changes)})
+    assert (finding.node, finding.what, finding.verdict) == ("b", what, verdict)
+    assert words in finding.value
+    assert finding.cure
+
+
+def test_an_offset_within_its_uncertainty_says_nothing() -> None:
+    assert verdicts({}, {1: found(clock=Clock(offset_s=0.3, uncertainty_s=0.25))}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "verdict", "words"),
+    [
+        ({"versions": {"vflops": "1", "torch": "3"}}, "versions", "fail", "torch 3, not 2"),
+        ({"shared": Space(path="/x", free_bytes=9)}, "shared space", "warn", "9.00 B free in /x"),
+        ({"shared": Space(path="/x", fault="read-only")}, "shared space", "fail", "read-only"),
+        ({"local": Space(path="/x", fault="no such")}, "local space", "warn", "no such"),
+    ],
+)
+def test_what_a_node_says_of_itself(
+    changes: dict[str, Any], what: str, verdict: str, words: str
+) -> None:
+    (finding,) = verdicts({1: hello(**changes)}, {})
+    assert (finding.node, finding.what, finding.verdict) == ("b", what, verdict)
+    assert words in finding.value
+    assert finding.cure
+
+
+def test_torch_missing_everywhere_fails_everywhere() -> None:
+    without = hello(versions={"vflops": "1", "torch": "not installed"})
+    failed = verdicts(dict.fromkeys(range(3), without), {})
+    assert [(each.node, each.verdict) for each in failed] == [(name, "fail") for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("ill", "verdict", "words"),
+    [
+        ({"uncorrected": 1}, "fail", "ECC could not mend"),
+        ({"remapping": "failed"}, "fail", "bad memory rows: failed"),
+        ({"throttled": ("power brake",)}, "warn", "power brake"),
+        ({"processes": (7, 8)}, "warn", "process 7, 8"),
+    ],
+)
+def test_ill_gpus(ill: dict[str, Any], verdict: str, words: str) -> None:
+    well = hello(gpus=(Gpu(name="H200", uncorrected=0, corrected=99),))
+    bad = hello(gpus=(*well.gpus, Gpu(name="H200", **ill)))
+    (finding,) = verdicts({0: well, 1: bad, 2: well}, {})
+    assert (finding.node, finding.verdict) == ("b", verdict)
+    assert finding.value.startswith("1 (H200)")
+    assert words in finding.value
+
+
+def test_a_node_without_the_gpus_that_others_have_fails() -> None:
+    well = hello(gpus=(Gpu(name="H200"),))
+    (finding,) = verdicts({0: well, 2: well}, {})
+    assert (finding.node, finding.what, finding.verdict) == ("b", "gpu", "fail")
+
+
+def test_a_slow_and_a_dead_link_name_their_nodes() -> None:
+    def link(first: int, second: int, bandwidth: float | None, fault: str | None = None) -> Link:
+        return Link(nodes=(first, second), bandwidth=bandwidth, fault=fault)
+
+    founds = {
+        0: found(links=(link(0, 1, 9e9), link(2, 0, None, "wait timeout"))),
+        1: found(links=(link(0, 1, 9e9), link(1, 2, 8e9))),
+        2: found(links=(link(1, 2, 1e9), link(2, 0, None, "no interface"))),
+    }
+    slow, dead = verdicts({}, founds)  # an end that waited knows less than the other
+    assert (slow.node, slow.verdict, slow.value.split()[0]) == ("b – c", "warn", "1.00")
+    assert (dead.node, dead.verdict) == ("c – a", "fail")
+    assert dead.value == "no all-reduce: no interface"
+
+
+def test_silent_nodes_are_named_with_what_is_known() -> None:
+    facts = Facts(
+        folder="/shared",
+        names={0: "a", 1: "b", 2: "c"},
+        hellos={0: hello(), 2: hello()},
+        founds={0: found()},
+        faults={1: "b says: no room", 2: "nothing within 9 s"},
+        backend="gloo",
+    )
+    answers = [finding for finding in judged(facts) if finding.what == "answer"]
+    assert [each.verdict for each in answers] == ["ok", "fail", "fail"]
+    assert answers[1].value == "b says: no room"
+    nobody = Facts("/shared", {0: "a"}, {}, {}, {}, "gloo")
+    assert [each.node for each in judged(nobody)] == ["a"]

@@ -1,0 +1,400 @@
+"""The scheduler's side on a real SLURM of four nodes, and the faults of a real site."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.ensemble_runs import started
+from tests.support.paths import ROOT
+from tests.support.slurm_bench import SlurmBench
+from vflops.errors import UsageError
+from vflops.launch.job_script import Request, Step, allocation_script, job_script
+from vflops.launch.scheduler import Scheduler, Seen, expand
+from vflops.launch.site import SiteSettings
+from vflops.launch.submissions import intents, submitted
+from vflops.record.folder import RunFolder
+
+# The arguments are -P -m vflops.launch.agent RUN JOB.
+_STAND_IN = """\
+#!/bin/bash
+mark="$4/job-$5.node-$SLURM_NODEID"
+trap 'date +%s.%N > "$mark.told"; exit 0' TERM
+size="$SLURM_NNODES $SLURM_CPUS_PER_TASK ${SLURM_GPUS_ON_NODE:-0}"
+echo "$(date +%s.%N) $SLURMD_NODENAME $size $VFLOPS_LOCAL_PATH" >> "$mark.began"
+until [ -e "$4/go" ]; do sleep 0.05; done
+date +%s.%N > "$mark.ended"
+exit "$(cat "$4/code-$5" 2>/dev/null || echo 0)"
+"""
+
+
+class Place:
+    """A run folder with a stand-in for the agent: it waits for ``go``, then ends with its code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = folder / "a run"
+        self.run.mkdir()
+        self.agent = self.run / "agent.sh"
+        self.agent.write_text(_STAND_IN)
+        self.agent.chmod(0o755)
+
+    def request(
+        self,
+        job: int,
+        nodes: int = 1,
+        *,
+        tasks: int = 1,
+        cores: int = 1,
+        gpus: int = 0,
+        **site: object,
+    ) -> Request:
+        settings = SiteSettings.model_validate({"python": str(self.agent), **site})
+        script, output = self.run / f"job-{job}.sh", self.run / f"job-{job}.out"
+        request = Request(f"vf-{job}", script, nodes, tasks, cores, gpus, output, settings)
+        script.write_text(job_script(request, self.run, job))
+        return request
+
+    def go(self) -> None:
+        (self.run / "go").touch()
+
+    def began(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.run.glob("*.began")}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def seen_when(
+    scheduler: Scheduler, job: str, until: Callable[[Seen], bool], limit_s: float = 30
+) -> Seen:
+    end_s = time.monotonic() + limit_s
+    while not until(seen := scheduler.look([job])[job]):
+        assert time.monotonic() < end_s, f"still {seen}"
+        time.sleep(0.1)
+    return seen
+
+
+def running(seen: Seen) -> bool:
+    return seen.state == "running"
+
+
+def ended(seen: Seen) -> bool:
+    return seen.state == "ended"
+
+
+def test_jobs_wait_run_and_end_with_the_schedulers_own_words(
+    slurm: SlurmBench, place: Place
+) -> None:
+    scheduler = Scheduler("slurm")
+    # Each takes two whole nodes: two run, two wait.
+    ids = [scheduler.submit(place.request(job, nodes=2, cores=2)) for job in range(4)]
+    (place.run / "code-1").write_text("3")
+    seen_when(scheduler, ids[1], running)
+    first = scheduler.look(ids)
+    assert [first[each].state for each in ids] == ["running", "running", "waiting", "waiting"]
+    assert {node for each in ids[:2] for node in first[each].nodes} == {"n1", "n2", "n3", "n4"}
+    assert first[ids[0]].reason is None
+    assert (first[ids[3]].reason or "").startswith("PENDING")
+
+    scheduler.cancel([ids[3]])
+    assert (seen_when(scheduler, ids[3], ended).reason or "").startswith("CANCELLED")
+    slurm.wait(lambda: len(place.began()) == 4, "four agents")
+    place.go()
+    for each in ids[:3]:
+        seen_when(scheduler, each, ended)
+    last = scheduler.look(ids)
+    assert last[ids[0]].reason == last[ids[2]].reason == "COMPLETED"
+    assert last[ids[1]].reason == "FAILED: NonZeroExitCode, exit code 3"
+    # One agent a node, with all the ranks' cores.
+    assert sorted(place.began()) == [
+        f"job-{job}.node-{node}.began" for job in range(3) for node in (0, 1)
+    ]
+    assert place.began()["job-0.node-1.began"].split()[2:] == ["2", "2", "0"]
+
+
+def test_many_jobs_are_one_query(
+    slurm: SlurmBench, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = Scheduler("slurm")
+    ids = [scheduler.submit(place.request(job)) for job in range(8)]
+    calls = tmp_path / "calls"
+    for name in ("squeue", "scontrol", "sacct", "sinfo"):
+        wrapper = tmp_path / "wrapped" / name
+        wrapper.parent.mkdir(exist_ok=True)
+        wrapper.write_text(
+            f'#!/bin/sh\necho {name} >> {calls}\nPATH={os.environ["PATH"]} exec {name} "$@"\n'
+        )
+        wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'wrapped'}:{os.environ['PATH']}")
+    seen = scheduler.look([*ids, "999999"])
+    assert scheduler.interval_s == 1.0
+    assert calls.read_text() == "squeue\n"
+    assert [*seen] == [*ids, "999999"]
+    assert seen["999999"] == Seen("ended", (), "SLURM no longer knows the job")
+    assert scheduler.look(["999999"])["999999"].state == "ended"
+    slurm.wait(lambda: len(place.began()) == 8, "eight agents")
+    for _ in range(12):
+        scheduler.look(ids)
+    assert scheduler.interval_s == 30.0
+    place.go()
+    seen_when(scheduler, ids[0], ended)
+    assert scheduler.interval_s == 1.0
+
+
+def test_a_cancellation_from_outside_and_a_requeue_are_told_apart(
+    slurm: SlurmBench, place: Place
+) -> None:
+    scheduler = Scheduler("slurm")
+    cancelled, requeued = (scheduler.submit(place.request(job)) for job in (0, 1))
+    slurm.wait(lambda: len(place.began()) == 2, "two agents")
+    slurm.run("scancel", cancelled)
+    slurm.run("scontrol", "requeue", requeued)
+    assert (seen_when(scheduler, cancelled, ended).reason or "").startswith("CANCELLED")
+    seen_when(scheduler, requeued, lambda seen: seen.state == "waiting")
+    seen_when(scheduler, requeued, running)
+    place.go()
+    assert seen_when(scheduler, requeued, ended).reason == "COMPLETED"
+    assert len(place.began()["job-1.node-0.began"].splitlines()) == 2
+
+
+def test_a_preempted_job_waits_or_has_ended_as_its_partition_says(
+    slurm: SlurmBench, place: Place
+) -> None:
+    scheduler = Scheduler("slurm")
+    back, gone = (
+        scheduler.submit(place.request(job, nodes=2, cores=2, partition=partition))
+        for job, partition in enumerate(("main", "fragile"))
+    )
+    seen_when(scheduler, back, running)
+    seen_when(scheduler, gone, running)
+    scheduler.submit(place.request(2, nodes=4, cores=2, partition="urgent"))
+    assert (seen_when(scheduler, gone, ended).reason or "").startswith("PREEMPTED")
+    seen_when(scheduler, back, lambda seen: seen.state == "waiting")
+
+
+def test_a_node_that_dies_ends_its_job_and_only_its_job(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    options = ["--no-requeue"]
+    ids = [scheduler.submit(place.request(job, cores=2, directives=options)) for job in range(2)]
+    nodes = [seen_when(scheduler, each, running).nodes[0] for each in ids]
+    slurm.wait(lambda: len(place.began()) == 2, "two agents")
+    slurm.kill_node(nodes[0])
+    seen = seen_when(scheduler, ids[0], ended)
+    assert seen.reason is not None and seen.reason.startswith("NODE_FAIL")
+    assert seen.nodes == (nodes[0],)
+    place.go()
+    assert seen_when(scheduler, ids[1], ended).reason == "COMPLETED"
+
+
+def test_jobs_outlive_the_daemons_of_node_and_controller(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    ids = [scheduler.submit(place.request(job, nodes=2)) for job in range(2)]
+    for each in ids:
+        node = seen_when(scheduler, each, running).nodes[0]
+    slurm.wait(lambda: len(place.began()) == 4, "four agents")
+    slurm.kill_slurmd(node)
+    slurm.stop_slurmctld()
+    assert {seen.state for seen in scheduler.look(ids).values()} == {"running"}  # as seen last
+    later = Scheduler("slurm").look(ids)[ids[0]]
+    assert later.state == "waiting" and "contact slurm controller" in (later.reason or "")
+    slurm.start_slurmctld()
+    slurm.start_slurmd(node)
+    place.go()
+    for each in ids:
+        assert seen_when(scheduler, each, ended).reason == "COMPLETED"
+
+
+def test_a_stop_reaches_the_agents_and_lets_them_finish(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    runs = scheduler.submit(place.request(0, nodes=4, cores=2))
+    waits = scheduler.submit(place.request(1, nodes=4, cores=2))
+    seen_when(scheduler, runs, running)
+    slurm.wait(lambda: len(place.began()) == 4, "four agents")
+    scheduler.stop([runs, waits])
+    assert seen_when(scheduler, runs, ended).reason == "COMPLETED"
+    assert (seen_when(scheduler, waits, ended).reason or "").startswith("CANCELLED")
+    assert len([*place.run.glob("job-0.node-*.told")]) == 4
+
+
+def allocated(place: Place, steps: list[Step], nodes: int) -> Request:
+    request = place.request(
+        9,
+        nodes=nodes,
+        tasks=2,
+        gpus=1,
+        directives=["--mem=3000"],
+        local_path="/local/$SLURM_JOB_ID",
+    )
+    request.script.write_text(allocation_script(request, place.run, steps))
+    return request
+
+
+def test_one_allocation_runs_its_jobs_together(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    # Two jobs share the first node, one spans the next two, one has the last to itself.
+    steps = [Step(0, 0, 1, 1), Step(1, 0, 1, 1), Step(2, 1, 2, 2), Step(3, 3, 1, 2)]
+    (place.run / "code-2").write_text("5")
+    job = scheduler.submit(allocated(place, steps, nodes=4))
+    seen_when(scheduler, job, running)
+    slurm.wait(lambda: len(place.began()) == 5, "five agents")  # none waits for another to end
+    place.go()
+    assert seen_when(scheduler, job, ended).reason == "FAILED: NonZeroExitCode, exit code 1"
+    where = {name: text.split()[1:] for name, text in place.began().items()}
+    local = f"/local/{job}"
+    assert where == {
+        "job-0.node-0.began": ["n1", "1", "1", "1", local],
+        "job-1.node-0.began": ["n1", "1", "1", "1", local],
+        "job-2.node-0.began": ["n2", "2", "2", "2", local],
+        "job-2.node-1.began": ["n3", "2", "2", "2", local],
+        "job-3.node-0.began": ["n4", "1", "2", "2", local],
+    }
+    for other in (0, 1, 3):  # a job that fails leaves the others alone
+        assert (place.run / f"job-{other}.node-0.ended").exists()
+    times_s = [float(text.split()[0]) for text in place.began().values()]
+    assert max(times_s) - min(times_s) < 5
+
+
+def test_an_allocation_outlives_one_of_its_nodes(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    steps = [Step(job, job, 1, 2) for job in range(4)]
+    job = scheduler.submit(allocated(place, steps, nodes=4))
+    slurm.wait(lambda: len(place.began()) == 4, "four agents")
+    slurm.kill_node("n4", noticed=True)
+    place.go()
+    seen_when(scheduler, job, ended)
+    names = sorted(path.name for path in place.run.glob("*.ended"))
+    assert names == [f"job-{job}.node-0.ended" for job in range(3)]
+
+
+def test_the_same_script_runs_in_an_allocation_that_is_held(
+    slurm: SlurmBench, place: Place
+) -> None:
+    request = allocated(place, [Step(job, job, 1, 2) for job in range(2)], nodes=2)
+    place.go()
+    look = "from vflops.launch.scheduler import held_allocation as held; print(held())"
+    command = 'bash "$0" && exec "$1" -c "$2"'
+    done = subprocess.run(
+        [
+            "salloc",
+            "-N2",
+            "-c2",
+            "--gpus-per-node=2",
+            "bash",
+            "-c",
+            command,
+            request.script,
+            sys.executable,
+            look,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nodes=('n1', 'n2'), cpus_per_node=(2, 2)" in done.stdout
+    assert sorted(place.began()) == ["job-0.node-0.began", "job-1.node-0.began"]
+
+
+def test_a_refusal_is_in_the_schedulers_own_words_with_a_cure(
+    slurm: SlurmBench, place: Place
+) -> None:
+    scheduler = Scheduler("slurm")
+    with pytest.raises(UsageError) as refused:
+        scheduler.submit(place.request(0, partition="nope"))
+    assert "Invalid partition name specified (nope)" in refused.value.message
+    assert refused.value.cure == (
+        "set partition in site.toml to one of: fragile, main, urgent (sinfo lists them)"
+    )
+    with pytest.raises(UsageError, match="unrecognized option '--no-such-option'"):
+        scheduler.submit(place.request(0, directives=["--no-such-option"]))
+
+
+def test_time_limit_and_excluded_nodes_arrive(slurm: SlurmBench, place: Place) -> None:
+    scheduler = Scheduler("slurm")
+    request = replace(place.request(0, time_limit="0:50"), exclude=("n1", "n3"))
+    request.script.write_text(job_script(request, place.run, 0))
+    job = scheduler.submit(request)
+    assert seen_when(scheduler, job, running).nodes == ("n2",)
+    assert slurm.run("squeue", "-h", "-j", job, "-o", "%l").strip() == "50:00"  # minutes
+    slurm.drain("n2")
+    other = scheduler.submit(request)
+    assert seen_when(scheduler, other, running).nodes == ("n4",)
+
+
+def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: SlurmBench) -> None:
+    for nodes in ("n1", "n[1-3,07-11],m4", "r[1-2]c[08-10],login", "a[0998-1002]"):
+        assert [*expand(nodes)] == slurm.run("scontrol", "show", "hostnames", nodes).split()
+
+
+_KILLED = """\
+import os, signal, slurm_bench
+with slurm_bench.started() as bench:
+    bench.run("sbatch", "-N4", "-o", "/dev/null", "--wrap", "srun sleep 4321")
+    bench.wait(lambda: bench.run("squeue", "-hs").count("sleep") == 1, "step", 10)
+    print(bench.folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_bench_leaves_no_process_when_the_tests_are_killed(slurm: SlurmBench) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    folder = done.stdout.strip().encode()
+
+    def left() -> list[str]:
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                found += [str(text)] if folder in text else []
+        return found
+
+    slurm.wait(lambda: not left(), "end of the bench", 10)
+    shutil.rmtree(folder.decode())
+
+
+def test_what_was_handed_in_by_a_command_that_died_is_found_and_not_handed_in_again(
+    slurm: SlurmBench, vflops: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "wrapped" / "sbatch"
+    wrapper.parent.mkdir()
+    path = os.environ["PATH"]
+    wrapper.write_text(f'#!/bin/bash\nPATH={path} sbatch "$@" >/dev/null\nkill -KILL $PPID\n')
+    wrapper.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{wrapper.parent}:{path}")
+        process = started(tmp_path, "--on", "slurm", epochs=2)  # one model: it is known as well
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    folder = RunFolder.open(next((tmp_path / "runs").iterdir()))
+    assert len(intents(folder)) == 1 and submitted(folder, 1) is None
+    attached = vflops("attach", folder.path)
+    assert attached.returncode == 0, attached.stderr
+    assert "of 1 jobs 1 go on" in attached.stderr or "1 have ended" in attached.stderr
+    known = submitted(folder, 1)
+    assert known is not None and known.attempt == 1
+    history = folder.history()
+    assert history.state.complete and len(history.jobs[1]) == 1
+    assert not history.events("job-lost") and not intents(folder)
+    names = slurm.run("squeue", "-h", "--states=all", "-o", "%j").split()
+    assert sum(folder.record.id.rpartition("-")[2] in name for name in names) == 1

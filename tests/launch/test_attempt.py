@@ -1,0 +1,23 @@
+"""Signals that ask a job to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from vflops.launch.attempt import _Stop
+
+
+def test_a_machine_that_says_it_twice_at_once_means_it_once() -> None:
+    with _Stop() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.count == 1
+        assert stop.why == " by SIGTERM"
+
+
+def test_a_person_who_says_it_twice_means_at_once() -> None:
+    with _Stop() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.count == 2

@@ -1,0 +1,455 @@
+"""The controller with jobs that are only said to run: tries, pauses, and Ctrl-C in a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.support.ensemble_runs import SMALL, processes_of, wait_for
+from tests.support.paths import ROOT
+from vflops.config.profiles import tiny
+from vflops.errors import RunFailed
+from vflops.launch import agent, controller
+from vflops.launch.controller import Controller, JobStanding
+from vflops.launch.interface import Launcher
+from vflops.launch.job_history import LEFT, pasts
+from vflops.record.files.lock import is_held
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts, Goal, JobBegun, JobGivenUp, JobLost, JobRecord
+
+
+class Stage(Launcher):
+    """Jobs that a test ends, and what was wished of them."""
+
+    name = "stage"
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.running: set[int] = set()
+        self.started: list[tuple[float, dict[int, int]]] = []
+        self.stopped = False
+        self.blind: str | None = None
+        self.shown: set[str] = set()
+        self.busy: set[int] = set()
+
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
+        self.started.append((time.monotonic(), dict(jobs)))
+        self.running |= set(jobs)
+        return list(jobs)
+
+    def alive(self) -> Collection[int]:
+        return set(self.running)
+
+    def where(self, job: int) -> str:
+        return f"place {job}"
+
+    def ending(self, job: int) -> str | None:
+        return "a test ended it"
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.running.clear()
+
+    def unseen(self, job: int) -> str | None:
+        return self.blind
+
+    def suspects(self, job: int) -> Collection[str]:
+        return [f"place {job}"]
+
+    def elsewhere(self, job: int) -> str | None:
+        return "another is at it" if job in self.busy else None
+
+    def attempt(self, job: int, *kinds: str) -> None:
+        """An attempt at the job claims its folder and writes these events."""
+        number = self.folder.claim_attempt(job)
+        if kinds:
+            with self.folder.log(job, number) as log:
+                for kind in kinds:
+                    log.write(kind)
+
+
+def run_of(place: Path, jobs: int = 1) -> tuple[RunFolder, list[JobRecord]]:
+    """A run folder with jobs that nothing trains."""
+    folder = RunFolder.create(place, "image-classification", tiny())
+    records = [
+        JobRecord(
+            job=job,
+            workload="image-classification",
+            repeat=0,
+            seed=1,
+            ranks=1,
+            goal=Goal(quality="accuracy", better="higher", target=0.7, exponent=1),
+            settings={},
+            data=DataFacts(path="", synthetic=True, fingerprint="", train=1, validation=1),
+        )
+        for job in range(1, jobs + 1)
+    ]
+    for record in records:
+        folder.job_file(record.job).parent.mkdir(parents=True)
+        record.write(folder.job_file(record.job))
+    return folder, records
+
+
+def seen_through(
+    folder: RunFolder, stage: Stage, script: Sequence[Callable[[], None]], attempts: int
+) -> None:
+    """A controller's work; at each of its looks the next thing of the script happens."""
+    records = [JobRecord.read(folder.job_file(1))]
+    happens = iter(script)
+
+    def show(jobs: Sequence[JobStanding]) -> None:
+        next(happens, lambda: None)()
+        stage.shown.update(each.where for each in jobs)
+
+    with folder.start_attempt(job=0) as events:
+        Controller(folder, events, stage, records, attempts=attempts, show=show).run()
+
+
+def test_an_attempt_that_the_launcher_began_itself_is_recorded_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+    script = [
+        lambda: stage.attempt(1, "checkpoint"),
+        lambda: stage.attempt(1),
+        stage.running.clear,
+    ]
+    seen_through(folder, stage, script, attempts=2)
+    history = folder.history()
+    begun = [event.payload(JobBegun).attempt for event in history.events("job-begun")]
+    lost = [event.payload(JobLost).reason for event in history.events("job-lost")]
+    assert begun == [1, 2]
+    assert lost[0].startswith("it died after 'checkpoint'")
+    assert lost[1].startswith("it died before it wrote anything")
+    (given_up,) = history.events("job-given-up")
+    assert given_up.payload(JobGivenUp).attempts == 2
+    assert stage.started[0][1] == {1: 2} and len(stage.started) == 1
+
+
+def test_pauses_between_attempts_double_and_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.01)
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+
+    def fail() -> None:
+        if stage.running:
+            stage.attempt(1)
+            stage.running.clear()
+
+    seen_through(folder, stage, [fail] * 2000, attempts=3)
+    times_s = [at_s for at_s, _ in stage.started]
+    pauses_s = [later - before for before, later in pairwise(times_s)]
+    assert 1 <= pauses_s[0] < 2 <= pauses_s[1] < 4
+    assert [jobs[1] for _, jobs in stage.started] == [3, 2, 1]
+    assert {"again in 1 s", "again in 2 s"} <= stage.shown
+
+
+def test_a_first_job_whose_node_has_another_folder_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_CHECK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+    stage.blind = "n7: nothing here"
+    with pytest.raises(RunFailed, match="is not seen from the nodes: n7: nothing here") as error:
+        seen_through(folder, stage, [], attempts=3)
+    assert str(folder.path) in error.value.message and "--out" in (error.value.cure or "")
+    assert stage.stopped and len(stage.started) == 1
+
+
+def lost_of(folder: RunFolder) -> list[JobLost]:
+    return [event.payload(JobLost) for event in folder.history().events("job-lost")]
+
+
+def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    first = Stage(folder)
+
+    def die() -> None:
+        first.attempt(1, "checkpoint")
+        raise RuntimeError("the controller dies")
+
+    with pytest.raises(RuntimeError):
+        seen_through(folder, first, [die], attempts=3)
+    folder.claim_attempt(1)  # by a script that tries a step again by itself
+    assert not lost_of(folder)
+    second = Stage(folder)  # of whose jobs none runs any more
+    script = [lambda: None, lambda: second.attempt(1), second.running.clear]
+    monkeypatch.setattr(controller, "_LONGEST_PAUSE_S", 0.0)
+    seen_through(folder, second, script, attempts=3)
+    history = folder.history()
+    assert [event.payload(JobBegun).attempt for event in history.events("job-begun")] == [1, 2, 3]
+    assert [each.reason.partition(";")[0] for each in lost_of(folder)] == [
+        "it died after 'checkpoint'",
+        "it died before it wrote anything",
+        "it died before it wrote anything",
+    ]
+    assert [jobs for _, jobs in second.started] == [{1: 1}]
+    (given_up,) = history.events("job-given-up")
+    assert given_up.payload(JobGivenUp).attempts == 3
+    # Another controller leaves it at that; a run that failed and is begun again does not.
+    third = Stage(folder)
+    seen_through(folder, third, [], attempts=3)
+    assert not third.started
+    with folder.start_attempt(job=0) as events:
+        events.write("failed", message="no model came to its end")
+    assert pasts(folder)[1].losses == 0 and pasts(folder)[1].given_up is None
+
+
+def test_losses_that_are_written_down_leave_fewer_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    with folder.start_attempt(job=0) as events:
+        for attempt in (1, 2):
+            begun = JobBegun(job=1, launcher="stage", where="", attempt=attempt)
+            events.write("job-begun", **begun.model_dump())
+            events.write("job-lost", **JobLost(job=1, reason="", where="").model_dump(mode="json"))
+            folder.claim_attempt(1)
+    stage = Stage(folder)
+    seen_through(folder, stage, [stage.running.clear] * 9999, attempts=3)
+    assert [jobs for _, jobs in stage.started] == [{1: 1}]
+    (given_up,) = folder.history().events("job-given-up")
+    assert given_up.payload(JobGivenUp).attempts == 3
+
+
+def test_a_job_that_was_stopped_by_wish_has_lost_nothing(tmp_path: Path) -> None:
+    folder, _ = run_of(tmp_path)
+    with folder.start_attempt(job=0) as events:
+        begun = JobBegun(job=1, launcher="stage", where="", attempt=1)
+        events.write("job-begun", **begun.model_dump())
+        events.write("stopped", message=LEFT)
+    assert pasts(folder)[1].running
+    with folder.start_attempt(job=0) as events:
+        events.write("stopped", message="cancelled by the user")
+    past = pasts(folder)[1]
+    assert (past.running, past.begun, past.losses) == (False, 1, 0)
+
+
+def test_a_job_that_another_agent_is_at_is_not_lost_and_its_end_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    folder, _ = run_of(tmp_path)
+    stage = Stage(folder)
+    stage.busy = {1}
+    log = folder.attempt_folder(1, 0) / "events.jsonl"
+
+    def others_end() -> None:
+        with folder.log(1, 0) as events:
+            events.write("end")
+
+    script = [lambda: stage.attempt(1), stage.running.clear, lambda: None, others_end]
+    seen_through(folder, stage, script, attempts=1)
+    assert log.is_file() and len(stage.started) == 1
+    history = folder.history()
+    assert not history.events("job-lost") and not history.events("job-given-up")
+
+
+def test_a_loss_by_its_own_error_is_not_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    for kind, suspects in (("failed", ()), ("stopped", ()), ("checkpoint", ("place 1",))):
+        folder, _ = run_of(tmp_path / kind)
+        stage = Stage(folder)
+        script: list[Callable[[], None]] = [partial(stage.attempt, 1, kind), stage.running.clear]
+        seen_through(folder, stage, script, attempts=1)
+        assert [each.suspects for each in lost_of(folder)] == [suspects]
+
+
+def test_the_pause_between_looks_grows_with_the_jobs(tmp_path: Path) -> None:
+    folder, records = run_of(tmp_path, jobs=2)
+    with folder.start_attempt(job=0) as events:
+        pauses_s = [
+            Controller(
+                folder,
+                events,
+                Stage(folder),
+                [records[0].model_copy(update={"job": job}) for job in range(1, jobs + 1)],
+                attempts=1,
+            )._pause_s
+            for jobs in (1, 1000, 9000)
+        ]
+    assert pauses_s == pytest.approx([0.251, 1.25, 5.0])
+
+
+def keyboard_main(place: str) -> None:
+    """What the tests below start in a terminal: jobs that never end."""
+    from vflops.cli.terminal.console import console
+    from vflops.cli.terminal.jobs_table import JobsView
+    from vflops.errors import Interrupted
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a run has it
+    folder, records = run_of(Path(place))
+    stage, view = Stage(folder), JobsView(console())
+    with folder.start_attempt(job=0) as events:
+        try:
+            Controller(folder, events, stage, records, attempts=1, show=view.show).run()
+        except Interrupted as error:
+            view.close()
+            print(f"{error.message}|{error.cure}|stopped {stage.stopped}", flush=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "words"),
+    [
+        (["\x03", "l\n"], True, "its jobs were left running|pick them up: vflops attach "),
+        (["\x03", "e\n"], True, "its jobs were asked to keep checkpoints|None|stopped True"),
+        (["\x03", "\x03"], True, "its jobs were asked to keep checkpoints|None|stopped True"),
+        (["\x03", "\n", "\x03", "l\n"], True, "its jobs were left running"),
+        (["TERM"], False, "its jobs were asked to keep checkpoints|None|stopped True"),
+    ],
+)
+def test_ctrl_c_in_a_terminal_asks(
+    tmp_path: Path, keys: list[str], asked: bool, words: str
+) -> None:
+    outer, inner = pty.openpty()
+    code = f"import tests.launch.test_controller as t; t.keyboard_main({str(tmp_path)!r})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        start_new_session=True,
+        env={
+            **os.environ,
+            "TERM": "xterm",
+            "COLUMNS": "200",
+        },
+    )
+    os.close(inner)
+    said = until(outer, "", "1 waiting")
+    for number, key in enumerate(keys, start=1):
+        if key == "TERM":
+            process.send_signal(signal.SIGTERM)
+        elif key == "\x03":
+            process.send_signal(signal.SIGINT)  # what the terminal makes of the key
+            said = until(outer, said, "or go on (Enter)?") if number < len(keys) else said
+        else:
+            os.write(outer, key.encode())
+            said = until(outer, said, "1 waiting") if number < len(keys) else said
+    said = until(outer, said, "stopped ")
+    process.wait(timeout=20)
+    os.close(outer)
+    assert words in " ".join(said.split())
+    assert ("leave the jobs running (l)" in said) == asked
+
+
+def test_jobs_that_are_left_go_on_and_the_command_says_how_to_find_them(tmp_path: Path) -> None:
+    outer, inner = pty.openpty()
+    run = "run image-classification --profile tiny --models 2 --set train.epochs=100".split()
+    command = [sys.executable, "-m", "vflops", *run]
+    for each in SMALL:
+        command += ["--set", each]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdin=inner, stdout=inner, stderr=inner, start_new_session=True
+    )
+    os.close(inner)
+    said = until(outer, "", "2 running")
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    process.send_signal(signal.SIGINT)
+    said = until(outer, said, "or go on (Enter)?")
+    os.write(outer, b"l\n")
+    words = " ".join(until(outer, said, "vflops attach").split())
+    assert "interrupted, its jobs were left running" in words
+    assert process.wait(timeout=60) == 130
+    assert all(is_held(folder.job_lock(job)) for job in (1, 2))
+    vflops = [sys.executable, "-m", "vflops", "cancel", str(folder.path)]
+    done = subprocess.run(vflops, capture_output=True, text=True, timeout=100, check=False)
+    assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout
+    os.close(outer)
+    assert processes_of(folder) == []
+
+
+def until(terminal: int, said: str, word: str) -> str:
+    """What a terminal shows once a word has come after what was said before."""
+    before = len(said)
+    with suppress(OSError):  # the other side has gone
+        while word not in said[before:] and select.select([terminal], [], [], 30)[0]:
+            said += os.read(terminal, 4096).decode(errors="replace")
+    assert word in said[before:], said
+    return said
+
+
+def test_ctrl_c_is_a_question_only_while_there_are_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    from vflops.cli.terminal.jobs_table import JobsView
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    (record,) = run_of(tmp_path)[1]
+    before = signal.getsignal(signal.SIGINT)
+    with (tmp_path / "screen").open("w") as screen:
+        view = JobsView(Console(file=screen, force_terminal=True))
+        assert signal.getsignal(signal.SIGINT) == before
+        standing = JobStanding(record, state="running")
+        view.show([standing])
+        assert signal.getsignal(signal.SIGINT) != before
+        standing.state = "ended"
+        view.show([standing])  # the controller's last; models are judged now
+        assert signal.getsignal(signal.SIGINT) == before
+        view.close()
+
+
+def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> None:
+    (record,) = run_of(tmp_path)[1]
+    standing = JobStanding(record, ops_per_sample=10)
+    assert standing.flops is None
+    phases = {"training": 1.5, "data": 0.5, "evaluation": 9.0}
+    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": phases})
+    assert standing.flops == 500
+    standing.take("job", {})
+    standing.take("resumed", {"samples": 80})
+    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": {"training": 1.0}})
+    assert standing.flops == 200
+
+
+def test_copies_that_outlive_the_run_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_PATIENCE_S", 0.2)
+    folder, records = run_of(tmp_path)
+    stage, ended = Stage(folder), list[str]()
+    monkeypatch.setattr(stage, "kill", lambda: ended.append("killed"), raising=False)
+    stage.running.add(1)  # the scheduler still holds a copy of it
+    stage.attempt(1, "end")
+    with folder.start_attempt(job=0) as events:
+        Controller(folder, events, stage, records, attempts=1).run()
+    assert ended == ["killed"]
+
+
+def test_an_agent_leaves_a_job_alone_that_came_to_its_end(tmp_path: Path) -> None:
+    folder, (record,) = run_of(tmp_path)
+    Stage(folder).attempt(1, "end")
+    record.write(folder.job_file(1))
+    assert agent.main(str(folder.path), "1") == 0
+    assert folder.next_attempt(1) == 1

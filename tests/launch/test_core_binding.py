@@ -1,0 +1,153 @@
+"""Cores near GPUs and network devices, on machines that are only described."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from vflops.launch.core_binding import BINDING, Topology, bind, numbers, spans, variables, visible
+from vflops.launch.local.launcher import split_cores
+from vflops.launch.local.processes import LocalRanks
+
+
+def machine(
+    root: Path,
+    nodes: Sequence[str],
+    *,
+    gpus: Sequence[int] = (),
+    hcas: Mapping[str, tuple[int, str]] | None = None,
+    siblings: int = 0,
+) -> Topology:
+    """A ``/sys`` of NUMA nodes with these cores; thread k + ``siblings`` shares the core of k."""
+
+    def write(path: str, text: object) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"{text}\n")
+
+    for number, cores in enumerate(nodes):
+        write(f"devices/system/node/node{number}/cpulist", cores)
+        for core in numbers(cores) if siblings else ():
+            pair = f"{core % siblings},{core % siblings + siblings}"
+            write(f"devices/system/cpu/cpu{core}/topology/thread_siblings_list", pair)
+    for number, node in enumerate(gpus):
+        card = f"bus/pci/devices/0000:{number + 16:02x}:00.0"
+        write(f"{card}/class", "0x030200")
+        write(f"{card}/vendor", "0x10de")
+        write(f"{card}/numa_node", node)
+    graphics = "bus/pci/devices/0000:01:00.0"  # the chip of the console: no accelerator
+    write(f"{graphics}/class", "0x030000")
+    write(f"{graphics}/vendor", "0x1a03")
+    write(f"{graphics}/numa_node", 0)
+    for name, (node, state) in (hcas or {}).items():
+        write(f"class/infiniband/{name}/device/numa_node", node)
+        write(f"class/infiniband/{name}/ports/1/state", state)
+    return Topology.read(root)
+
+
+def cores_of(topology: Topology, cores: range, ranks: int, gpus: Sequence[int] = ()) -> list[str]:
+    return [spans(each.cores) for each in bind(topology, cores, ranks, gpus)]
+
+
+def test_a_rank_has_cores_of_its_gpus_node(tmp_path: Path) -> None:
+    two = machine(tmp_path, ["0-7", "8-15"], gpus=[1, 1, 0, 0])
+    assert cores_of(two, range(16), 4, [0, 1, 2, 3]) == ["8-11", "12-15", "0-3", "4-7"]
+    assert cores_of(two, range(16), 2, [2, 0]) == ["0-7", "8-15"]
+    assert [each.gpu for each in bind(two, range(16), 2, [2, 0])] == [2, 0]
+    # Both near one node: equal shares of it, and the other node is left alone.
+    assert cores_of(two, range(16), 2, [0, 1]) == ["8-11", "12-15"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "expected"),
+    [
+        (["0-3"], 2, ["0-1", "2-3"]),
+        (["0-3"], 3, ["0", "1", "2"]),
+        (["0-3"], 1, ["0-3"]),
+        (["0-5", "6-11"], 4, ["0-2", "3-5", "6-8", "9-11"]),
+        (["0-4", "5-9"], 4, ["0-1", "2-3", "5-6", "7-8"]),  # not 4-5, of both nodes
+        (["0-3", "4-11"], 3, ["0-3", "4-7", "8-11"]),
+        (["0-3", "4-7"], 1, ["0-7"]),  # it cannot be avoided
+        (["0-1"], 3, []),
+    ],
+)
+def test_without_gpus_shares_are_equal_and_stay_in_a_node(
+    tmp_path: Path, nodes: list[str], ranks: int, expected: list[str]
+) -> None:
+    every = range(max(numbers(nodes[-1])) + 1)
+    assert cores_of(machine(tmp_path, nodes), every, ranks) == expected
+
+
+def test_only_cores_that_the_process_may_use_are_given(tmp_path: Path) -> None:
+    two = machine(tmp_path, ["0-7", "8-15"], gpus=[0, 1])
+    assert cores_of(two, range(4, 12), 2, [0, 1]) == ["4-7", "8-11"]
+    assert cores_of(two, range(4, 8), 2, [0, 1]) == ["4-5", "6-7"]  # none near the second GPU
+    assert cores_of(two, range(16), 2, [0, 7]) == ["0-7", "8-15"]  # no such GPU
+
+
+def test_threads_of_one_core_go_to_one_rank(tmp_path: Path) -> None:
+    one = machine(tmp_path, ["0-7"], siblings=4)
+    assert cores_of(one, range(8), 2) == ["0-1,4-5", "2-3,6-7"]
+    slots = split_cores(one, range(8), 4)
+    assert [spans(slot.cores) for slot in slots] == ["0,4", "1,5", "2,6", "3,7"]
+
+
+def test_slots_of_this_machine_are_near_their_devices(tmp_path: Path) -> None:
+    two = machine(tmp_path, ["0-4", "5-9"], gpus=[1, 0])
+    slots = split_cores(two, range(10), 2, devices=[0, 1])
+    assert [(spans(slot.cores), slot.device) for slot in slots] == [("5-9", 0), ("0-4", 1)]
+    (only,) = split_cores(two, range(10), 1, devices=visible({"CUDA_VISIBLE_DEVICES": "1"}))
+    assert (spans(only.cores), only.device) == ("0-4", 1)
+    asked = split_cores(two, range(10), 5, each=2)
+    assert [spans(slot.cores) for slot in asked] == ["0-1", "2-3", "4-5", "6-7", "8-9"]
+
+
+_HCAS = {
+    "mlx5_0": (0, "4: ACTIVE"),
+    "mlx5_1": (1, "4: ACTIVE"),
+    "mlx5_2": (1, "1: DOWN"),
+}
+
+
+def test_network_devices_near_the_gpus_are_named_unless_the_user_did(tmp_path: Path) -> None:
+    two = machine(tmp_path, ["0-7", "8-15"], gpus=[0, 1], hcas=_HCAS)
+    told, words = variables(two, range(16), 1, {"CUDA_VISIBLE_DEVICES": "1"})
+    assert told == {BINDING: "8-15", "NCCL_IB_HCA": "mlx5_1"}
+    assert "rank 0 of this node: cores 8-15 of NUMA node 1, GPU 1; NCCL_IB_HCA=mlx5_1" in words
+    # SLURM's own number of a card that CUDA calls 0 inside of the step.
+    renamed = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}
+    assert variables(two, range(16), 1, renamed)[0][BINDING] == "8-15"
+    both, _ = variables(two, range(16), 2, {"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert both == {BINDING: "0-7;8-15", "NCCL_IB_HCA": "mlx5_0,mlx5_1"}
+    own = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_IB_HCA": "mlx5_9"}
+    assert variables(two, range(16), 1, own)[0] == {BINDING: "8-15"}
+    assert "NCCL_IB_HCA" not in variables(two, range(16), 2, {})[0]  # no GPUs
+
+
+def test_a_step_that_slurm_leaves_unbound_is_left_so(tmp_path: Path) -> None:
+    one = machine(tmp_path, ["0-7"])
+    told, words = variables(one, range(8), 1, {"SLURM_CPUS_PER_TASK": "2"})
+    assert told == {} and "lets this step of 2 cores use all 8" in words
+    assert variables(one, range(2), 1, {"SLURM_CPUS_PER_TASK": "1"})[0] == {BINDING: "0-1"}
+    assert variables(one, range(8), 2, {"SLURM_CPUS_PER_TASK": "8"})[0] == {BINDING: "0-3;4-7"}
+    assert variables(one, range(2), 3, {})[0] == {}
+
+
+def test_a_machine_that_says_nothing_has_one_node(tmp_path: Path) -> None:
+    assert list(Topology.read(tmp_path).nodes) == [0]
+
+
+def test_ranks_are_where_they_are_bound_to(tmp_path: Path) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < 2:
+        pytest.skip("one core cannot be shared")
+    look = "import os, time; time.sleep(0.2); print(sorted(os.sched_getaffinity(0)))"
+    binding = {BINDING: f"{usable[1]};{usable[0]}"}
+    ranks = LocalRanks([sys.executable, "-S", "-c", look], 2, tmp_path, binding)
+    while ranks.running():
+        pass
+    said = [(tmp_path / f"rank-{rank}.log").read_text().strip() for rank in (0, 1)]
+    assert said == [f"[{usable[1]}]", f"[{usable[0]}]"]

@@ -1,0 +1,474 @@
+"""A site's facts, the text of job scripts, and schedulers that are not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vflops.config.launch import LaunchSettings
+from vflops.config.profiles import tiny
+from vflops.errors import UsageError
+from vflops.launch import site
+from vflops.launch.factory import site_of
+from vflops.launch.job_script import (
+    AGENT,
+    ELSEWHERE,
+    ELSEWHERE_CODE,
+    Request,
+    Step,
+    allocation_script,
+    job_script,
+)
+from vflops.launch.node_group import Team
+from vflops.launch.node_layout import Shape
+from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation, slurm_nodes
+from vflops.launch.site import SiteSettings
+from vflops.record.files.lock import held
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+
+SITE = """\
+account = "proj42"
+partition = "gpu"
+time_limit = "1-02:30"
+directives = ["--qos=benchmark", "--constraint=a100"]
+modules = ["gcc/13", "cuda"]
+local_path = "$TMPDIR/vflops"
+python = "/opt/venv/bin/python"
+
+[environment]
+NCCL_DEBUG = "WARN"
+PATH = "/opt/x y/bin:$PATH"
+
+[container]
+image = "/images/vflops.sif"
+mounts = ["/data"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "site.toml"
+    path.write_text(text)
+    return path
+
+
+def request(folder: Path, settings: SiteSettings, nodes: int = 2) -> Request:
+    return Request("vf", folder / "job.sh", nodes, 4, 8, 1, folder / "job.out", settings)
+
+
+def bash(script: str, *options: str, **environment: str) -> str:
+    done = subprocess.run(
+        ["bash", *options],
+        input=script,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_whole_site_is_read(tmp_path: Path) -> None:
+    settings = site.load(written(tmp_path, SITE))
+    assert settings.time_limit_s == 26 * 3600 + 30 * 60
+    assert settings.container is not None and settings.container.runtime == "apptainer"
+    assert settings.interpreter == "/opt/venv/bin/python"
+    assert SiteSettings().interpreter == sys.executable
+    assert SiteSettings.model_validate({"container": {"image": "x"}}).interpreter == "python3"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "cure"),
+    [
+        ("acount = 'x'", "unknown key 'acount' in ", "did you mean account"),
+        ("[container]\nimage='x'\nruntme='docker'", "unknown key 'runtme'", "runtime"),
+        ("[container]\nimage='x'\nruntime='lxc'", "container.runtime = 'lxc'", "docs/cluster.md"),
+        ("time_limit = '90'", "time_limit = '90': expected hours and minutes", "docs/cluster.md"),
+        ("time_limit = '1:75'", "time_limit = '1:75'", "docs/cluster.md"),
+        ("partition = ''", "partition = '': expected one line", "docs/cluster.md"),
+        ("directives = ['qos=x']", "directives.0 = 'qos=x': expected an option", "docs"),
+        ("modules = 'gcc'", "modules = 'gcc'", "docs/cluster.md"),
+        ("[environment]\n'A-B' = 'x'", "'A-B' cannot name a variable", "docs/cluster.md"),
+        ("account", "is not TOML", None),
+    ],
+)
+def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, cure: str | None) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as error:
+        site.load(path)
+    assert message in error.value.message and str(path) in error.value.message
+    assert cure is None or cure in (error.value.cure or "")
+
+
+def test_the_folders_site_comes_before_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    (home / ".config" / "vflops").mkdir(parents=True)
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    assert site.find() == SiteSettings()
+    written(home / ".config" / "vflops", "account = 'mine'")
+    assert site.find().account == "mine"
+    written(here, "account = 'ours'")
+    assert site.find().account == "ours"
+    with pytest.raises(UsageError, match=r"cannot read .*nowhere\.toml"):
+        site.load(tmp_path / "nowhere.toml")
+
+
+def test_a_job_script_says_all_that_the_site_says(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    text = job_script(request(tmp_path, site.load(written(tmp_path, SITE))), run, 7)
+    bash(text, "-n")
+    lines = text.splitlines()
+    directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
+    assert directives == [
+        "--job-name=vf",
+        f"--output={tmp_path}/job.out",
+        "--open-mode=append",
+        "--nodes=2",
+        "--ntasks-per-node=4",
+        "--cpus-per-task=8",
+        "--gpus-per-node=4",
+        "--account=proj42",
+        "--partition=gpu",
+        "--time=26:30:00",
+        "--signal=USR1@90",
+        "--qos=benchmark",
+        "--constraint=a100",
+    ]
+    command = text[text.index("srun") :].replace("\\\n", "").split()
+    assert command == [
+        *("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32".split()),
+        *("--gpus-per-node=4 --kill-on-bad-exit=1 apptainer exec --nv --bind".split()),
+        *(f'"{run}:{run}" --bind "/data:/data" --bind'.split()),
+        '"$TMPDIR/vflops:$TMPDIR/vflops"',
+        '"/images/vflops.sif"',
+        *('"/opt/venv/bin/python" -P -m vflops.launch.agent'.split()),
+        *f"'{run}' 7".split(),
+    ]
+
+
+def test_modules_and_environment_are_there_when_the_agent_starts(tmp_path: Path) -> None:
+    settings = SiteSettings.model_validate(
+        {
+            "modules": ["gcc/13"],
+            "environment": {"ODD": 'a "b" `c` \\d $HOME', "PATH": f"{tmp_path}:$PATH"},
+            "local_path": "/local/$USER",
+        }
+    )
+    stand_in = tmp_path / "srun"
+    stand_in.write_text('#!/bin/bash\necho "$ODD|$VFLOPS_LOCAL_PATH|${@: -2}"\n')
+    stand_in.chmod(0o755)
+    text = job_script(request(tmp_path, settings), tmp_path / "it's a run", 3)
+    module = {"BASH_FUNC_module%%": '() { echo "module $*"; }'}
+    output = bash(text, HOME="/home/me", USER="me", **module)
+    assert output.splitlines() == [
+        "module load gcc/13",
+        f'a "b" `c` \\d /home/me|/local/me|{tmp_path}/it\'s a run 3',
+    ]
+    failing = {"BASH_FUNC_module%%": "() { return 4; }"}
+    done = subprocess.run(
+        ["bash", "-c", text], env={**os.environ, **failing}, check=False, capture_output=True
+    )
+    assert (done.returncode, done.stdout) == (4, b"")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        (
+            "docker",
+            ["docker run --rm", "--gpus all", '--volume "/runs/a:/runs/a"', "--env SLURM_NODEID"],
+        ),
+        (
+            "podman",
+            ["podman run --rm", "nvidia.com/gpu=all", "--userns=keep-id", "--env SLURM_NODEID"],
+        ),
+        ("pyxis", ['--container-image="vflops:1"', '--container-mounts="/runs/a:/runs/a"']),
+    ],
+)
+def test_each_container_runtime_wraps_the_agent(
+    tmp_path: Path, runtime: str, words: list[str]
+) -> None:
+    container = {"image": "vflops:1", "runtime": runtime}
+    settings = SiteSettings.model_validate({"container": container})
+    text = job_script(request(tmp_path, settings), Path("/runs/a"), 0)
+    bash(text, "-n")
+    for word in words:
+        assert word in text
+    assert text.rstrip().endswith('"python3" -P -m vflops.launch.agent /runs/a 0')
+    if runtime == "pyxis":
+        with pytest.raises(UsageError, match="part of SLURM, and the scheduler is pbs"):
+            job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
+
+
+def test_an_allocation_is_as_large_as_its_steps(tmp_path: Path) -> None:
+    asked = request(tmp_path, SiteSettings())
+    text = allocation_script(asked, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
+    bash(text, "-n")
+    assert "tried 0 0 1 2 1 & all+=($!)\ntried 1 1 1 4 3 & all+=($!)\n" in text
+    assert "#SBATCH --no-kill\n" in text
+    with pytest.raises(UsageError, match="the jobs need 3 nodes and the allocation has 2"):
+        allocation_script(asked, Path("/runs/a"), [Step(0, 1, 2, 4)])
+
+
+def test_a_scheduler_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, command in (("slurm", "sbatch"), ("pbs", "qsub"), ("lsf", "bsub"), ("flux", "flux")):
+        with pytest.raises(UsageError, match=f"no {command} here") as error:
+            Scheduler(name)
+        assert "--on local" in (error.value.cure or "")
+    with pytest.raises(UsageError, match="unknown scheduler 'slrm'") as error:
+        Scheduler("slrm")
+    assert error.value.cure == "did you mean slurm?"
+
+
+def test_a_held_allocation_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert held_allocation() is None
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2,4]")
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "8(x2),4")
+    assert held_allocation() == Allocation("12", ("n1", "n2", "n4"), (8, 8, 4))
+
+
+def test_names_of_nodes_keep_their_zeros() -> None:
+    assert [*expand("n[008-010],login,r[1-2]c[3,5]")] == [
+        *("n008 n009 n010 login r1c3 r1c5 r2c3 r2c5".split())
+    ]
+    assert [*expand("")] == []
+
+
+_QSUB = """\
+#!/bin/bash
+cp "$1" "$(dirname "$0")/submitted"
+echo 77.server
+"""
+_QSTAT = """\
+#!/bin/bash
+echo "$@" >> "$(dirname "$0")/calls"
+cat "$(dirname "$0")/state"
+"""
+
+
+def test_another_scheduler_is_told_and_asked_through_psij(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PBS with stand-ins for its commands: what psij does with a real one was not seen."""
+    for name, text in (
+        ("qsub", _QSUB),
+        ("qstat", _QSTAT),
+        ("qdel", "#!/bin/sh\necho $1 >> $0.calls\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def state(letter: str) -> None:
+        (tmp_path / "state").write_text(json.dumps({"Jobs": {"77.server": {"job_state": letter}}}))
+
+    state("Q")
+    scheduler = Scheduler("pbs", tmp_path / "work")
+    with pytest.raises(UsageError, match="a job for pbs needs a time limit"):
+        scheduler.submit(request(tmp_path, SiteSettings()))
+    settings = SiteSettings(partition="gpu", time_limit="2:00", directives=("-l place=scatter",))
+    with pytest.raises(UsageError, match="a job of 2 nodes cannot be started on pbs"):
+        job_script(request(tmp_path, settings), tmp_path, 0, "pbs")
+    asked = request(tmp_path, settings, nodes=1)
+    asked.script.write_text(job_script(asked, tmp_path, 0, "pbs"))
+    assert "#SBATCH" not in asked.script.read_text()
+    assert scheduler.submit(asked) == "77.server"
+    submitted = (tmp_path / "submitted").read_text()
+    assert "#PBS -l place=scatter" in submitted and "walltime=2:0:0" in submitted
+    assert str(asked.script) in submitted
+
+    def until(word: str) -> None:
+        end_s = time.monotonic() + 10
+        later = Scheduler("pbs", tmp_path / "work")  # as another process would attach
+        while later.look(["77.server"])["77.server"].state != word:
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+
+    state("R")
+    until("running")
+    scheduler.cancel(["77.server"])
+    assert (tmp_path / "qdel.calls").read_text() == "77.server\n"
+    state("F")
+    until("ended")
+
+
+_SRUN = """\
+#!/bin/bash
+job="${@: -1}"
+echo "$job" >> calls
+code="$(sed -n "$(grep -cx "$job" calls)p" "codes-$job")"
+[ "$code" != stop ] || { touch job.stop; code=3; }
+exit "${code:-0}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("codes", "tries", "calls", "code"),
+    [
+        ([3, 0], 3, 2, 0),  # the agent says that the run failed
+        ([137, 137, 137], 2, 2, 1),  # killed, and no more than twice
+        ([1, 0], 3, 1, 1),  # it was told to stop, or its node is gone
+        ([2, 0], 3, 1, 1),
+        (["stop", 0], 3, 1, 1),  # the run was cancelled while the script paused
+        ([3, 0], 1, 1, 1),
+    ],
+)
+def test_a_step_that_died_is_tried_again_and_no_other(
+    tmp_path: Path, codes: list[object], tries: int, calls: int, code: int
+) -> None:
+    for name, text in (
+        ("srun", _SRUN),
+        ("scontrol", "#!/bin/sh\necho n1\n"),
+        ("sleep", "#!/bin/sh\necho $1 >> pauses\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "codes-1").write_text("".join(f"{each}\n" for each in codes))
+    (tmp_path / "codes-2").write_text("0\n")
+    steps = [Step(1, 0, 1, 1, tries), Step(2, 0, 1, 1, tries)]
+    text = allocation_script(request(tmp_path, SiteSettings()), tmp_path / "run", steps)
+    done = subprocess.run(
+        ["bash", "-c", text],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n1"},
+        timeout=20,
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"]
+
+
+def test_the_meeting_place_is_nobody_elses_until_the_ranks_meet() -> None:
+    step = {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+    team = Team.of({**step, "SLURM_NODEID": "0"})
+    assert team.leads and team.port is not None
+    port = team.port.getsockname()[1]
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("", port))
+    with socket.socket() as store:  # as torch's does it
+        store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        store.bind(("", port))
+        store.listen()
+    assert Team.of({**step, "SLURM_NODEID": "1"}).port is None
+    assert Team.of({**step, "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}).port is None
+    team.port.close()
+
+
+def test_jobs_lie_side_by_side_and_are_tried_twice_in_a_place() -> None:
+    shared = Shape(ranks=1, slots=2).steps({1: 3, 2: 1, 3: 3})
+    assert shared == [Step(1, 0, 1, 1, 2), Step(2, 0, 1, 1, 1), Step(3, 1, 1, 1, 2)]
+    assert Shape(ranks=4, slots=2).steps({7: 5, 8: 5})[1] == Step(8, 2, 2, 2, 2)
+
+
+def command(place: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.mkdir(exist_ok=True)
+    (place / name).write_text(text)
+    (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
+def test_a_machine_without_a_cluster_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "fatal: Could not establish a configuration source"
+    for name in ("sbatch", "squeue", "sinfo"):
+        text = f"#!/bin/sh\necho '{name}: {words}' >&2\nexit 1\n"
+        command(tmp_path / "bin", name, text, monkeypatch)
+    scheduler = Scheduler("slurm")
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n")
+    asked = Request("x", script, 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    for ask in (
+        lambda: scheduler.submit(asked),
+        lambda: scheduler.look(["1"]),
+        lambda: scheduler.find("x", script),
+        lambda: slurm_nodes(None),
+    ):
+        with pytest.raises(UsageError, match="configuration source") as error:
+            ask()
+        assert "no login node of a SLURM, or SLURM_CONF is not set" in (error.value.cure or "")
+
+
+def test_very_many_jobs_are_asked_for_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = f'#!/bin/sh\necho "$3" | tr , "\\n" | wc -l >> {tmp_path}/calls\n'
+    command(tmp_path / "bin", "sbatch", "", monkeypatch)
+    command(tmp_path / "bin", "squeue", counted, monkeypatch)
+    seen = Scheduler("slurm").look([str(job) for job in range(2500)])
+    assert len(seen) == 2500
+    assert (tmp_path / "calls").read_text().split() == ["1000", "1000", "500"]
+
+
+def test_a_command_that_cannot_be_started_has_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command(tmp_path / "bin", "sbatch", "", monkeypatch)
+    (tmp_path / "bin" / "squeue").write_text("no program")
+    (tmp_path / "bin" / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    seen = Scheduler("slurm").look(["1"])["1"]
+    assert seen.state == "waiting" and "squeue cannot be started" in (seen.reason or "")
+
+
+def test_a_run_keeps_the_site_of_its_first_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name, account in (("here", "mine"), ("there", "yours"), ("run", None), ("empty", None)):
+        (tmp_path / name).mkdir()
+        if account:
+            (tmp_path / name / "site.toml").write_text(f'account = "{account}"\n')
+    monkeypatch.chdir(tmp_path / "empty")
+    site.keep(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "here")
+    assert site.of_run(tmp_path / "run").account == "mine"  # before its launch
+    site.keep(tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "there")
+    site.keep(tmp_path / "run")
+    assert site.of_run(tmp_path / "run").account == "mine"
+    assert site.of_run(tmp_path / "empty").account is None  # nor did it have any
+    settings = LaunchSettings(on="slurm")
+    assert site_of(settings, tmp_path / "run").account == "mine"
+
+
+def test_a_job_in_the_hands_of_another_agent_is_left_to_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "image-classification", tiny())
+    folder.job_file(1).parent.mkdir(parents=True)
+    JobRecord(
+        job=1,
+        workload="image-classification",
+        repeat=0,
+        seed=1,
+        ranks=1,
+        goal=Goal(quality="accuracy", better="higher", target=0.7, exponent=1),
+        settings={},
+        data=DataFacts(path="", synthetic=True, fingerprint="", train=1, validation=1),
+    ).write(folder.job_file(1))
+    agent = [sys.executable, *AGENT, str(folder.path), "1"]
+    with held(folder.job_lock(1), folder.path):
+        done = subprocess.run(agent, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ELSEWHERE_CODE and f": job 1: {ELSEWHERE}" in done.stderr
+    assert not folder.next_attempt(1)
+    asked = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    script = allocation_script(asked, folder.path, [Step(1, 0, 1, 1, 3)])
+    assert f"code != {ELSEWHERE_CODE}))" in script

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.micro_tasks import CPU, make_task
+from vflops.machine.ceilings import gemm
+from vflops.machine.ceilings.precisions import PRECISIONS
+from vflops.machine.devices import pick
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
+def test_a_peak_has_its_shape_its_samples_and_its_check(precision: str) -> None:
+    found = gemm.measure(make_task("gemm", "peak", precision))
+    assert found.value is not None
+    assert found.value > 1e8
+    assert {"m", "n", "k", "layout", "threads"} == found.setting.keys()
+    assert found.error is not None
+    assert found.error <= PRECISIONS[precision].tolerance
+    assert {trial.setting["layout"] for trial in found.tried} <= {"NN", "NT", "TN"}
+    assert found.value in [trial.value for trial in found.tried if trial.setting == found.setting]
+
+
+def _garbage(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return out.normal_()
+
+
+def _nan(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return out.fill_(math.nan)
+
+
+def _nothing(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return out
+
+
+def _last_row_forgotten(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return out[:-1].copy_(a[:-1] @ b)
+
+
+def _rounded(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return out.copy_(a.bfloat16().float() @ b.bfloat16().float())
+
+
+@pytest.mark.parametrize("wrong", [_garbage, _nan, _nothing, _last_row_forgotten, _rounded])
+def test_a_wrong_product_has_a_reason_instead_of_a_speed(
+    wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "mm", wrong)
+    found = gemm.measure(make_task("gemm", "peak", "fp32", seconds=0.1))
+    assert found.value is None
+    assert (found.reason or "").startswith("wrong result: relative error")
+    assert "tolerance 5e-05" in (found.reason or "")
+
+
+def test_operands_of_a_seed_are_the_same() -> None:
+    first, again, other = (
+        make_task("gemm", "peak", precision).own_seed for precision in ("fp32", "fp32", "bf16")
+    )
+    assert first == again != other
+
+
+def test_lacking_precisions_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no such units")
+
+    monkeypatch.setattr(torch, "_scaled_mm", refuse)
+    item = make_task("gemm", "peak", "fp8").item
+    assert gemm.lacking(CPU, item) == "torch has no fp8 product on cpu: no such units"
+
+
+def test_whole_waves_give_every_multiprocessor_as_many_tiles() -> None:
+    for multiprocessors in (108, 132, 148):
+        for m, n, _ in gemm.whole_waves(multiprocessors, depth=8192):
+            assert (m // 256) * (n // 128) % multiprocessors == 0
+    assert list(gemm.whole_waves(None, depth=8192)) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16", "fp8"])
+def test_an_accelerator_has_a_peak_or_a_reason(precision: str) -> None:
+    if not torch.accelerator.is_available():
+        pytest.skip("torch sees no accelerator")
+    device = pick("auto")
+    task = make_task("gemm", "peak", precision, seconds=1.5, device=device)
+    reason = gemm.lacking(device, task.item)
+    if reason is None:
+        found = gemm.measure(task)
+        assert found.value is not None, found.reason
+        assert found.value > 1e11

@@ -1,0 +1,148 @@
+"""The whole of it: on this machine, on one that has nothing, and on one that answers rubbish."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.system_fakes import tree
+from vflops.machine.system import gather as gather_module
+from vflops.machine.system.gather import gather
+from vflops.record.formats.system import LAYERS, Fact, SystemRecord
+
+
+def facts(record: SystemRecord) -> list[Fact]:
+    return [fact for layer in record.layers for fact in layer.facts]
+
+
+def test_this_machine_in_nine_layers(tmp_path: Path) -> None:
+    record = gather(tmp_path)
+    assert tuple(layer.name for layer in record.layers) == LAYERS
+    assert record.fact("framework", "torch").value == torch.__version__
+    assert record.fact("framework", "torch commit").value == torch.version.git_version
+    assert record.fact("programming model", "default precision").value == "float32"
+    for name in ("cpu model", "logical cpus", "usable cpus", "memory", "file system"):
+        assert record.fact("hardware", name).value is not None
+
+
+def test_every_fact_has_a_value_or_a_reason(tmp_path: Path) -> None:
+    for fact in facts(gather(tmp_path)):
+        assert (fact.value is None) != (fact.reason is None)
+        assert fact.reason != ""
+        assert fact.source
+
+
+def test_it_takes_less_than_a_second(tmp_path: Path) -> None:
+    start = time.perf_counter()
+    gather(tmp_path)
+    assert time.perf_counter() - start < 1
+
+
+def test_the_record_survives_its_file(tmp_path: Path) -> None:
+    record = gather(tmp_path)
+    record.write(tmp_path / "system.json")
+    assert SystemRecord.read(tmp_path / "system.json") == record
+
+
+def test_without_a_workload_the_last_three_layers_say_so(tmp_path: Path) -> None:
+    for layer in gather(tmp_path, torch_too=False).layers[-3:]:
+        assert [fact.reason for fact in layer.facts] == ["no workload in this run"]
+
+
+def test_a_workload_fills_its_layers(tmp_path: Path) -> None:
+    record = gather(
+        tmp_path,
+        torch_too=False,
+        implementation={"model": "resnet50"},
+        hyper_parameters={"learning rate": 0.1, "batch": 256},
+        problem={"dataset": "ImageNet"},
+    )
+    assert record.fact("workload implementation", "model").value == "resnet50"
+    assert record.fact("hyper-parameters", "batch").value == 256
+    assert record.fact("problem domain", "dataset").value == "ImageNet"
+
+
+def test_torch_is_not_imported_unless_asked_for(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vflops.machine.system.gather import gather;"
+        f"record = gather(Path({str(tmp_path)!r}), torch_too=False);"
+        "print(record.fact('framework', 'torch').reason); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "torch was not asked\n")
+
+
+def test_a_torch_that_cannot_be_imported_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    record = gather(tmp_path)
+    assert "torch cannot be imported" in str(record.fact("framework", "torch").reason)
+    assert record.fact("framework", "python").value is not None
+
+
+def test_a_machine_without_proc_and_sys_gives_reasons(tmp_path: Path) -> None:
+    record = gather(tmp_path, torch_too=False, root=tmp_path / "empty", environ={})
+    for name in ("cpu model", "cpu sockets", "memory", "interfaces", "file system"):
+        assert record.fact("hardware", name).reason
+    assert record.fact("operating system", "kernel").reason
+
+
+FILES = (
+    *("proc/cpuinfo", "proc/meminfo", "proc/self/status", "proc/self/cgroup"),
+    *("proc/self/mountinfo", "proc/sys/kernel/osrelease", "etc/os-release"),
+    *("sys/devices/system/cpu/online", "sys/devices/system/node/online"),
+    *("sys/devices/system/cpu/cpu0/topology/physical_package_id",),
+    *("sys/devices/system/cpu/cpu0/topology/thread_siblings_list",),
+    *("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",),
+    *(f"sys/devices/system/cpu/cpu0/cache/index0/{name}" for name in ("level", "type", "size")),
+    *("sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",),
+    *(
+        "sys/class/net/eth0/speed",
+        "sys/class/net/eth0/device/vendor",
+        "sys/class/dmi/id/sys_vendor",
+    ),
+    *("sys/class/infiniband/mlx5_0/ports/1/rate", "sys/class/infiniband/mlx5_0/ports/1/state"),
+    *("sys/kernel/mm/transparent_hugepage/enabled", "sys/module/nvidia/version"),
+    *("sys/devices/system/edac/mc/mc0/dimm0/dimm_mem_type",),
+)
+
+
+@pytest.mark.parametrize(
+    "rubbish", ["", "\n\n", "a", ":", "a:b:c\n\n-1", "1 - 2", "\x00\ufffd", "-"]
+)
+def test_rubbish_never_raises(tmp_path: Path, rubbish: str) -> None:
+    root = tree(tmp_path, dict.fromkeys(FILES, rubbish))
+    record = gather(tmp_path, torch_too=False, root=root, environ={"SLURM_JOB_ID": rubbish})
+    assert not [fact for fact in facts(record) if fact.source == "vflops" and fact.value is None]
+    record.to_json().encode()
+
+
+def test_an_area_that_fails_as_a_whole_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(root: Path) -> list[Fact]:
+        raise RuntimeError("the kernel is odd")
+
+    monkeypatch.setattr(gather_module, "cpu_facts", fail)
+    record = gather(tmp_path, torch_too=False)
+    assert record.fact("hardware", "cpu").reason == "RuntimeError: the kernel is odd"
+    assert record.fact("hardware", "memory").value is not None
+
+
+def test_hosts_people_and_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USER", "LOGNAME", "HOSTNAME", "API_TOKEN", "SLURM_JOB_USER", "SLURM_NODELIST"):
+        monkeypatch.setenv(name, "alice-secret-host")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setattr("platform.node", lambda: "alice-secret-host")
+    monkeypatch.setattr("socket.gethostname", lambda: "alice-secret-host")
+    folder = tmp_path / "alice-secret-host"
+    folder.mkdir()
+    record = gather(folder)
+    assert record.fact("operating system", "scheduler").value == "slurm"
+    assert "alice" not in record.to_json()

@@ -1,0 +1,92 @@
+"""The console's table: every value and reason is on it, at any width."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.support.system_fakes import FakeNvml, fake_torch
+from vflops.machine.system.accelerator import accelerator_facts
+from vflops.machine.system.fact_text import shown
+from vflops.machine.system.gather import gather
+from vflops.machine.system.nvidia import Nvidia
+from vflops.machine.system.system_table import tables
+from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
+
+
+def printed(record: SystemRecord, width: int, *, colour: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(width=width, file=file, force_terminal=colour)
+    for section in tables(record):
+        console.print(section)
+    return file.getvalue()
+
+
+def record_of(*hardware: Fact) -> SystemRecord:
+    layers = [Layer(name=name, facts=hardware if name == "hardware" else ()) for name in LAYERS]
+    return SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=tuple(layers))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_all_of_this_machine_is_on_it(tmp_path: Path, width: int) -> None:
+    record = gather(tmp_path)
+    out = printed(record, width)
+    assert max(map(len, out.splitlines())) <= width
+    words = "".join(out.split())
+    for layer in record.layers:
+        assert layer.name in out
+        for fact in layer.facts:
+            said = shown(fact) if fact.value is not None else str(fact.reason)
+            assert width < 120 or "".join(said.split()) in words, fact.name
+
+
+def test_sources_are_named_where_there_is_room(tmp_path: Path) -> None:
+    record = record_of(Fact(name="cpu model", value="EPYC", source="/proc/cpuinfo"))
+    assert "/proc/cpuinfo" in printed(record, 120)
+    assert "/proc/cpuinfo" not in printed(record, 80)
+
+
+def test_equal_accelerators_share_a_line_and_unequal_ones_do_not() -> None:
+    facts = accelerator_facts(fake_torch(["aaaa", "bbbb"]), Nvidia(FakeNvml()))
+    out = printed(record_of(*facts), 120)
+    assert "accelerator 0–1 model" in out
+    assert "accelerator 0 nvlinks active" in out
+    assert "accelerator 1 nvlinks active" in out
+    assert out.count("NVIDIA H200") == 1
+
+
+def test_one_reason_for_several_facts_is_said_once_and_grey() -> None:
+    facts = [Fact(name=n, value=None, source="x", reason="no driver") for n in ("ecc", "mig")]
+    assert "— ecc, mig: no driver" in printed(record_of(*facts), 80)
+    assert "\x1b[2mecc, mig: no driver" in printed(record_of(*facts), 80, colour=True)
+
+
+def test_brackets_in_a_value_are_not_taken_for_markup() -> None:
+    record = record_of(Fact(name="pages", value="[bold]always", source="x"))
+    assert "[bold]always" in printed(record, 80)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (25274793984, "B", "23.54 GiB"),
+        (80 * 2**30, "B", "80 GiB"),
+        (0, "B", "0 B"),
+        ("unlimited", "B", "unlimited"),
+        (25000, "Mbit/s", "25.0 Gbit/s"),
+        (400.0, "Gbit/s", "400 Gbit/s"),
+        (2445.4, "MHz", "2445.4 MHz"),
+        (700.0, "W", "700 W"),
+        (True, None, "yes"),
+        (False, None, "no"),
+        (0, None, "0"),
+        (None, None, "—"),
+    ],
+)
+def test_values_as_people_write_them(value: Any, unit: str | None, words: str) -> None:
+    reason = "not there" if value is None else None
+    assert shown(Fact(name="x", value=value, unit=unit, source="y", reason=reason)) == words

@@ -1,0 +1,85 @@
+"""The report of complete and broken runs, and the library that draws its charts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vflops.publish.pages.page import chart_library
+from vflops.publish.report import report_page
+from vflops.publish.report.report_page import write_report
+from vflops.record.folder import RunFolder
+from vflops.record.formats.measurement import Measurement
+from vflops.record.readout.contents import Contents
+from vflops.results.roofline.analysis import roofs
+
+
+def test_text_from_the_record_is_escaped(run_folder: RunFolder) -> None:
+    write_report(Contents(run_folder))
+    page = run_folder.report_file.read_text()
+    assert "Test CPU &lt;1&gt;" in page
+    assert "Test CPU <1>" not in page
+
+
+def test_an_incomplete_run_says_so_on_its_page(run_folder: RunFolder) -> None:
+    log = run_folder.path / "jobs" / "0" / "0" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-3]) + lines[-3][:30])
+    write_report(Contents(run_folder))
+    page = run_folder.report_file.read_text()
+    assert "This run is incomplete" in page
+    assert "200 GFLOPS" in page
+
+
+def test_a_run_that_measured_nothing_still_has_a_page(run_folder: RunFolder) -> None:
+    shutil.rmtree(run_folder.path / "jobs")
+    run_folder.system_file.unlink()
+    write_report(Contents(run_folder))
+    assert "no job was started" in run_folder.report_file.read_text()
+
+
+def test_the_same_folder_gives_the_same_page(run_folder: RunFolder) -> None:
+    write_report(Contents(run_folder))
+    first = run_folder.report_file.read_bytes()
+    write_report(Contents(RunFolder.open(run_folder.path)))
+    assert run_folder.report_file.read_bytes() == first
+
+
+def test_the_chart_library_is_made_once_and_does_without_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def bundle(vl_version: str) -> str:
+        made.append(vl_version)
+        return "charts</script>"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
+    for place, times in ((str(tmp_path), 1), (str(tmp_path), 1), ("/dev/null/none", 2)):
+        monkeypatch.setenv("VFLOPS_CACHE", place)
+        assert chart_library.__wrapped__() == "charts<\\/script>"
+        assert len(made) == times
+
+
+def test_the_card_and_the_roofline_have_one_ceiling_of_a_kind() -> None:
+    def measured(benchmark: str, case: str, value: float, caveat: str | None) -> Measurement:
+        return Measurement(
+            benchmark=benchmark,
+            case=case,
+            precision="fp32",
+            device="cpu",
+            unit="FLOPS",
+            value=value,
+            caveat=caveat,
+        )
+
+    found = [
+        measured("convolution", "forward", 56.3e9, None),
+        measured("convolution", "input-gradient", 63.2e9, "unsteady: the samples differ"),
+    ]
+    (tile,) = report_page._tiles(found)
+    assert roofs(found).compute["convolution", "fp32"] == 63.2e9
+    assert (tile["name"], tile["value"]) == ("fp32 convolution", "63.2 GFLOPS")
+    assert tile["note"] == "unsteady: the samples differ"

@@ -1,0 +1,169 @@
+"""The report as a person sees it: in a real browser, by day and night, on a phone and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import Browser, Tab
+from tests.support.sample_parts import MEASUREMENTS
+from tests.support.trained_runs import HandmadeRun, course, job, started, two_seeds, write_telemetry
+from vflops.publish.report import exhibits
+from vflops.publish.report.exhibits import Figure, Shown
+from vflops.publish.report.report_page import write_report
+from vflops.record.formats.job import Goal
+from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
+from vflops.record.readout.contents import Contents
+
+HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
+POINT = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x"}}}
+CONTRAST = """(() => {
+  const channel = (each) => (each /= 255) <= .03928 ? each / 12.92 : ((each + .055) / 1.055) ** 2.4;
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(channel);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const paper = light(getComputedStyle(document.querySelector(".card")).backgroundColor);
+  const worst = (selector, property) => Math.min(...[...document.querySelectorAll(selector)]
+    .map((each) => light(getComputedStyle(each)[property]))
+    .map((own) => (Math.max(own, paper) + .05) / (Math.min(own, paper) + .05)));
+  return {
+    paper, page: worst("p, td, th, h2, small", "color"), lines: worst(".mark-line path", "stroke"),
+    text: worst(".chart :is(.role-axis-label, .role-axis-title, .role-legend-label) text", "fill"),
+  };
+})()"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds, and a training whose names want to harm the reader."""
+    with pytest.MonkeyPatch.context() as patch:
+        run = HandmadeRun(tmp_path_factory.mktemp("report"), patch)
+        two_seeds(run, MEASUREMENTS)
+        goal = Goal(quality=HOSTILE, better="lower", target=0.5, exponent=5)
+        run.plan(job(3, workload=HOSTILE, goal=goal), ceilings=MEASUREMENTS)
+        notes = [started(device_name=HOSTILE), *course(0.9, 0.7)[1:]]
+        write_telemetry(run.attempt(3, 2000.0, *notes), 2000.0, 40)
+        facts = (
+            Fact(name="cpu model", value=HOSTILE, source=HOSTILE),
+            Fact(name="usable cpus", value=2, source="test"),
+        )
+        layers = tuple(Layer(name=name, facts=facts) for name in LAYERS)
+        system = SystemRecord(gathered_utc="2026-01-01T00:00:00+00:00", layers=layers)
+        system.write(run.folder.system_file)
+        figure = Figure(HOSTILE, HOSTILE, chart=POINT)
+        patch.setattr(exhibits, "shown", lambda jobs: Shown(HOSTILE, (figure,), HOSTILE))
+        write_report(Contents(run.folder))
+        return run.folder.report_file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started_browser:
+        yield started_browser
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, page: Path) -> Tab:
+    tab = browser.open(page)
+    assert tab.run("window.chartsDrawn") is True
+    return tab
+
+
+@pytest.fixture
+def tab(opened: Tab) -> Iterator[Tab]:
+    """The page by day, which is quiet to the end."""
+    scheme(opened, "light")
+    yield opened
+    assert is_quiet(opened)
+
+
+def scheme(tab: Tab, name: str) -> None:
+    tab.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
+    )
+
+
+def is_quiet(tab: Tab) -> bool:
+    """No error, no request, and nothing that a name of the run made happen."""
+    asked = [address for address in tab.requests if not address.startswith("data:")]
+    return (tab.errors, asked, tab.run("window.harmed")) == ([], [], None)
+
+
+def test_every_chart_is_drawn_as_wide_as_its_card(tab: Tab) -> None:
+    sizes = tab.run(
+        "[...document.querySelectorAll('.chart')].map(e => [e.id, e.clientWidth,"
+        " e.querySelector('svg')?.getBoundingClientRect().width ?? 0])"
+    )
+    names = {name for name, _, _ in sizes}
+    own = ("quality", "loss", "budget", "throughput", "power", "utilisation", "traffic", "kernels")
+    assert names >= {"roofline", "search", "messages", "training-0-exhibit-0"}
+    assert names >= {f"training-0-{name}" for name in own}
+    for name, room, width in sizes:
+        assert 0 < width <= room, name
+        assert "exhibit" in name or width > 0.9 * room, name
+
+
+def test_names_from_the_record_are_shown_as_they_are(tab: Tab) -> None:
+    assert tab.texts("h1") == [f"{HOSTILE}, 2 cores"]
+    assert f"Training: {HOSTILE}" in tab.texts("h2")
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_all_can_be_read_by_day_and_by_night_and_a_change_needs_no_reload(
+    tab: Tab, name: str
+) -> None:
+    scheme(tab, name)
+    found = tab.run(CONTRAST)
+    assert (found["paper"] < 0.1) is (name == "dark")
+    assert found["page"] >= 4.5 and found["text"] >= 4.5, found
+    assert found["lines"] >= 3, found
+
+
+def test_a_chart_is_saved_in_the_colours_of_paper(tab: Tab) -> None:
+    scheme(tab, "dark")
+    tab.run(
+        "void (window.saved = new Promise(done => { HTMLAnchorElement.prototype.click ="
+        " function () { done([this.download, this.href.slice(0, 14)]) } }))"
+    )
+    tab.click("#training-0-quality ~ .save button:nth-child(2)")
+    assert tab.run("window.saved") == ["training-0-quality.png", "data:image/png"]
+
+
+def test_print_opens_what_is_closed_and_gives_pages(tab: Tab) -> None:
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = tab.run(closed)
+    tab.run(f"window.addEventListener('beforeprint', () => {{ window.printed = {closed} }})")
+    pdf = tab.pdf()
+    assert pdf.startswith(b"%PDF") and pdf.count(b"/Type /Page\n") > 3
+    assert (before > 5, tab.run("window.printed"), tab.run(closed)) == (True, 0, before)
+
+
+def test_a_phone_scrolls_down_only_and_its_charts_are_not_shrunk(
+    browser: Browser, page: Path
+) -> None:
+    tab = browser.open(page, width=390, height=800, dark=True)
+    tab.run("window.chartsDrawn")
+    width, room = tab.run("[document.documentElement.scrollWidth, innerWidth]")
+    assert width <= room == 390
+    shrunk = tab.run(
+        "[...document.querySelectorAll('.chart svg')].map(e =>"
+        " e.getBoundingClientRect().width / e.getAttribute('width'))"
+    )
+    assert len(shrunk) > 10 and min(shrunk) > 0.95
+    assert is_quiet(tab)
+
+
+def test_a_script_that_is_smuggled_in_does_not_run(browser: Browser, page: Path) -> None:
+    policy = page.read_text().split('http-equiv="Content-Security-Policy" content="')[1]
+    scripts = policy.split('"')[0].split("script-src ")[1].split(";")[0]
+    assert all(each.startswith("'sha256-") for each in scripts.split())
+    harmed = page.with_name("harmed.html")
+    text = page.read_text()
+    harmed.write_text(text.replace("<main>", f"<main><script>window.harmed=1</script>{HOSTILE}"))
+    tab = browser.open(harmed)
+    tab.run("window.chartsDrawn")
+    assert tab.run("window.harmed") is None
+    assert "Content Security Policy" in " ".join(tab.errors)

@@ -1,0 +1,111 @@
+"""Files are whole or absent, whatever goes wrong while they are written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vflops.errors import RunFailed, UsageError
+from vflops.record.files import atomic
+
+
+def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "score.json"
+    atomic.write_text(path, "a long first text")
+    atomic.write_text(path, "short")
+    assert path.read_text() == "short"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "score.json"
+    atomic.write_text(path, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match=r"cannot write .*score.json: No space left") as caught:
+        atomic.write_text(path, "new")
+    assert caught.value.exit_code == 3
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_really_full_file_system(small_disk: Path) -> None:
+    path = small_disk / "big.json"
+    with pytest.raises(RunFailed, match="No space left"):
+        atomic.write_bytes(path, bytes(8 << 20))
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EPERM])
+def test_where_one_may_not_write_is_wrong_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UsageError) as caught:
+        atomic.make_folder(tmp_path / "runs")
+    assert caught.value.exit_code == 2
+    assert "another place" in str(caught.value.cure)
+
+
+def test_a_really_read_only_file_system(small_disk: Path) -> None:
+    (small_disk / "score.json").write_text("old")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(UsageError, match="Read-only file system"):
+        atomic.write_text(small_disk / "score.json", "new")
+    assert (small_disk / "score.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "", "file/below"])
+def test_a_name_that_cannot_be_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot write"):
+        atomic.write_text(tmp_path / name, "text")
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(UsageError, match="cannot write"):
+        atomic.make_folder(tmp_path / "runs" / "one")
+
+
+def test_json_is_the_same_for_the_same_data_and_refuses_nan() -> None:
+    assert atomic.json_text({"b": 1, "a": 2}) == atomic.json_text({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        atomic.json_text({"a": float("nan")})
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9)
+
+
+@given(
+    st.recursive(
+        PLAIN.filter(lambda value: value not in (math.inf, -math.inf)),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+            | st.dictionaries(st.integers(), inner, max_size=4)
+        ),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_json_is_what_the_standard_library_writes(data: Any) -> None:
+    asked = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    assert atomic.json_text(data) == f"{asked}\n"

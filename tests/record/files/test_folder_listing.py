@@ -1,0 +1,50 @@
+"""One look at a folder gives what a glob gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vflops.errors import FolderError
+from vflops.record.files.digest import Digest, file_digest
+from vflops.record.files.folder_listing import folders_inside, inside
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("10", "9", ".hidden", "node-1.json"):
+        (tmp_path / name).mkdir()
+    for name in ("node-10.json", "node-2.json", ".node-3.json", "node-4.JSON", "node-4.json.tmp"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "linked").symlink_to(tmp_path / "9")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", ["node-*.json", "*.json", "*", "node-2.json"])
+def test_names_are_those_of_a_glob(folder: Path, pattern: str) -> None:
+    assert inside(folder, pattern) == sorted(folder.glob(pattern))
+
+
+def test_folders_are_those_of_a_glob(folder: Path) -> None:
+    assert folders_inside(folder) == sorted(folder.glob("*/"))
+    assert folder / "linked" in folders_inside(folder)
+
+
+def test_nothing_is_in_what_is_no_folder(folder: Path) -> None:
+    assert inside(folder / "gone", "*") == folders_inside(folder / "node-2.json") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) + 3])
+def test_a_digest_is_of_the_whole_file_or_its_beginning(tmp_path: Path, size: int) -> None:
+    whole, begun = tmp_path / "whole", tmp_path / "begun"
+    whole.write_bytes(bytes(size) + b"more")
+    begun.write_bytes(bytes(size))
+    assert file_digest(whole, size) == file_digest(begun) == Digest(file_digest(begun)[0], size)
+    assert file_digest(whole) != file_digest(begun)
+
+
+def test_a_folder_has_no_digest(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="it is no file"):
+        file_digest(tmp_path)

@@ -1,0 +1,104 @@
+"""What a run may claim: hardware, system, free, or nothing; and which setting made it so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.trained_runs import HandmadeRun, course, job
+from vflops.record.formats.system import LAYERS
+from vflops.record.readout.contents import Contents
+from vflops.results.check.level import LEVEL_OF, Levels, levels
+from vflops.workloads.image_classification.settings import reference
+
+
+def found(run: HandmadeRun, changes: dict[str, Any], **train: Any) -> Levels:
+    settings = reference().model_dump(mode="json")
+    settings["train"].update(train)
+    run.plan(
+        job(1, settings=reference().model_dump(mode="json")), job(2, settings=settings | changes)
+    )
+    run.attempt(1, 1000.0, *course(0.8))
+    return levels(Contents(run.folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "train", "claim", "deciding"),
+    [
+        ({}, {}, "hardware", []),
+        ({"data": "/elsewhere", "models": 8}, {"ranks": 8, "batch": 2048}, "hardware", []),
+        ({}, {"precision": "fp32"}, "hardware", []),
+        ({}, {"precision": "mixed-fp8"}, "hardware", []),
+        ({}, {"ranks": 4, "communication": {"mode": "torus"}}, "hardware", []),
+        (
+            {},
+            {"ranks": 2, "parallel": {"mode": "sharded"}},
+            "system",
+            ["train.parallel.mode = sharded (reference data)"],
+        ),
+        (
+            {},
+            {"ranks": 2, "communication": {"precision": "int8"}},
+            "free",
+            ["train.communication.precision = int8 (reference fp32)"],
+        ),
+        ({}, {"compile": "off"}, "system", ["train.compile = off (reference auto)"]),
+        (
+            {},
+            {"compile": "off", "optimizer": "lamb"},
+            "free",
+            ["train.optimizer = lamb (reference sgd)"],
+        ),
+        ({"label_smoothing": 0.0}, {}, "free", ["label_smoothing = 0.0 (reference 0.1)"]),
+        ({}, {"ghosts": 2}, "free", ["train.ghosts = 2 (reference 1)"]),
+        ({}, {"epochs": 80}, None, []),
+        ({"target": 0.7}, {"compile": "off"}, None, ["train.compile = off (reference auto)"]),
+    ],
+)
+def test_the_level_follows_from_the_settings_that_differ(
+    handmade_run: HandmadeRun,
+    changes: dict[str, Any],
+    train: dict[str, Any],
+    claim: str | None,
+    deciding: list[str],
+) -> None:
+    levels = found(handmade_run, changes, **train)
+    assert levels.claim == claim
+    assert levels.reason is None
+    assert [str(each) for each in levels.deciding] == deciding
+
+
+def test_every_layer_is_told(handmade_run: HandmadeRun) -> None:
+    levels = found(handmade_run, {"target": 0.7}, compile="off", momentum=0.5)
+    told = {
+        each.layer: (each.level, [d.setting for d in each.differences]) for each in levels.layers
+    }
+    assert tuple(told) == LAYERS == tuple(LEVEL_OF)
+    assert told["framework"] == ("system", ["train.compile"])
+    assert told["hyper-parameters"] == ("free", ["train.momentum"])
+    assert told["problem domain"] == (None, ["target"])
+    assert told["workload implementation"] == ("hardware", [])
+    assert levels.code == "free"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"magic": 1}, "the settings of image-classification: magic"),
+        ({"train": {"epochs": "many"}}, "the settings of image-classification: train.epochs"),
+    ],
+)
+def test_settings_that_are_not_known_leave_it_open(
+    handmade_run: HandmadeRun, changes: dict[str, Any], reason: str
+) -> None:
+    levels = found(handmade_run, changes)
+    assert levels.claim is None
+    assert levels.reason is not None
+    assert levels.reason.startswith(reason)
+
+
+def test_a_workload_that_is_not_installed_leaves_it_open(handmade_run: HandmadeRun) -> None:
+    handmade_run.plan(job(1, workload="elsewhere"))
+    handmade_run.attempt(1, 1000.0, *course(0.8))
+    assert levels(Contents(handmade_run.folder)).reason == "unknown workload 'elsewhere'"

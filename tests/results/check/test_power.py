@@ -1,0 +1,143 @@
+"""What else ran while jobs trained, and what an imported power log may say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forger
+from tests.support.forgeries import Break, GoodRun, good_runs, judged, later, together
+from vflops.record.folder import RunFolder
+from vflops.record.formats.node import Clock, NodeRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.check import background_load
+from vflops.results.check.findings import Finding
+from vflops.results.score.scoring import score
+from vflops.run import pipeline
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
+    return good_runs(tmp_path_factory.mktemp("good"))
+
+
+def metered(power_w: float, *, every_s: float = INTERVAL_S, share: float = 1.0) -> Break:
+    """A log of the node, imported: constant power over a share of the first training."""
+
+    def imported(folder: RunFolder) -> None:
+        began_s = folder.history().jobs[1][0].events[0].utc_s - every_s
+        length_s = share * (WORK_S + 30 + 2 * every_s)
+        times = (began_s + every_s * n for n in range(int(length_s / every_s) + 1))
+        log = folder.path.parent / "meter.csv"
+        log.write_text("time,power_w\n" + "".join(f"{at_s},{power_w}\n" for at_s in times))
+        pipeline.import_power(folder, log)
+        score(Contents(folder)).write(folder.score_file)
+
+    return later(imported)
+
+
+def busy(job: int, busy: float, others: float, samples: int | None = None) -> Break:
+    """Readings of the processors, beside those of the accelerator."""
+
+    def change(run: Forger) -> None:
+        path = run.attempt(job) / "telemetry.jsonl"
+        header, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        common = {"unit": "%", "kind": "gauge", "part": "node", "source": "test", "title": "cpu"}
+        header["series"] += [{"id": f"cpu.{name}", **common} for name in ("busy", "others")]
+        for number, line in enumerate(lines):
+            read = samples is None or number < samples
+            line["values"] += [busy, others] if read else [None, None]
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *lines)))
+
+    return change
+
+
+def on_one_node(run: Forger) -> None:
+    for job in range(1, 1 + MODELS):
+        clock = Clock(offset_s=0.0, uncertainty_s=0.0)
+        facts = {"host": "a", "name": "a", "reference": "b", "facts": ()}
+        record = NodeRecord(node=0, nodes=1, clock=clock, **facts)
+        record.write(run.attempt(job) / "node-0.json")
+
+
+def finding(good: Path, place: Path, rule: str, harm: Break) -> Finding:
+    findings = judged(good, place, "practice", harm)
+    assert {each.rule for each in findings.failures} <= {rule}
+    return next(each for each in findings.findings if each.rule == rule)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (metered(0.001), "0.001 W on average, and what trains with 1 rank draws 1.00 W at least"),
+        (metered(0.0), "0 W on average, and what trains with 1 rank draws 1.00 W at least"),
+        (metered(POWER_W / 2), "150 W on average, and its parts alone say 300 W"),
+        (metered(2e6), "2.00 MW on average, and no node draws more than 1.00 MW"),
+        (
+            metered(2 * POWER_W, every_s=2000.0),
+            "2 readings of power while it trained",
+        ),
+    ],
+    ids=["next to nothing", "nothing", "less than its parts", "too much", "too few readings"],
+)
+def test_an_imported_log_that_cannot_be_fails(
+    good: GoodRun, tmp_path: Path, harm: Break, words: str
+) -> None:
+    found = finding(good("one model"), tmp_path, "energy", harm)
+    assert found.verdict == "fail"
+    assert words in found.evidence
+    assert found.where == "telemetry/imported-1.jsonl"
+
+
+def test_a_line_of_an_imported_log_that_is_no_sample_fails(good: GoodRun, tmp_path: Path) -> None:
+    def torn(folder: RunFolder) -> None:
+        log = folder.path / "telemetry" / "imported-1.jsonl"
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join([*lines[:9], "{}\n", *lines[9:]]))
+
+    harm = together(metered(2 * POWER_W), later(torn))
+    failed = {each.rule for each in judged(good("one model"), tmp_path, "practice", harm).failures}
+    assert {"energy", "powered"} <= failed
+
+
+@pytest.mark.parametrize("harm", [metered(2 * POWER_W), metered(0.001, share=0.5)])
+def test_a_log_that_could_be_or_does_not_count_is_no_fault(
+    good: GoodRun, tmp_path: Path, harm: Break
+) -> None:
+    assert finding(good("one model"), tmp_path, "energy", harm).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("others", "samples", "verdict", "share"),
+    [(80.0, None, "fail", "80.0 %"), (9.0, None, "pass", "9.0 %"), (80.0, 10, "pass", "1.0 %")],
+    ids=["busy", "quiet", "too short to tell"],
+)
+def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
+    good: GoodRun, tmp_path: Path, others: float, samples: int | None, verdict: str, share: str
+) -> None:
+    harm = busy(1, 95.0, others, samples)
+    found = finding(good("one model"), tmp_path, "quiet", harm)
+    assert found.verdict == verdict
+    assert f"others used {share} of the CPUs while" in found.evidence
+    assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
+
+
+def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
+    good: GoodRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_load, "LEAST_S", WORK_S + 60)
+    assert finding(good("one model"), tmp_path, "quiet", busy(1, 95.0, 80.0)).verdict == "pass"
+
+
+@pytest.mark.parametrize(("others", "verdict"), [(48.0, "pass"), (65.0, "fail")])
+def test_jobs_of_one_run_side_by_side_are_no_others(
+    good: GoodRun, tmp_path: Path, others: float, verdict: str
+) -> None:
+    """Two models on one node, each with half of what is busy: the rest is of others."""
+    own = 48.0
+    harm = together(on_one_node, *(busy(job, own + others, others) for job in (1, 2)))
+    found = finding(good("ensembles"), tmp_path, "quiet", harm)
+    assert found.verdict == verdict
+    assert (found.verdict == "pass") or "others used 17.0 % of the CPUs" in found.evidence

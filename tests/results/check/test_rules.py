@@ -1,0 +1,231 @@
+"""Every rule of every set passes on a good run, and fails alone on one that breaks just it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.forged_runs import MODELS, POWER_W, REPEATS, Forger
+from tests.support.forgeries import (
+    Break,
+    GoodRun,
+    changed,
+    edited,
+    first,
+    gap,
+    good_runs,
+    judged,
+    later,
+    measured,
+    power,
+    replay_of,
+    together,
+    told,
+    unmeasured,
+)
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.check.rule_sets import RULE_SETS
+from vflops.results.evidence.manifest import write_manifest
+from vflops.results.score.scoring import score
+from vflops.run import pipeline
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
+    return good_runs(tmp_path_factory.mktemp("good"))
+
+
+def forged_power_log(folder: RunFolder) -> None:
+    """A log of a meter that was imported, and one that was put beside it."""
+    log = folder.path.parent / "meter.csv"
+    utc_s = folder.history().jobs[1][0].events[0].utc_s
+    log.write_text("time,power_w\n" + "".join(f"{utc_s + s},{500 + s}\n" for s in range(60)))
+    kept = pipeline.import_power(folder, log)
+    score(Contents(folder)).write(folder.score_file)
+    kept.with_name("imported-2.jsonl").write_text(kept.read_text())
+
+
+def twins_that_differ(run: Forger) -> None:
+    run.twins()
+    for line in run.lines("job"):
+        line["data"].update(device="cpu", device_name="Test CPU <1>")
+    measured("gemm", device="cpu")(run)
+    measured("convolution", device="cpu")(run)
+
+
+def unknown_checkpoint(run: Forger) -> None:
+    (log,) = (log for path, log in run.logs.items() if path.parent == run.attempt(1))
+    log.insert(-1, {**log[-1], "kind": "checkpoint", "data": {"step": "last"}})
+
+
+def dropped(*gone: int) -> Break:
+    """Without some jobs: their folders, and every word of them in the log of the run."""
+
+    def change(run: Forger) -> None:
+        for job in gone:
+            shutil.rmtree(run.folder.path / "jobs" / str(job))
+        run.logs = {path: log for path, log in run.logs.items() if int(path.parts[-3]) not in gone}
+        run.drop(lambda line: line["data"].get("job") not in gone)
+        run.drop(lambda line: not set(line["data"].get("jobs", ())) & set(gone))
+
+    return change
+
+
+def fewer(*gone: int) -> Break:
+    """The same, and ``run.json`` asks for one repeat less."""
+    return together(dropped(*gone), lambda run: run.run(lambda told: told.update(repeat=3)))
+
+
+def aimed(target: float) -> Break:
+    """Another target, in the goals as in the settings."""
+
+    def change(run: Forger) -> None:
+        run.settings(lambda told: told.update(target=target))
+        run.records(lambda told: told["goal"].update(target=target))
+
+    return change
+
+
+def added(folder: RunFolder) -> None:
+    write_manifest(folder)
+    (folder.path / "jobs" / "0" / "more.json").write_text("{}")
+
+
+CASES: dict[str, dict[str, tuple[str, Break]]] = {
+    "practice": {
+        "complete": ("one model", lambda run: run.drop(lambda line: line["kind"] != "end")),
+        "schema": ("one model", unknown_checkpoint),
+        "chain": ("one model", edited("jobs/0/0/events.jsonl", '"workload": "', '"workload": "x')),
+        "clocks": ("one model", lambda run: run.lines("described")[0].update(time_s=1e9)),
+        "manifest": ("one model", later(added)),
+        "system": ("one model", edited("system.json", "Test CPU", "Cray-99")),
+        "devices": ("one model", changed("job", device_name="Cray-99")),
+        "planned": ("one model", unmeasured("memory", planned=True)),
+        "correct": ("one model", measured("gemm", error=0.5)),
+        "sampled": ("one model", measured("memory", samples=[2e10, 2e10])),
+        "quiet": ("one model", changed("load", others_share=0.4)),
+        "plausible": ("one model", measured("gemm", value=2e10)),
+        "peaks": ("one model", measured("gemm", device="cpu")),
+        "bounded": (
+            "one model",
+            together(measured("gemm", value=1e3), measured("convolution", value=1e3)),
+        ),
+        "recounted": (
+            "one model",
+            edited("graphs/image-classification.json", '"none"', '"other"'),
+        ),
+        "operations": ("one model", changed("job", 1, parameters=7)),
+        "jobs": ("one model", dropped(REPEATS)),
+        "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
+        "data": ("one model", told("data", fingerprint="unknown")),
+        "synthetic": ("one model", told("settings", data=None)),
+        "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
+        "as-told": ("one model", changed("job", 1, ranks=1_000_000)),
+        "goal": (
+            "one model",
+            lambda run: run.records(lambda told: told["goal"].update(exponent=1)),
+        ),
+        "processed": ("one model", lambda run: run.stands(1, epochs=80)),
+        "evaluated": ("one model", changed("evaluation", 1, evaluated=100)),
+        "timed": (
+            "one model",
+            lambda run: run.lines("finished", 1)[0]["data"]["phases"].update(training=4e3),
+        ),
+        "telemetry": ("one model", gap),
+        "energy": ("one model", power(3 * POWER_W)),
+        "powered": ("one model", later(forged_power_log)),
+        "score": ("one model", edited("score.json", "200000000000.0", "900000000000.0")),
+        "twins": ("ensembles", twins_that_differ),
+        "searched": ("search", first("candidate", digest="0" * 64)),
+        "charged": ("search", first("candidate", ops_total=10**9)),
+        "results": ("search", first("candidate-trained", accuracy=0.9)),
+        "ledger": ("search", edited("ledger.json", '"seed": 7', '"seed": 8')),
+        "replayed": ("search", replay_of(lambda data: data["candidates"][1].update(samples=1))),
+    },
+    "hpcai500-v2": {
+        "workload": ("search", lambda run: None),
+        "epochs": ("one model", changed("finished", 1, reason="target")),
+        "target": ("one model", aimed(0.7)),
+        "published-data": ("one model", told("data", skipped=3)),
+        "precision": ("one model", changed("job", ceiling_precision="fp8")),
+        "repeats": ("one model", fewer(REPEATS)),
+        "ceilings": ("one model", unmeasured("convolution", planned=False)),
+        "level": ("one model", told("settings", width=3)),
+    },
+    "hpcai500-v3": {
+        "workload": ("search", lambda run: None),
+        "epochs": ("ensembles", changed("finished", 1, reason="patience")),
+        "target": ("ensembles", aimed(0.9)),
+        "published-data": ("ensembles", told("data", synthetic=True)),
+        "precision": ("ensembles", changed("job", ceiling_precision=None)),
+        "repeats": ("ensembles", fewer(MODELS * REPEATS - 1, MODELS * REPEATS)),
+        "ceilings": ("ensembles", unmeasured("gemm", planned=False)),
+        "level": ("ensembles", told("settings", width=3)),
+        "ensemble": ("ensembles", first("ensemble", jobs=[1])),
+        "bootstrap": (
+            "ensembles",
+            lambda run: run.bags(bootstrap="none"),
+        ),
+    },
+    "aiperf": {
+        "workload": ("one model", lambda run: None),
+        "duration": ("short search", lambda run: None),
+        "precision": ("search", changed("job", ceiling_precision="fp8")),
+        "error": ("poor search", lambda run: None),
+        "new-weights": ("search", first("candidate", inherited=True)),
+        "table-iv": (
+            "search",
+            lambda run: run.settings(lambda told: told["network"].update(width=128)),
+        ),
+    },
+}
+ALSO = {"precision": {"as-told"}, "level": {"goal"}}
+"""What else such a run must break: no settings of a workload ask for such a precision, and what its
+settings are not, its goal cannot be told from."""
+OWN = {
+    "practice": "one model",
+    "hpcai500-v2": "one model",
+    "hpcai500-v3": "ensembles",
+    "aiperf": "search",
+}
+
+
+def test_every_rule_of_every_set_has_a_run_that_breaks_it() -> None:
+    practice = {rule.id for rule in RULE_SETS["practice"].rules}
+    for name, rules in RULE_SETS.items():
+        ids = [rule.id for rule in rules.rules]
+        assert len(ids) == len(set(ids))
+        assert practice <= set(ids)
+        assert {*CASES[name]} == (set(ids) if name == "practice" else set(ids) - practice)
+
+
+@pytest.mark.parametrize("rules", OWN)
+def test_a_good_run_meets_every_rule(good: GoodRun, tmp_path: Path, rules: str) -> None:
+    findings = judged(good(OWN[rules]), tmp_path, rules, lambda run: None)
+    assert {each.rule: each.told for each in findings.failures} == {}
+    own = {rule.id for rule in RULE_SETS[rules].rules} - {r.id for r in RULE_SETS["practice"].rules}
+    assert {each.verdict for each in findings.findings if each.rule in own} <= {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "rule"), [(name, rule) for name, cases in CASES.items() for rule in cases]
+)
+def test_a_run_that_breaks_just_one_rule_fails_just_that(
+    good: GoodRun, tmp_path: Path, rules: str, rule: str
+) -> None:
+    base, harm = CASES[rules][rule]
+    findings = judged(good(base), tmp_path, rules, harm)
+    failed = {each.rule: each.told for each in findings.failures}
+    assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
+    assert not findings.passed
+    for each in findings.failures:
+        assert each.where, each
+        file, _, line = each.where.partition(":")
+        assert (tmp_path / good(base).name / file).exists()
+        assert line.isdigit() or not file.endswith("events.jsonl"), "a log is named with its line"
+    for each in findings.findings:
+        assert str(tmp_path) not in json.dumps(each.model_dump()), "findings can be moved"

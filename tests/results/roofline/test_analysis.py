@@ -1,0 +1,173 @@
+"""The roofline's arithmetic on a machine and a model small enough to do by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflops.counting.conventions import rule_set
+from vflops.counting.count import count
+from vflops.record.formats.measurement import Measurement
+from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.roofline.bytes_moved import backward_bytes, forward_bytes
+from vflops.results.roofline.roofline_text import sentences
+from vflops.results.score.scoring import best_bound
+from vflops.testing.rules import sample_graph
+
+PEAK, BANDWIDTH = 1e9, 1e8
+MACHINE = Roofs(
+    compute={("gemm", "fp32"): PEAK, ("convolution", "fp32"): PEAK / 2},
+    memory=BANDWIDTH,
+    network=1e6,
+    ranks=2,
+)
+
+
+def sample_bound(machine: Roofs = MACHINE, batch: int = 1) -> Bound:
+    return bound(count(sample_graph(batch), rule_set("hpcai500")), machine, "fp32")
+
+
+def test_bytes_of_a_convolution_by_hand() -> None:
+    graph = sample_graph()
+    image, weight, result = 3 * 4 * 4, 8 * 3 * 9, 8 * 4 * 4
+    assert forward_bytes(graph, graph.nodes[0], "fp32") == 4 * (image + weight + result)
+    # the image needs no gradient: only the weight gradient is made
+    assert backward_bytes(graph, 0, "fp32") == 4 * (image + weight + result)
+    assert forward_bytes(graph, graph.nodes[0], "bf16") == 2 * (image + weight + result)
+
+
+def test_bytes_of_a_dense_layer_with_both_gradients() -> None:
+    graph = sample_graph()
+    once = 128 + 128 * 10 + 10
+    assert forward_bytes(graph, graph.nodes[4], "fp32") == 4 * once
+    assert backward_bytes(graph, 4, "fp32") == 2 * 4 * once
+
+
+def test_a_view_moves_nothing() -> None:
+    graph = sample_graph()
+    assert forward_bytes(graph, graph.nodes[3], "fp32") == 0
+    assert backward_bytes(graph, 3, "fp32") == 0
+
+
+def test_least_time_of_each_kind_is_the_larger_of_compute_and_memory() -> None:
+    points = {point.kind: point for point in sample_bound().points}
+    convolution = points["convolution"]
+    forward = 2 * 9 * 3 * 16 * 8
+    assert convolution.ops == 3 * forward
+    assert convolution.compute_s == pytest.approx(3 * forward / (PEAK / 2))
+    assert convolution.memory_s == pytest.approx(convolution.bytes_moved / BANDWIDTH)
+    assert convolution.bound_by == "compute"
+    relu = points["activation"]
+    assert relu.bound_by == "memory"
+    assert relu.bound_s == relu.waiting_s == pytest.approx(relu.bytes_moved / BANDWIDTH)
+    graph = sample_graph()  # its forward pass waits for memory, its backward pass computes
+    waiting = forward_bytes(graph, graph.nodes[0], "fp32") / BANDWIDTH
+    assert convolution.waiting_s == pytest.approx(waiting)
+
+
+@given(peak=st.floats(1e6, 1e18), bandwidth=st.floats(1e6, 1e15), batch=st.integers(1, 64))
+def test_no_point_is_above_its_roofs(peak: float, bandwidth: float, batch: int) -> None:
+    machine = Roofs({("gemm", "fp32"): peak, ("convolution", "fp32"): peak}, bandwidth, None, None)
+    found = sample_bound(machine, batch)
+    for point in found.points:
+        assert point.attainable <= peak * (1 + 1e-9)
+        assert point.attainable <= point.intensity * bandwidth * (1 + 1e-9)
+    assert found.attainable <= peak * (1 + 1e-9)
+    assert 0 <= found.waiting_share <= 1 + 1e-9
+    assert found.bound_share >= 0.5 - 1e-9
+
+
+def test_a_larger_batch_raises_the_intensity_of_weights() -> None:
+    one, many = (
+        {point.kind: point.intensity for point in sample_bound(batch=batch).points}
+        for batch in (1, 64)
+    )
+    assert many["dense"] > 5 * one["dense"]
+    assert many["activation"] == pytest.approx(one["activation"])
+
+
+def test_gradients_on_the_network_by_hand() -> None:
+    found = sample_bound()
+    parameters = 216 + 8 + 1280
+    assert found.gradient_bytes == 4 * parameters
+    assert found.network_s == pytest.approx(2 * (2 - 1) / 2 * 4 * parameters / 1e6)
+
+
+def _ceiling(
+    benchmark: str, precision: str | None, value: float | None, **more: object
+) -> Measurement:
+    return Measurement.model_validate(
+        {
+            "benchmark": benchmark,
+            "case": str(more.pop("case", "x")),
+            "precision": precision,
+            "device": "cpu",
+            "unit": "FLOPS" if precision else "B/s",
+            "value": value,
+            "reason": None if value else "absent",
+            **more,
+        }
+    )
+
+
+def test_roofs_take_the_best_and_leave_out_what_is_absent() -> None:
+    machine = roofs(
+        [
+            _ceiling("gemm", "fp32", 5.0),
+            _ceiling("gemm", "bf16", None),
+            _ceiling("convolution", "fp32", 3.0, case="forward"),
+            _ceiling("convolution", "fp32", 4.0, case="weight-gradient"),
+            _ceiling("convolution", "bf16", 9.0),
+            _ceiling("memory", None, 2.0, case="copy"),
+            _ceiling("memory", None, 1.0, case="triad"),
+        ]
+    )
+    assert machine.compute == {
+        ("gemm", "fp32"): 5.0,
+        ("convolution", "fp32"): 4.0,
+        ("convolution", "bf16"): 9.0,
+    }
+    assert machine.memory == 2.0
+    assert machine.network is None
+    assert machine.precisions() == ["fp32"]  # bf16 has no matrix product
+
+
+def test_the_words_name_the_bound_and_by_how_much() -> None:
+    text = " ".join(sentences(sample_bound()))
+    assert "90 % of that is bound by memory" in text
+    assert "times above the ridge of 5.0: bound by compute" in text
+    assert "data parallelism over such a link is bound by it below batch 23" in text
+
+
+def test_the_bound_is_that_of_the_fastest_precision() -> None:
+    compute = {
+        (benchmark, precision): peak
+        for benchmark in ("gemm", "convolution")
+        for precision, peak in (("fp32", 1e9), ("bf16", 8e9), ("fp64", 5e8))
+    }
+    machine = Roofs(compute, memory=BANDWIDTH, network=None, ranks=None)
+    found, reason = best_bound(count(sample_graph(), rule_set("hpcai500")), machine)
+    assert reason is None
+    assert found is not None
+    assert found.precision == "bf16"
+
+
+def test_without_memory_or_convolution_there_is_no_bound_but_a_reason() -> None:
+    counted = count(sample_graph(), rule_set("hpcai500"))
+    no_memory = Roofs(MACHINE.compute, memory=None, network=None, ranks=None)
+    assert best_bound(counted, no_memory) == (None, "the memory bandwidth was not measured")
+    no_peak = Roofs({("gemm", "fp32"): 1e9}, memory=1e8, network=None, ranks=None)
+    assert best_bound(counted, no_peak)[0] is None
+
+
+def test_an_all_reduce_of_cpu_processes_says_nothing_of_accelerators() -> None:
+    gloo = _ceiling("all-reduce", None, 1e9, case="gloo-2-ranks", setting={"ranks": 2})
+    for device, network in (("cpu", 1e9), ("cuda:0", None)):
+        product = _ceiling("gemm", "fp32", 5.0).model_copy(update={"device": device})
+        assert roofs([product, gloo]).network == network
+
+
+def test_a_fast_network_can_hide() -> None:
+    fast = Roofs(MACHINE.compute, MACHINE.memory, network=1e12, ranks=2)
+    assert "can hide behind the arithmetic" in " ".join(sentences(sample_bound(fast)))

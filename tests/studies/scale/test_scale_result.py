@@ -1,0 +1,352 @@
+"""The points of an experiment, their figures and efficiencies, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.trained_runs import HandmadeRun, course, job
+from vflops.cli.schemas import schemas
+from vflops.config.profiles import profile
+from vflops.config.settings import Settings, load
+from vflops.errors import UsageError
+from vflops.record.folder import RunFolder
+from vflops.run.pipeline import Watch, conclude
+from vflops.studies.scale.axis import axis_of
+from vflops.studies.scale.ensembles import Ensembles
+from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.scale_page import write_page
+from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size
+from vflops.train.rank_device import usable_cores
+
+ONE = Size(1, 1)
+
+
+def point(models: int, ranks: int, flops: float | None, quality: float = 0.5) -> Point:
+    found = EnsembleFigures(
+        repeats=1,
+        partial=False,
+        attempts=1,
+        checks_failed=0,
+        window_s=10.0,
+        flops=flops,
+        flops_least=flops,
+        flops_most=flops,
+        vflops=None if flops is None else flops * quality,
+        quality=quality,
+        quality_alone=quality,
+    )
+    return Point(jobs=models, ranks=ranks, run=f"{models}x{ranks}/run", figures=found)
+
+
+def scale(*points: Point, kind: Kind = "weak") -> Scale:
+    return Scale(
+        workload="image-classification",
+        kind=kind,
+        profile="tiny",
+        on="local",
+        cores_per_rank=1,
+        same_batch="rank",
+        quality_name="top-1 accuracy",
+        target=0.8,
+        points=points,
+    ).with_efficiency()
+
+
+def table(found: Scale) -> list[Any]:
+    return axis_of(found.kind).table(found)
+
+
+def figures_of(found: Scale) -> list[EnsembleFigures]:
+    return [own for _, own in found.found(EnsembleFigures)]
+
+
+def experiment(folder: Path, points: list[Size], *changes: str, kind: Kind = "weak") -> Experiment:
+    return Experiment.of(folder, "image-classification", axis_of(kind), points, settings(*changes))
+
+
+def settings(*changes: str) -> Settings:
+    return load(profile("tiny", ["image-classification"]), None, changes)
+
+
+def test_weak_scaling_adds_models_of_the_same_size() -> None:
+    assert sizes("weak", [1, 2, 4], ranks=2) == [Size(1, 2), Size(2, 2), Size(4, 2)]
+
+
+def test_a_search_adds_workers_of_the_same_size() -> None:
+    assert sizes("workers", [1, 2], ranks=4) == [Size(1, 4), Size(2, 4)]
+
+
+def test_bagging_and_data_parallelism_share_the_point_of_one_slot() -> None:
+    pairs = [(1, 1), (2, 1), (1, 2), (4, 1), (1, 4)]
+    assert sizes("bagging-vs-data", [1, 2, 4]) == [Size(*pair) for pair in pairs]
+
+
+def test_a_trade_off_has_every_pair_of_its_scale() -> None:
+    assert [str(size) for size in sizes("trade-off", [6])] == ["6x1", "3x2", "2x3", "1x6"]
+
+
+def test_efficiency_is_what_a_slot_does_against_a_slot_of_the_base() -> None:
+    found = scale(point(1, 2, 1e9, 0.5), point(4, 2, 3e9, 0.6))
+    first, second = figures_of(found)
+    assert first.efficiency == first.efficiency_valid == 1
+    assert second.efficiency == pytest.approx(0.75)
+    assert second.efficiency_valid == pytest.approx(0.75 * 1.2)
+    assert found.ideal("rate", 8) == pytest.approx(4e9)
+
+
+def test_nothing_is_compared_with_what_is_unknown_or_partial() -> None:
+    unknown = scale(point(1, 1, None), point(2, 1, 3e9))
+    assert [own.efficiency for own in figures_of(unknown)] == [None, None]
+    own = point(2, 1, 2e9).figures
+    assert own
+    partial = point(2, 1, 2e9).model_copy(
+        update={"figures": own.model_copy(update={"partial": True})}
+    )
+    last = scale(point(1, 1, 1e9), partial).points[1].figures
+    assert last and last.efficiency is None
+    assert table(scale(point(1, 1, 1e9), partial))[2][-1] == "0.5, partial"
+    after_partial = scale(partial, point(4, 1, 4e9))
+    assert [own.efficiency for own in figures_of(after_partial)] == [None, None]
+    assert after_partial.ideal("rate", 8) is None
+
+
+def test_a_point_that_was_broken_off_is_marked_with_its_attempts() -> None:
+    own = point(2, 1, 2e9).figures
+    assert own
+    again = point(2, 1, 2e9).model_copy(update={"figures": own.model_copy(update={"attempts": 3})})
+    assert table(scale(point(1, 1, 1e9), again))[2][-1] == "0.5, 3 attempts"
+
+
+def test_one_model_is_timed_as_an_ensemble_is(
+    handmade_run: HandmadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three epochs: 30 s of training, 3 s of waiting, 6 s of evaluating, 1.5 s of checkpoints."""
+    handmade_run.plan(job(1))
+    handmade_run.attempt(1, 100.0, *course(0.5, 0.7, 0.8))
+    handmade_run.end()
+    monkeypatch.setattr("vflops.publish.report.report_page.write_report", lambda contents: None)
+    conclude(handmade_run.folder, Watch())
+    # By the clock that the test sets; times of day are those of the machine.
+    monkeypatch.setattr("vflops.record.log.events.Event.utc_s", property(lambda each: each.time_s))
+    window_s = 30 + 3 + 6 + 1.5 + 3  # from the job event on, so with 3 s of compilation
+    found = Ensembles("weak").figures(handmade_run.folder, Size(1, 1))
+    score = json.loads(handmade_run.folder.score_file.read_text())
+    done = score["trainings"][0]["speed"]["ops_training"]
+    assert found.window_s == pytest.approx(window_s)
+    assert found.flops == pytest.approx(done / window_s)
+    assert found.vflops == pytest.approx(done / window_s)  # the target was reached exactly
+    assert (found.quality, found.quality_alone) == (0.8, 0.8)
+    assert (found.repeats, found.attempts) == (1, 1)
+
+
+def test_repeats_of_an_ensemble_become_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def repeat(flops: float, achieved: float, partial: bool) -> SimpleNamespace:
+        return SimpleNamespace(
+            window_s=10.0 * achieved,
+            flops=flops,
+            penalty=0.5,
+            achieved=achieved,
+            mean_quality=achieved - 0.1,
+            partial=partial,
+        )
+
+    def alone(repeat: int, attempts: int, reached_s: float) -> SimpleNamespace:
+        quality = SimpleNamespace(time_to_quality_s=reached_s)
+        return SimpleNamespace(repeat=repeat, attempts=attempts, quality=quality, emulated=None)
+
+    scored = SimpleNamespace(
+        ensembles=[repeat(2e9, 0.6, False), repeat(4e9, 0.8, True)],
+        trainings=[alone(0, 1, 5.0), alone(0, 2, 9.0), alone(1, 1, 3.0), alone(1, 1, 1.0)],
+    )
+    monkeypatch.setattr("vflops.studies.scale.ensembles.Score.read", lambda path: scored)
+    monkeypatch.setattr("vflops.studies.scale.ensembles.checks_failed", lambda folder: 3)
+    folder = RunFolder.create(tmp_path, "image-classification", settings())
+    found = Ensembles("weak").figures(folder, Size(2, 1))
+    assert (found.flops, found.flops_least, found.flops_most) == (3e9, 2e9, 4e9)
+    assert found.vflops == 1.5e9
+    assert found.window_s == pytest.approx(7)
+    assert found.quality == pytest.approx(0.7)
+    assert found.quality_alone == pytest.approx(0.6)
+    assert (found.repeats, found.attempts, found.checks_failed) == (2, 2, 3)
+    assert found.partial
+    assert found.penalty == 0.5
+    assert found.time_to_quality_s == 6  # the mean of the slowest models, 9 and 3
+    scored.trainings[0].quality.time_to_quality_s = None
+    assert Ensembles("weak").figures(folder, Size(2, 1)).time_to_quality_s is None
+
+
+def test_slots_are_as_large_at_every_point_as_the_largest_allows(tmp_path: Path) -> None:
+    cores = len(usable_cores())
+    for largest in {1, cores}:
+        points = [Size(1, 1), Size(largest, 1)]
+        made = experiment(tmp_path, points)
+        each = {made.point_settings(size).launch.cores_per_rank for size in points}
+        assert each == {cores // largest}
+
+
+@pytest.mark.parametrize(("same", "batch"), [("rank", 64), ("model", 32)])
+def test_the_batch_of_a_rank_or_of_a_model_stays(tmp_path: Path, same: Any, batch: int) -> None:
+    axis, size = axis_of("trade-off", same), Size(1, 2)
+    made = Experiment(tmp_path, "image-classification", axis, (size,), settings())
+    found = made.point_settings(size).workloads["image-classification"]["train"]
+    assert (found["ranks"], found["batch"]) == (2, batch)
+
+
+@pytest.mark.parametrize(
+    ("mode", "batch"), [("sharded", 128), ("pipeline", 32), ("mixed", 64), ("data", 128)]
+)
+def test_the_batch_grows_with_the_copies_of_a_model_and_not_with_its_parts(
+    tmp_path: Path, mode: str, batch: int
+) -> None:
+    sharing = {"parallel.mode": mode}
+    if mode in ("pipeline", "mixed"):
+        sharing |= {"train.accumulate": "4"}
+    if mode == "mixed":
+        sharing |= {"train.parallel.mesh": "[2, 2]"}
+    axis, sizes = axis_of("bagging-vs-data", "rank", (), sharing), (Size(1, 1), Size(1, 4))
+    made = Experiment(tmp_path, "image-classification", axis, sizes, settings())
+    one, four = (
+        made.point_settings(size).workloads["image-classification"]["train"] for size in sizes
+    )
+    assert (one["batch"], one["parallel"]["mode"]) == (32, "data")
+    assert (four["batch"], four["parallel"]["mode"]) == (batch, mode)
+
+
+def test_a_point_that_does_not_fit_is_refused_before_any_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no room for 4096 models"):
+        experiment(tmp_path / "e", [Size(1, 1), Size(4096, 1)])
+    assert not (tmp_path / "e").exists()
+
+
+def test_waves_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="say nothing about scaling"):
+        experiment(tmp_path, [ONE], "bagging.waves=true")
+
+
+def begun(made: Experiment, size: Size) -> RunFolder:
+    """The run folder of a point, with nothing in it."""
+    return RunFolder.create(made.folder / str(size), made.workload, made.point_settings(size))
+
+
+def test_points_of_other_settings_are_refused_by_the_names_of_these(tmp_path: Path) -> None:
+    begun(experiment(tmp_path, [ONE]), ONE)
+    experiment(tmp_path, [ONE])
+    with pytest.raises(UsageError, match=r"other settings: seed is 1 there, 2 here$"):
+        experiment(tmp_path, [ONE], "seed=2")
+    with pytest.raises(UsageError, match=r"train\.epochs is \d+ there, 77 here$"):
+        experiment(tmp_path, [ONE], "train.epochs=77")
+    many = ("seed=2", "micro.ranks=3", "count.batch=9", "telemetry.interval_s=2", "train.epochs=77")
+    with pytest.raises(UsageError, match=r"interval_s is [^;]*; 1 more$"):
+        experiment(tmp_path, [ONE], *many)
+
+
+def test_an_experiment_is_not_mixed_with_another(tmp_path: Path) -> None:
+    experiment(tmp_path, [ONE]).result().write(tmp_path / "scale.json")
+    with pytest.raises(UsageError, match="holds another experiment: weak of"):
+        experiment(tmp_path, [ONE], kind="trade-off")
+
+
+def test_a_point_that_was_only_begun_has_no_figures(tmp_path: Path) -> None:
+    made = experiment(tmp_path, [ONE])
+    folder = begun(made, ONE)
+    found = made.result()
+    assert not found.complete
+    assert found.points[0].run == f"1x1/{folder.path.name}"
+    assert found.points[0].figures is None
+    assert table(found)[1][-1] == "not complete"
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first point is complete, the second was broken off, the third is not begun."""
+    points = [Size(1, 1), Size(2, 1), Size(1, 2)]
+    made = experiment(tmp_path, points, kind="bagging-vs-data")
+    done: list[tuple[str, Any]] = []
+
+    def finish(folder: RunFolder) -> None:
+        with folder.start_attempt(job=0) as log:
+            log.write("end")
+
+    def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
+        folder = RunFolder.create(parent, workload, settings)
+        finish(folder)
+        done.append(("start", parent.name))
+        return folder
+
+    def resume(folder: RunFolder, watch: Watch) -> None:
+        finish(folder)
+        done.append(("resume", folder.path.parent.name))
+
+    def conclude(folder: RunFolder, watch: Watch) -> None:
+        for path in folder.conclusions:
+            path.touch()
+        done.append(("conclude", folder.path.parent.name))
+
+    figures = [point(size.jobs, size.ranks, 1e9).figures for size in points]
+    monkeypatch.setattr("vflops.studies.scale.experiment.suite", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.studies.scale.scale_page.chart_library", str)
+    monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures[0])
+    first = begun(made, points[0])
+    finish(first)
+    conclude(first, Watch())
+    begun(made, points[1])
+    done.clear()
+    found = made.run(Watch())
+    assert done == [
+        ("resume", "2x1"),
+        ("conclude", "2x1"),
+        ("start", "1x2"),
+        ("conclude", "1x2"),
+    ]
+    assert found.complete
+    assert Scale.read(tmp_path / "scale.json") == found
+    assert "Bagging against data parallelism: image-class" in (tmp_path / "scale.html").read_text()
+
+
+def values(chart: dict[str, Any], series: str) -> list[tuple[Any, Any]]:
+    found = [row for rows in chart["layer"] for row in rows.get("data", {}).get("values", ())]
+    found = found or [row for rows in chart.get("datasets", {}).values() for row in rows]
+    found = found or chart["data"]["values"]
+    return list(dict.fromkeys((r["at"], r["value"]) for r in found if r.get("series") == series))
+
+
+def test_curves_have_the_ideal_line_and_one_start() -> None:
+    shown = scale(point(1, 1, 1e9), point(2, 1, 2e9), point(1, 2, 1.5e9), kind="bagging-vs-data")
+    found = axis_of("bagging-vs-data").curves(shown)
+    assert [each.id for each in found] == ["flops", "vflops", "time", "quality"]
+    speed = found[0].chart
+    assert values(speed, "ideal") == [(0, 0), (2, 2e9)]
+    assert values(speed, "bagging, P = 1") == [(1, 1e9), (2, 2e9)]
+    assert values(speed, "data parallel, M = 1") == [(1, 1e9), (2, 1.5e9)]
+    assert values(found[3].chart, "ideal") == []
+
+
+def test_the_page_shows_every_pair_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vflops.studies.scale.scale_page.chart_library", str)
+    missing = Point(jobs=2, ranks=2, run=None, figures=None)
+    shown = scale(point(4, 1, 4e9), missing, point(1, 4, 3e9), kind="trade-off")
+    write_page(shown, tmp_path / "scale.html")
+    page = (tmp_path / "scale.html").read_text()
+    assert "This experiment is incomplete" in page
+    for chart in ("flops", "vflops", "time", "quality"):
+        assert f'id="{chart}"' in page
+    cells = re.findall(r'<td class="n">([^<]*)</td>', page)
+    assert cells[:4] == ["4 × 1", "4", "4.00 GFLOPS", "100.0 %"]
+    assert "75.0 %" in cells
+
+
+def test_the_file_meets_its_schema(tmp_path: Path) -> None:
+    scale(point(1, 1, 1e9), point(2, 1, 2e9)).write(tmp_path / "scale.json")
+    data = json.loads((tmp_path / "scale.json").read_text())
+    jsonschema.validate(data, schemas()["vflops.studies.scale.json"])
+    assert Scale.read(tmp_path / "scale.json").points[1].size == Size(2, 1)

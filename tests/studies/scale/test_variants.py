@@ -1,0 +1,359 @@
+"""One training in several ways: what is compared, what is refused, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.trained_runs import HandmadeRun, course, job
+from vflops.cli.schemas import schemas
+from vflops.config.profiles import profile
+from vflops.config.settings import Settings, load
+from vflops.errors import UsageError
+from vflops.record.folder import RunFolder
+from vflops.run.pipeline import Watch, conclude
+from vflops.studies.scale.axis import Axis, axis_of
+from vflops.studies.scale.ensembles import Ensembles
+from vflops.studies.scale.experiment import Experiment, sizes
+from vflops.studies.scale.scale_page import write_page
+from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size, Variant
+from vflops.studies.scale.variants import optimisations, parsed, precisions
+
+WORKLOAD = "image-classification"
+NO_TF32 = "precision tf32 is not to be had here: a CPU has no tf32"
+
+
+def settings(*changes: str) -> Settings:
+    return load(profile("tiny", [WORKLOAD]), None, ["train.device=cpu", *changes])
+
+
+def made(
+    place: Path, variants: tuple[Variant, ...], scales: list[int], kind: Kind = "precisions"
+) -> Experiment:
+    axis = axis_of(kind, "rank", variants)
+    return Experiment.of(place, WORKLOAD, axis, sizes(kind, scales, 1, variants), settings())
+
+
+def point(variant: str, ranks: int, flops: float | None, quality: float, **own: Any) -> Point:
+    figures = EnsembleFigures(
+        repeats=1,
+        partial=own.pop("partial", False),
+        attempts=1,
+        checks_failed=0,
+        window_s=100.0,
+        flops=flops,
+        flops_least=flops,
+        flops_most=flops,
+        vflops=None if flops is None else flops * (quality / 0.8) ** 5,
+        quality=quality,
+        quality_alone=quality,
+        penalty=(quality / 0.8) ** 5,
+        **own,
+    )
+    run = f"{variant}/1x{ranks}/run"
+    return Point(jobs=1, ranks=ranks, variant=variant, run=run, figures=figures)
+
+
+def scale(variants: tuple[Variant, ...], *points: Point, kind: Kind = "precisions") -> Scale:
+    return Scale(
+        workload=WORKLOAD,
+        kind=kind,
+        profile="tiny",
+        on="local",
+        cores_per_rank=1,
+        same_batch="rank",
+        quality_name="top-1 accuracy",
+        target=0.8,
+        variants=variants,
+        points=points,
+    ).with_efficiency()
+
+
+def axis(found: Scale) -> Axis:
+    return axis_of(found.kind, found.same_batch, found.variants)
+
+
+@pytest.fixture
+def by_precision() -> Scale:
+    refused = Point(jobs=1, ranks=1, variant="tf32", refused=NO_TF32, run=None, figures=None)
+    return scale(
+        precisions(["fp32", "mixed-bf16", "tf32"]),
+        point("fp32", 1, 1e9, 0.803),
+        point("mixed-bf16", 1, 2e9, 0.8),
+        refused,
+        point("fp32", 2, 2e9, 0.75),
+        point("mixed-bf16", 2, 3e9, 0.76),
+        refused.model_copy(update={"ranks": 2}),
+    )
+
+
+@pytest.fixture
+def by_optimisation() -> Scale:
+    return scale(
+        optimisations("fp32"),
+        point("original", 2, 1e9, 0.8, time_to_quality_s=90.0, exchanged_bytes=4e6),
+        point("mixed", 2, 2e9, 0.79, exchanged_bytes=4e6, emulated="emulated: no bf16"),
+        point("mixed+compression", 2, 2.5e9, 0.8, time_to_quality_s=40.0, exchanged_bytes=2e6),
+        kind="optimisations",
+    )
+
+
+def test_the_original_is_plain_and_mixed_as_the_profile_has_it() -> None:
+    original, mixed, both = optimisations("mixed-fp16")
+    assert original.settings == {
+        "train.precision": "fp32",
+        "train.communication.mode": "all-reduce",
+        "train.communication.precision": "fp32",
+    }
+    assert mixed.settings == {**original.settings, "train.precision": "mixed-fp16"}
+    assert both.settings == {**mixed.settings, "train.communication.precision": "fp16"}
+    assert optimisations("tf32")[1].settings["train.precision"] == "mixed-bf16"
+
+
+def test_variants_of_ones_own_are_any_settings() -> None:
+    found = parsed(["plain", "torus=parallel.mesh=[2, 2],communication.mode=torus"])
+    assert found == (
+        Variant(name="plain", settings={}),
+        Variant(
+            name="torus",
+            settings={"parallel.mesh": "[2, 2]", "communication.mode": "torus"},
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["../up=seed=2"], "is no name of a folder"),
+        (["a=seed"], "'seed' has no '='"),
+        (["a=train.ranks=4"], "train.ranks is the same for all variants"),
+        (["a=models=4"], "models is the same for all variants"),
+        (["a=seed=1", "b", "a=seed=2"], "--variant a is given 2 times"),
+    ],
+)
+def test_variants_that_are_none_are_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parsed(texts)
+
+
+def test_fp32_is_what_other_precisions_are_compared_with() -> None:
+    found = precisions(["mixed-fp16", "fp32"])
+    assert [each.name for each in found] == ["fp32", "mixed-fp16"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["fp32", "fp32"], "--precisions fp32 is given 2 times"),
+        ([""], "--precisions '' is empty"),
+        (["fp32", ""], "'fp32,' has an empty name"),
+        (["fp31"], "unknown training precision 'fp31'"),
+    ],
+)
+def test_precisions_that_are_none_or_there_twice_are_refused(names: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        precisions(names)
+
+
+def test_each_point_has_the_settings_of_its_variant_and_a_folder(tmp_path: Path) -> None:
+    experiment = made(tmp_path, precisions(["fp32", "mixed-bf16"]), [1])
+    trained = [experiment.point_settings(size).workloads[WORKLOAD] for size in experiment.sizes]
+    assert [each["train"].pop("precision") for each in trained] == ["fp32", "mixed-bf16"]
+    assert trained[0] == trained[1]
+    assert [str(size) for size in experiment.sizes] == ["fp32/1x1", "mixed-bf16/1x1"]
+
+
+def test_what_a_machine_lacks_is_listed_with_the_reason(tmp_path: Path) -> None:
+    experiment = made(tmp_path, precisions(["fp32", "tf32"]), [1])
+    assert experiment.refused == {Size(1, 1, "tf32"): NO_TF32}
+    fp32, tf32 = experiment.result().points
+    assert (fp32.refused, tf32.refused, tf32.figures) == (None, NO_TF32, None)
+
+
+def test_what_does_not_go_together_at_a_size_is_listed(tmp_path: Path) -> None:
+    experiment = made(tmp_path, optimisations("fp32"), [1], kind="optimisations")
+    ((size, why),) = experiment.refused.items()
+    assert size == Size(1, 1, "mixed+compression")
+    assert "communication all-reduce in fp16 needs 2 ranks or more" in why
+
+
+def test_wrong_words_are_no_refused_variant(tmp_path: Path) -> None:
+    for text, said in (
+        ("a=train.precison=fp32", "unknown setting 'train.precison'"),
+        ("a=train.precision=fp33", "train.precision = 'fp33'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            made(tmp_path / "e", parsed(["plain", text]), [1], kind="optimisations")
+    with pytest.raises(UsageError, match="no point of this experiment can be had here: prec"):
+        made(tmp_path / "e", precisions(["tf32"]), [1])
+    with pytest.raises(UsageError, match="no room for 4096 models"):
+        made(tmp_path / "e", parsed(["plain"]), [4096], kind="optimisations")
+    assert not (tmp_path / "e").exists()
+
+
+def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = made(tmp_path, precisions(["fp32", "tf32", "mixed-bf16"]), [1])
+    ran: list[str] = []
+
+    def start(parent: Path, workload: str, wanted: Settings, watch: Watch) -> RunFolder:
+        folder = RunFolder.create(parent, workload, wanted)
+        with folder.start_attempt(job=0) as log:
+            log.write("end")
+        ran.append(str(parent.relative_to(tmp_path)))
+        return folder
+
+    def conclude(folder: RunFolder, watch: Watch) -> None:
+        for path in folder.conclusions:
+            path.touch()
+
+    figures = point("fp32", 1, 1e9, 0.8).figures
+    monkeypatch.setattr("vflops.studies.scale.experiment.suite", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.studies.scale.scale_page.write_page", lambda scale, path: None)
+    monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures)
+    for _ in range(2):  # the same command goes on: there is nothing left
+        found = experiment.run(Watch())
+        assert ran == ["fp32/1x1", "mixed-bf16/1x1"]
+    assert found.complete
+    assert [each.refused for each in found.points] == [None, NO_TF32, None]
+    with pytest.raises(UsageError, match=r"train\.precision is fp32 there, fp16 here"):
+        made(tmp_path, parsed(["fp32=train.precision=fp16"]), [1], kind="precisions")
+
+
+def test_a_variant_is_compared_with_the_first_at_the_same_size(by_precision: Scale) -> None:
+    own = {point.size: figures for point, figures in by_precision.found(EnsembleFigures)}
+    assert own[Size(1, 1, "fp32")].speedup == 1
+    assert own[Size(1, 1, "mixed-bf16")].speedup == 2
+    assert own[Size(1, 2, "mixed-bf16")].speedup == 1.5
+    assert own[Size(1, 1, "mixed-bf16")].quality_change == pytest.approx(-0.003)
+    assert own[Size(1, 2, "mixed-bf16")].quality_change == pytest.approx(0.01)
+    # Points of several variants are on no one line of scaling.
+    assert {each.efficiency for each in own.values()} == {None}
+
+
+def test_nothing_is_compared_with_what_is_missing() -> None:
+    both = precisions(["fp32", "mixed-bf16"])
+    for found in (
+        scale(both, point("mixed-bf16", 1, 2e9, 0.8)),
+        scale(both, point("fp32", 1, 1e9, 0.8, partial=True), point("mixed-bf16", 1, 2e9, 0.8)),
+    ):
+        own = found.points[-1].figures
+        assert isinstance(own, EnsembleFigures)
+        assert (own.speedup, own.quality_change) == (None, None)
+    unknown = scale(both, point("fp32", 1, None, 0.8), point("mixed-bf16", 1, 2e9, 0.8))
+    own = unknown.points[-1].figures
+    assert isinstance(own, EnsembleFigures)
+    assert (own.speedup, own.quality_change) == (None, 0)
+
+
+def test_the_table_shows_the_quality_that_a_precision_costs(by_precision: Scale) -> None:
+    names, fp32, mixed, tf32, *_, last = axis(by_precision).table(by_precision)
+    assert names[:5] == ("precision", "P", "top-1 accuracy", "against fp32", "factor")
+    assert (fp32[3], fp32[-1]) == ("0", "1.00 ×")
+    assert (mixed[0], mixed[3], mixed[4], mixed[-1]) == ("mixed-bf16", "−0.003", "1", "2.00 ×")
+    assert tf32 == ("tf32", "1", *("—",) * 5, "refused")
+    assert len({len(row) for row in (names, fp32, tf32, last)}) == 1
+    assert axis(by_precision).remarks(by_precision) == [("tf32", f"refused: {NO_TF32}")]
+
+
+def test_the_table_of_optimisations_has_speed_time_and_bytes(by_optimisation: Scale) -> None:
+    names, original, mixed, both = axis(by_optimisation).table(by_optimisation)
+    assert names[-2:] == ("to target", "sent")
+    assert original[3:] == ("1.00 GVFLOPS", "1.00 ×", "0.8", "1 min 30 s", "4.00 MB")
+    assert mixed[4:] == ("2.00 ×", "0.79 (−0.01)", "—", "4.00 MB")
+    assert both[4:] == ("2.50 ×", "0.8", "40 s", "2.00 MB")
+    assert axis(by_optimisation).remarks(by_optimisation) == [("mixed", "emulated: no bf16")]
+
+
+def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    layers = [chart, *chart.get("layer", ())]
+    return [row for each in layers for row in each.get("data", {}).get("values", ())]
+
+
+def test_a_precision_is_a_curve_over_ranks(by_precision: Scale) -> None:
+    curves = {each.id: rows_of(each.chart) for each in axis(by_precision).curves(by_precision)}
+    assert list(curves) == ["quality", "factor", "flops", "vflops"]
+    found = {(row["series"], row["at"]): row["value"] for row in curves["quality"] if "at" in row}
+    assert found == {
+        ("fp32", "1"): 0.803,
+        ("fp32", "2"): 0.75,
+        ("mixed-bf16", "1"): 0.8,
+        ("mixed-bf16", "2"): 0.76,
+    }
+    factors = [row["value"] for row in curves["factor"] if row.get("series") == "mixed-bf16"]
+    assert factors[0] == pytest.approx(1)
+
+
+def test_an_optimisation_is_a_bar(by_optimisation: Scale) -> None:
+    curves = {
+        each.id: rows_of(each.chart) for each in axis(by_optimisation).curves(by_optimisation)
+    }
+    assert list(curves) == ["flops", "vflops", "time", "quality"]
+    bars = {row["place"]: (row["value"], row["words"]) for row in curves["time"]}
+    assert bars["original"] == (90, "1 min 30 s")
+    assert bars["mixed"] == (0, "not reached")
+    empty = by_optimisation.model_copy(update={"points": ()})
+    assert axis(by_optimisation).curves(empty) == []
+    twice = [each.model_copy(update={"jobs": 2}) for each in by_optimisation.points]
+    more = by_optimisation.model_copy(update={"points": (*by_optimisation.points, *twice)})
+    places = [row["place"] for row in rows_of(axis(more).curves(more)[0].chart)]
+    assert (places[0], places[-1]) == ("1 × 2, original", "2 × 2, mixed+compression")
+
+
+def test_pages_show_variants_and_what_was_refused(
+    by_precision: Scale,
+    by_optimisation: Scale,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vflops.studies.scale.scale_page.chart_library", str)
+    for name, shown in (("p", by_precision), ("o", by_optimisation)):
+        write_page(shown, tmp_path / f"{name}.html")
+    page = (tmp_path / "p.html").read_text()
+    assert "Quality against scale: image-classification" in page
+    assert f"<b>tf32:</b> refused: {NO_TF32}" in page
+    assert "<td>mixed-bf16</td>" in page
+    assert "This experiment is incomplete" not in page
+    page = (tmp_path / "o.html").read_text()
+    assert "<code>train.communication.precision=fp16</code>" in page
+
+
+def test_the_file_of_variants_meets_its_schema(by_precision: Scale, tmp_path: Path) -> None:
+    by_precision.write(tmp_path / "scale.json")
+    data = json.loads((tmp_path / "scale.json").read_text())
+    jsonschema.validate(data, schemas()["vflops.studies.scale.json"])
+    assert Scale.read(tmp_path / "scale.json") == by_precision
+
+
+def test_figures_of_a_run_have_time_factor_and_bytes(
+    handmade_run: HandmadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its target after three epochs: 4 + 3 + 30 + 3 + 6 + 1 s; two stages tell their bytes."""
+    monkeypatch.setattr("vflops.publish.report.report_page.write_report", lambda contents: None)
+    handmade_run.plan(job(1))
+    sent = {
+        "mode": "all-reduce",
+        "precision": "fp16",
+        "ranks": 2,
+        "near": 2,
+        "backend": "gloo",
+        "algorithm": "ring",
+        "bytes_near": 3000,
+        "bytes_far": 600,
+        "steps": 30,
+    }
+    *notes, end = course(0.5, 0.7, 0.8)
+    handmade_run.attempt(1, 100.0, *notes, ("exchange", sent), ("exchange", sent), end)
+    handmade_run.end()
+    conclude(handmade_run.folder, Watch())
+    variants = precisions(["fp32"])
+    found = axis_of("precisions", "rank", variants).figures(handmade_run.folder, Size(1, 2, "fp32"))
+    assert isinstance(found, EnsembleFigures)
+    assert found.time_to_quality_s == pytest.approx(47)
+    assert found.penalty == pytest.approx(1)
+    assert found.exchanged_bytes == 2 * 3600 / 30
+    assert found.emulated is None

@@ -1,0 +1,78 @@
+"""Parts of a search by hand: settings, data, candidates, logs of workers with made-up results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vflops.config import profiles
+from vflops.record.folder import RunFolder
+from vflops.record.formats.job import DataFacts
+from vflops.record.log.events import EventWriter
+from vflops.workloads.automl.proposer import Proposer, first_network
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper, Turn
+from vflops.workloads.automl.settings import AutomlSettings, tiny
+
+DATA = DataFacts(
+    synthetic=True,
+    path="",
+    fingerprint="f" * 64,
+    train=512,
+    validation=256,
+    facts={"classes": 4},
+)
+
+
+def settings(**search: Any) -> AutomlSettings:
+    """The profile ``tiny`` with other settings of its search."""
+    own = tiny()
+    changed = own.search.model_dump() | {"searcher": "evolution"} | search
+    return AutomlSettings.model_validate({**own.model_dump(), "search": changed})
+
+
+def turn(round: int, worker: int) -> Turn:
+    return Turn(round=round, worker=worker)
+
+
+def proposer(chosen: AutomlSettings, candidates: dict[str, Candidate], seed: int = 1) -> Proposer:
+    """One that knows what was proposed before from a dict."""
+    first = first_network(chosen, DATA)
+    return Proposer(chosen, seed, first, lambda place: candidates[place.name])
+
+
+def candidate(place: Turn, **facts: Any) -> Candidate:
+    """The first network, to be trained at a turn."""
+    return Candidate(
+        turn=place,
+        architecture=first_network(settings(), DATA),
+        hyper=Hyper(batch=32),
+        known_sha256="",
+        **{
+            "parent": None,
+            "morphs": (),
+            "tuned": False,
+            "epochs": 2,
+            "patience": 1,
+            "known": 0,
+            "took_s": 0.0,
+            **facts,
+        },
+    )
+
+
+def trained(name: str, accuracy: float, **facts: Any) -> CandidateTrained:
+    """A made-up result."""
+    usual: dict[str, Any] = {"epochs": 2, "reason": "epochs", "inherited": False}
+    return CandidateTrained(
+        candidate=name, accuracy=accuracy, hyper=Hyper(batch=32), **(usual | facts)
+    )
+
+
+def new_run(place: Path) -> RunFolder:
+    """A run folder without any job."""
+    return RunFolder.create(place, "automl", profiles.profile("tiny", ["automl"]))
+
+
+def tell(log: EventWriter, kind: str, payload: Any) -> None:
+    """Write an event as a worker does."""
+    log.write(kind, **payload.model_dump(mode="json"))

@@ -1,0 +1,89 @@
+"""Small searches, started as a user starts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.support import ensemble_runs
+from tests.support.fork_server import server
+from vflops.record.folder import RunFolder
+from vflops.record.log.events import Event
+from vflops.workloads.automl.replay import SearchLedger
+from vflops.workloads.automl.search_events import CandidateTrained
+
+SMALL = (
+    "micro.benchmarks=[]",
+    "synthetic.train=128",
+    "synthetic.validation=64",
+    "search.duration_s=400",
+    "train.checkpoint_share=1",
+)
+"""4 steps an epoch; nothing ends by the clock."""
+
+
+def started(place: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A search of the profile ``tiny`` in ``place``."""
+    assigned = [part for each in (*SMALL, *settings) for part in ("--set", each)]
+    run = ["-m", "vflops", "run", "automl", "--profile", "tiny", *words]
+    return server().start([*run, *assigned], place, os.environ)
+
+
+def searched(place: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
+    """The same, once it has ended well."""
+    return ensemble_runs.ended(started(place, *settings, words=words), place)
+
+
+def replayed(place: Path, ledger: Path, *words: str) -> RunFolder:
+    """The replay of a search in a folder of its own."""
+    command = ["-m", "vflops", "replay", str(ledger), "--set", "micro.benchmarks=[]", *words]
+    return ensemble_runs.ended(server().start(command, place, os.environ), place)
+
+
+def results(folder: RunFolder) -> dict[str, CandidateTrained]:
+    """What each candidate came to; none of them twice."""
+    told = folder.history().events("candidate-trained")
+    found = {each.data["candidate"]: each.payload(CandidateTrained) for each in told}
+    assert len(found) == len(told), "a candidate was trained twice"
+    return found
+
+
+def essence(folder: RunFolder) -> dict[str, tuple[object, ...]]:
+    """Architecture, accuracy and weights of each candidate that was trained."""
+    ledger = SearchLedger.find(folder.path)
+    return {
+        each.candidate.turn.name: (
+            each.candidate.architecture.digest,
+            each.candidate.hyper,
+            each.trained.accuracy,
+            each.trained.weights_sha256,
+        )
+        for each in ledger.candidates
+    }
+
+
+def wait_until(folder: RunFolder, sees: Callable[[list[Event]], bool], job: int) -> list[Event]:
+    """The events of a job, once they are so."""
+    end_s = time.monotonic() + 120
+    while time.monotonic() < end_s:
+        events = [event for log in folder.history().jobs.get(job, ()) for event in log.events]
+        if sees(events):
+            return events
+        time.sleep(0.02)
+    raise AssertionError(f"job {job} came to nothing of the kind")
+
+
+def rank_of(folder: RunFolder, job: int) -> psutil.Process:
+    """The process that trains for a worker of this run."""
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "vflops.train.rank" not in line:
+            continue
+        if (Path(line[-3]).name, line[-2]) == (folder.path.name, str(job)):
+            return process
+    raise AssertionError(f"nobody trains for job {job}")

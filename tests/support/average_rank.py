@@ -1,0 +1,210 @@
+"""A rank that averages in every mode and precision: ``python average_rank.py FOLDER PART``.
+
+Rank 0 writes what was found to ``FOLDER/found.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vflops.config.parallel import CommunicationSettings
+from vflops.train.communication import average, exchange_gradients
+from vflops.train.communication.codec import Leftovers
+
+NUMBERS = 1003
+"""No multiple of the ranks."""
+EXCHANGES = 30
+
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def gradients(of: int) -> Tensor:
+    """Some large numbers and many small ones."""
+    return torch.randn(NUMBERS, generator=torch.Generator().manual_seed(of)) ** 3
+
+
+def largest(value: float) -> float:
+    """Of all ranks."""
+    word = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(word, dist.ReduceOp.MAX)
+    return float(word)
+
+
+def one_way(mode: str, precision: str) -> dict[str, Any]:
+    """The errors of one mean and of the mean of many; what all ranks sent for one."""
+    way = average(mode, precision, node=ranks)
+    left: Leftovers = {}
+    exact = torch.stack([gradients(each) for each in range(ranks)]).double().mean(0)
+    total = torch.zeros_like(exact)
+    first: Tensor | None = None
+    sent = torch.zeros(2, dtype=torch.int64)
+    for _ in range(EXCHANGES if precision == "int8" else 1):
+        mine = gradients(rank)
+        way(mine, left)
+        if first is None:
+            first = mine
+            sent = torch.tensor([way.traffic.near, way.traffic.far])
+            dist.all_reduce(sent)
+        total += mine
+    assert first is not None
+    lead = first.clone()
+    dist.broadcast(lead, 0)
+    return {
+        "error": largest(float((first - exact).abs().max())),
+        "later": float((total / EXCHANGES - exact).abs().max()),
+        "differs": largest(float((first - lead).abs().max())),
+        "sent": sent.tolist(),
+        "near": way.near,
+    }
+
+
+def ways() -> dict[str, Any]:
+    """Every mode and precision."""
+    return {
+        f"{mode} {precision}": one_way(mode, precision)
+        for mode in ("all-reduce", "hierarchical", "torus")
+        for precision in ("fp32", "fp16", "bf16", "int8")
+    }
+
+
+def overflow() -> list[bool]:
+    """Whether a mean is finite when one number of one rank is not, and the next time."""
+    way, finite = average("torus", "int8", node=ranks), []
+    left: Leftovers = {}
+    for wrong in (True, False):
+        mine = gradients(rank)
+        if wrong and rank == 1:
+            mine[::2] = torch.inf
+        way(mine, left)
+        finite.append(bool(mine.isfinite().all()))
+    return finite
+
+
+def halves() -> float:
+    """The error of means over ranks 0, 2 … and 1, 3 … apart, in halves."""
+    groups = [dist.new_group(list(range(first, ranks, 2))) for first in (0, 1)]
+    way = average("all-reduce", "fp32", groups[rank % 2], node=ranks // 2)
+    mine = torch.full((5,), float(rank))
+    way(mine, {})
+    return largest(float((mine - (rank % 2 + ranks / 2 - 1)).abs().max()))
+
+
+def by_node() -> list[int]:
+    """What a ring sends over near and far links, two ranks a node."""
+    way = average("all-reduce", "fp32", node=2)
+    way(torch.ones(ranks), {})
+    sent = torch.tensor([way.traffic.near, way.traffic.far])
+    dist.all_reduce(sent)
+    return [int(each) for each in sent]
+
+
+def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> None:
+    generator = torch.Generator().manual_seed(100 + rank)
+    loss = ddp(torch.randn(4, 64, generator=generator)).square().mean()
+    (loss * (torch.inf if overflow and rank == 1 else scale)).backward()
+
+
+def flat_gradients(ddp: nn.Module) -> Tensor:
+    return torch.cat([each.grad.flatten() for each in ddp.parameters() if each.grad is not None])
+
+
+def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
+    """A model of several buckets, and its exchange."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02, gradient_as_bucket_view=True)
+    return ddp, exchange_gradients(ddp, settings, None, ranks)
+
+
+def buckets() -> dict[str, Any]:
+    """How far the gradients of each way are from those of DDP's own, in their norm."""
+    torch.manual_seed(1)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    own = DistributedDataParallel(model)
+    backward(own)
+    wanted = flat_gradients(own)
+    plain, exchange = wrapped(CommunicationSettings())
+    backward(plain)
+    error = float((flat_gradients(plain) - wanted).norm() / wanted.norm())
+    report = exchange.report(None, torch.device("cpu"))
+    found: dict[str, Any] = {"plain": {"error": largest(error), **report.model_dump()}}
+    for settings in (
+        CommunicationSettings(mode="torus"),
+        CommunicationSettings(mode="hierarchical", precision="int8"),
+        CommunicationSettings(precision="powersgd"),
+    ):
+        ddp, exchange = wrapped(settings)
+        for step in range(12):  # the last ones by PowerSGD
+            ddp.zero_grad()
+            backward(ddp, overflow=step == 9)
+        error = float((flat_gradients(ddp) - wanted).norm() / wanted.norm())
+        report = exchange.report(None, torch.device("cpu"))
+        exchange.close()
+        found[settings.precision] = {"error": largest(error), **report.model_dump()}
+    return found
+
+
+def scaled(precision: str) -> float:
+    """How far gradients are apart, less their scale, where it changes and where it does not."""
+    found: list[Tensor] = []
+    for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
+        ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))
+        for scale in scales:
+            ddp.zero_grad()
+            exchange.begin(lambda one, by=scale: one * by)
+            backward(ddp, scale)
+        exchange.close()
+        found.append(flat_gradients(ddp) / scales[-1])
+    return largest(float((found[1] - found[0]).norm() / found[0].norm()))
+
+
+def die() -> None:
+    """Rank 1 is gone while rank 0 waits for it."""
+    ddp, exchange = wrapped(CommunicationSettings(precision="int8"))
+    backward(ddp)
+    if rank == 1:
+        os._exit(0)
+    start_s = time.monotonic()
+    try:
+        backward(ddp)
+        words = "no error"
+    except RuntimeError as error:
+        words = str(error)
+    exchange.close()
+    threads = [thread.name for thread in threading.enumerate()]
+    tell({"words": words, "took_s": time.monotonic() - start_s, "threads": threads})
+    os._exit(0)
+
+
+def tell(found: dict[str, Any]) -> None:
+    if rank == 0:
+        Path(sys.argv[1], "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    store = f"file://{sys.argv[1]}/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+    if sys.argv[2] == "die":
+        die()
+    parts = {
+        "ways": ways(),
+        "overflow": overflow(),
+        "halves": halves(),
+        "by_node": by_node(),
+        "buckets": buckets(),
+        "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
+    }
+    tell(parts)
+    dist.destroy_process_group()

@@ -1,0 +1,152 @@
+"""How run folders are altered, one thing at a time, and what the rules then say of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.forged_runs import MODELS, POWER_W, Forger, search_run, trained_run
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.check.checking import check
+from vflops.results.check.findings import Findings
+
+Break = Callable[[Forger], object]
+
+BUILDERS: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
+    "one model": trained_run,
+    "ensembles": lambda place, patch: trained_run(place, patch, models=MODELS),
+    "search": search_run,
+    "short search": lambda place, patch: search_run(place, patch, scale=10),
+    "poor search": lambda place, patch: search_run(place, patch, best=0.65),
+}
+GoodRun = Callable[[str], Path]
+
+
+def good_runs(place: Path) -> GoodRun:
+    """A good run of each kind, made under ``place`` when it is first asked for."""
+
+    @cache
+    def find(name: str) -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            return BUILDERS[name](place / name.replace(" ", "-"), patch)
+
+    return find
+
+
+def judged(good: Path, place: Path, rules: str, harm: Break) -> Findings:
+    """A copy of a good run, harmed, by a rule set."""
+    copy = place / good.name
+    shutil.copytree(good, copy)
+    forger = Forger(copy)
+    harm(forger)
+    return check(Contents(RunFolder.open(forger.sealed().path)), rules)
+
+
+def changed(kind: str, job: int | None = None, **facts: Any) -> Break:
+    """Other data in every event of a kind."""
+
+    def change(run: Forger) -> None:
+        lines = run.lines(kind, job)
+        assert lines, kind
+        for line in lines:
+            line["data"].update(facts)
+
+    return change
+
+
+def first(kind: str, job: int | None = None, **facts: Any) -> Break:
+    """Other data in the first event of a kind."""
+    return lambda run: run.lines(kind, job)[0]["data"].update(facts)
+
+
+def measured(benchmark: str, **facts: Any) -> Break:
+    """Other figures of a ceiling; its samples follow its value."""
+
+    def change(run: Forger) -> None:
+        for line in run.lines("measurement"):
+            if line["data"]["benchmark"] == benchmark and line["data"]["value"] is not None:
+                line["data"].update(facts)
+                if "value" in facts:
+                    line["data"]["samples"] = [facts["value"]] * 3
+
+    return change
+
+
+def unmeasured(benchmark: str, *, planned: bool) -> Break:
+    """No measurement of a benchmark, and no plan of one unless ``planned``."""
+
+    def change(run: Forger) -> None:
+        run.drop(lambda line: line["data"].get("benchmark") != benchmark)
+        for line in run.lines("plan") if not planned else ():
+            keys = line["data"]["measurements"]
+            line["data"]["measurements"] = [key for key in keys if key[0] != benchmark]
+
+    return change
+
+
+def told(section: str | None = None, /, job: int = 1, **facts: Any) -> Break:
+    """Other facts in what a job was told; settings are those of all jobs and of the run."""
+    if section == "settings":
+        return lambda run: run.settings(lambda data: data.update(facts))
+    return lambda run: run.record(
+        job, lambda data: (data[section] if section else data).update(facts)
+    )
+
+
+def replay_of(change: Callable[[dict[str, Any]], object]) -> Break:
+    """The run as a replay of its own ledger, which is then changed and pinned as it is."""
+
+    def forge(run: Forger) -> None:
+        path = run.folder.path / "ledger.json"
+        data = json.loads(path.read_text())
+        change(data)
+        path.with_name("ledger-replayed.json").write_text(json.dumps(data))
+        run.settings(lambda told: told["search"].update(ledger=str(path)))
+
+    return forge
+
+
+def later(harm: Callable[[RunFolder], object]) -> Break:
+    """Done to the sealed folder, and not made good."""
+    return lambda run: run.after.append(harm)
+
+
+def edited(name: str, old: str, new: str) -> Break:
+    """A file of the sealed folder with other words."""
+
+    def edit(folder: RunFolder) -> None:
+        path = folder.path / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return later(edit)
+
+
+def together(*breaks: Break) -> Break:
+    return lambda run: [each(run) for each in breaks]
+
+
+def gap(run: Forger) -> None:
+    """No sample in half of an attempt."""
+    path = run.attempt(1) / "telemetry.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:15], *lines[45:]]))
+
+
+def power(power_w: float) -> Break:
+    """Another power than that of the counter."""
+
+    def change(run: Forger) -> None:
+        path = run.attempt(1) / "telemetry.jsonl"
+        text = path.read_text()
+        path.write_text(text.replace(f'"values":[{POWER_W},', f'"values":[{power_w},'))
+
+    return change

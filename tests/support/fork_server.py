@@ -1,0 +1,221 @@
+"""Python programs in processes that have imported torch already: forked, so a start costs little.
+
+One server a pytest worker: it has imported everything, has one thread, and forks for each program.
+A program has the caller's folder, variables and files, a session of its own, and a parent that
+waits for it alone. What only a new Python reads, for example ``PYTHONHASHSEED``, needs a new one:
+``serves`` says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NoReturn
+
+_READ_AT_START = ("PYTHON", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
+_LONGEST = 1 << 20
+"""Of a call, in bytes."""
+_WITH_THREADS = "vflops.launch.psij.executors"
+"""Starts a thread as it is imported, which a fork would not copy."""
+
+
+class Forked(subprocess.Popen[str]):
+    """A program that was started; what it wrote is in files."""
+
+    def __init__(self, args: Sequence[str], out: IO[bytes], err: IO[bytes], report: int) -> None:
+        self.args = list(args)
+        self.returncode: int | None = None
+        self._files = (out, err)
+        self._report = os.fdopen(report)
+        self.pid = int(self._report.readline())
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once there is one."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def communicate(
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
+        """What it wrote to stdout and stderr, once it has ended."""
+        self.wait(timeout)
+        for file in self._files:
+            file.seek(0)
+        out, err = (file.read().decode() for file in self._files)
+        return out, err
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._report], [], [], timeout)[0]:
+            self.returncode = int(self._report.readline())
+        return self.returncode
+
+
+class ForkServer:
+    """Starts programs for one process."""
+
+    def __init__(self) -> None:
+        self._variables = dict(os.environ)
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def serves(self, environment: Mapping[str, str]) -> bool:
+        """Whether a forked program sees these variables as one of a new Python does."""
+        names = {name for name, _ in environment.items() ^ self._variables.items()}
+        return not any(name.startswith(_READ_AT_START) for name in names)
+
+    def start(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        log: Path | None = None,
+    ) -> Forked:
+        """``python WORDS``, where they begin with ``-m`` and a module, or with a file.
+
+        ``log``: the file it writes to; None: what it writes is for ``communicate``.
+        """
+        assert self.serves(environment), "read when Python starts"
+        out: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
+        err: IO[bytes] = out if log else tempfile.TemporaryFile()  # noqa: SIM115
+        report, theirs = os.pipe()
+        call = json.dumps([list(words), str(cwd), dict(environment)]).encode()
+        socket.send_fds(self._socket, [call], [out.fileno(), err.fileno(), theirs])
+        os.close(theirs)
+        return Forked(words, out, err, report)
+
+
+def start_alone(
+    words: Sequence[str], cwd: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """``python WORDS`` in a new Python, for tests of what a whole tree of processes does."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+
+
+@functools.cache
+def server() -> ForkServer:
+    """The server of this process; it ends with it."""
+    return ForkServer()
+
+
+def _import_everything() -> None:
+    import vflops
+
+    for name in (
+        "torch",
+        "torch._dynamo",
+        "altair",
+    ):  # torch imports the second when it first needs it
+        importlib.import_module(name)
+    for module in pkgutil.walk_packages(vflops.__path__, "vflops."):
+        if not module.name.endswith("__main__") and module.name != _WITH_THREADS:
+            with suppress(ImportError):  # of a library that is optional
+                importlib.import_module(module.name)
+    from vflops.publish.pages.page import templates
+
+    for template in templates().list_templates():
+        templates().get_template(template)
+
+
+def _serve(calls: socket.socket) -> list[str]:
+    """Fork for each call; returns in a program's process, with its words."""
+    while True:
+        call, files, _, _ = socket.recv_fds(calls, _LONGEST, 3)
+        if not call:
+            os._exit(0)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        if os.fork() == 0:
+            calls.close()
+            out, err, report = files
+            pid = os.fork()
+            if pid == 0:
+                os.close(report)
+                words, cwd, environment = json.loads(call)
+                _prepare(cwd, environment, out, err)
+                return list(words)
+            os.write(report, f"{pid}\n".encode())
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            os.write(report, f"{code}\n".encode())
+            os._exit(0)
+        for file in files:
+            os.close(file)
+
+
+def _prepare(cwd: str, environment: dict[str, str], out: int, err: int) -> None:
+    os.setsid()
+    for file, number in ((out, 1), (err, 2)):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    importlib.invalidate_caches()
+
+
+def _run(words: list[str]) -> None:
+    first, *rest = words
+    if first == "-m":
+        sys.path[0], sys.argv = str(Path.cwd()), rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = str(Path(first).parent), words
+        runpy.run_path(first, run_name="__main__")
+
+
+def _end(code: object) -> NoReturn:
+    """As Python ends, but what is shared with the server is not torn down: that would copy it."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    _import_everything()
+    gc.freeze()  # what all share is not looked at by each
+    words = _serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        _run(words)
+    except SystemExit as ended:
+        _end(ended.code)
+    _end(0)

@@ -1,0 +1,137 @@
+"""Ranks without their start: one process that has imported torch and forks into the hosts.
+
+``python links_start.py``, which ``Starter`` runs; a line of JSON on its input is a call, a line on
+its output the answer. Without it a rank needs seconds of its core before it trains at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from vflops.train.parent_death import die_with
+
+_CLONE_NEWNET = 0x40000000
+_LOOK_S = 0.02
+
+
+class Starter:
+    """Starts programs on hosts, and waits for them; ends with the ``with`` block."""
+
+    def __enter__(self) -> Starter:
+        variables = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **variables},
+        )
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.kill()  # what it started is told to die with it
+        self._server.wait()
+
+    def start(
+        self, program: Sequence[str], host: str, core: int, log: Path, variables: Mapping[str, str]
+    ) -> int:
+        """The process of ``program``: a file or ``-m`` and a module, and its words."""
+        return int(
+            self._call(
+                program=list(program),
+                host=host,
+                core=core,
+                log=str(log),
+                variables=dict(variables),
+            )
+        )
+
+    def wait(self, processes: Sequence[int], limit_s: float) -> list[int | None]:
+        """Their exit codes; when one fails or time is up the others are killed, and have None."""
+        found: list[int | None] = self._call(wait=list(processes), limit_s=limit_s)
+        return found
+
+    def _call(self, **call: object) -> Any:
+        assert self._server.stdin and self._server.stdout
+        self._server.stdin.write(json.dumps(call) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())
+
+
+def _serve() -> None:
+    import vflops.train.rank  # noqa: F401
+    from vflops.extensions import imported
+    from vflops.train import loop
+    from vflops.workloads.contract.registry import workload
+
+    imported(workload("image-classification").runner)
+    loop._TELL_S = 0.0  # every step is told: its time is known
+    for line in sys.stdin:
+        call = json.loads(line)
+        answer: object = _wait(**call) if "wait" in call else _start(**call)
+        print(json.dumps(answer), flush=True)
+
+
+def _start(program: list[str], host: str, core: int, log: str, variables: dict[str, str]) -> int:
+    server = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    die_with(server)
+    os.environ.update(variables, VFLOPS_LAUNCHER=str(server))
+    os.sched_setaffinity(0, {core})
+    with Path(log).open("wb") as file, Path(os.devnull).open("rb") as nothing:
+        for number, own in ((0, nothing), (1, file), (2, file)):
+            os.dup2(own.fileno(), number)
+    _run(program, host)
+
+
+def _run(program: list[str], host: str) -> NoReturn:
+    code = 1
+    try:
+        with Path("/run/netns", host).open("rb") as namespace:
+            libc = ctypes.CDLL(None, use_errno=True)
+            if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"host {host} cannot be entered")
+        module = program[0] == "-m"
+        sys.argv = program[module:]
+        run = runpy.run_module if module else runpy.run_path
+        run(sys.argv[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(wait: list[int], limit_s: float) -> list[int | None]:
+    end_s = time.monotonic() + limit_s
+    codes: dict[int, int] = {}
+    while len(codes) < len(wait) and not any(codes.values()) and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+        for process in set(wait) - set(codes):
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
+                codes[process] = os.waitstatus_to_exitcode(status)
+    for process in set(wait) - set(codes):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    return [codes.get(process) for process in wait]
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,114 @@
+"""Submissions for rankings: small run folders that meet every rule, each with its figures."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.dated_runs import named_run, system_of
+from tests.support.trained_runs import course, job, write_telemetry
+from vflops.config.profiles import tiny
+from vflops.errors import FolderError
+from vflops.record.folder import RunFolder
+from vflops.record.formats.measurement import Measurement
+from vflops.record.readout.contents import Contents
+from vflops.results.score.scoring import score
+
+REAL: dict[str, Any] = {
+    "data": {
+        "path": "/d",
+        "synthetic": False,
+        "fingerprint": "0" * 64,
+        "train": 1000,
+        "validation": 200,
+    },
+    "settings": {"data": "/d", "train": {"epochs": 3, "batch": 100}},
+}
+"""Facts of a job that trains on data which somebody gave."""
+DEVICES = ("Accelerator A", "Accelerator B", "Accelerator C", "Processor P")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What makes a submission another."""
+
+    id: str = "20260101T000000Z-image-classification-000000"
+    created_utc: str = "2026-01-01T00:00:00+00:00"
+    device: str = "Accelerator A"
+    ranks: int = 2
+    quality: float = 0.88
+    epochs: int = 3
+    cpu: str = "Test CPU"
+    power: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Of the job, for a test that wants it otherwise."""
+    began: dict[str, Any] = field(default_factory=dict)
+    """Of its ranks, likewise."""
+
+
+def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa: B008
+    """Write a submission below ``parent``, with its score and its manifest."""
+    from vflops.results.evidence.manifest import write_manifest
+
+    hardware: dict[str, str | int] = {
+        "cpu model": wanted.cpu,
+        "usable cpus": 2,
+        "accelerator 0 model": wanted.device,
+        "accelerator 1 model": wanted.device,
+    }
+    began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two machines do all at the same times
+    with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
+        system_of(hardware).write(run.folder.system_file)
+        told = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
+        run.plan(job(1, ranks=wanted.ranks, **told), ceilings=_ceilings())
+        begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
+        notes = course(*begun, wanted.quality - 0.05, wanted.quality)
+        notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
+        place = run.attempt(1, began_s, *notes)
+        write_telemetry(place, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
+        run.end()
+        with suppress(FolderError):  # of a run that is not meant to have one
+            score(Contents(run.folder)).write(run.folder.score_file)
+        write_manifest(run.folder)
+    return run.folder
+
+
+def submit_many(parent: Path, first: int, count: int) -> None:
+    """Submissions ``first`` to ``first + count``, each drawn from its number."""
+    for number in range(first, first + count):
+        draw = random.Random(number)
+        device = draw.choice(DEVICES)
+        day = f"20{draw.randrange(20, 26)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 29):02d}"
+        submit(
+            parent / f"centre-{draw.randrange(300):03d}",
+            Submitted(
+                id=f"{day.replace('-', '')}T000000Z-image-classification-{number:06x}",
+                created_utc=f"{day}T00:00:00+00:00",
+                device=device,
+                ranks=draw.choice((1, 2, 4, 5, 10, 20, 25, 50)),  # they share a batch of 100
+                quality=round(draw.uniform(0.6, 0.95), 3),
+                cpu=f"CPU {draw.randrange(4)}",
+                power=number % 3 > 0,
+            ),
+        )
+
+
+def _ceilings() -> tuple[Measurement, ...]:
+    return tuple(
+        Measurement(
+            benchmark=benchmark,
+            case="peak",
+            precision="fp32",
+            device="cuda",
+            unit="FLOPS",
+            value=2e11,
+            samples=(1.9e11, 2e11, 2.1e11),
+            spread=0.1,
+            error=1e-7,
+            tolerance=1e-5,
+        )
+        for benchmark in ("gemm", "convolution")
+    )

@@ -1,0 +1,156 @@
+"""A team of processes that trains one job in many ways, and how far the results are apart.
+
+In double precision: in single precision roundings can grow to a part in ten of small tensors in a
+few steps, and a fault may do no more. In double precision nothing of that is left.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.support.team_rank import Case
+from tests.support.train_runs import Ranks, planned
+from vflops.config.parallel import CommunicationSettings, ParallelSettings
+from vflops.config.training import TrainSettings
+from vflops.record.formats.job import JobRecord
+
+PROGRAM = Path(__file__).with_name("team_rank.py")
+SMALL = (
+    "size=8",
+    "resize=8",
+    "network.blocks=[1]",
+    "network.width=4",
+    "synthetic.size=8",
+    "synthetic.train=32",
+    "synthetic.validation=20",
+    "train.batch=16",
+    "train.epochs=10",
+    "train.evaluate_every=10",
+    "train.warmup_epochs=0",
+    "train.learning_rate=0.05",
+)
+"""20 steps of six layers; each message costs a millisecond, and batch norm may send many."""
+DEEP = (*SMALL, "network.blocks=[1,1]")
+"""Ten layers."""
+TEAM = 4
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a case left."""
+
+    losses: list[float]
+    quality: tuple[float, int]
+    """And the samples it rests on."""
+    state: dict[tuple[str, str], Tensor]
+    """Weights, statistics and what the optimizer keeps."""
+    told: list[tuple[str, dict[str, Any]]]
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """What was told of a kind."""
+        return [payload for each, payload in self.told if each == kind]
+
+    def far(self, other: Trained, *, statistics: bool = True) -> float:
+        """The largest difference of a tensor, as part of its norm."""
+        assert self.state.keys() == other.state.keys()
+        return max(
+            float((tensor - other.state[name]).double().norm())
+            / (float(other.state[name].double().norm()) + 1e-6)
+            for name, tensor in self.state.items()
+            if statistics or not name[1].endswith(("running_mean", "running_var", "tracked"))
+        )
+
+    def losses_far(self, other: Trained) -> float:
+        """The largest relative difference of the losses of a step."""
+        pairs = zip(self.losses, other.losses, strict=True)
+        return max(abs(mine / wanted - 1) for mine, wanted in pairs)
+
+
+class Team:
+    """A job, planned once, and processes that train it."""
+
+    def __init__(
+        self,
+        place: Path,
+        *told: str,
+        workload: str = "image-classification",
+        precision: str = "double",
+    ) -> None:
+        folder = planned(place, *told, workload=workload)
+        self._job, self._place, self._precision = folder.job_file(1), place, precision
+        self._base = JobRecord.read(self._job).settings["train"]
+
+    def way(self, **told: Any) -> TrainSettings:
+        """The job's settings of training, and these."""
+        return TrainSettings.model_validate({**self._base, **told})
+
+    def train(
+        self, trainings: Mapping[str, Sequence[TrainSettings]]
+    ) -> dict[str, tuple[Trained, Trained]]:
+        """Each training, whose ways follow each other, and its reference: the same by one rank."""
+        cases: dict[str, Case] = {}
+        names: dict[str, str] = {}
+        for name, ways in trainings.items():
+            alone = tuple(reference(way) for way in ways)
+            copies = tuple(way.shares if way.accumulate > 1 else 1 for way in ways)
+            same = repr([(way.model_dump(mode="json"), copies) for way in alone])
+            names.setdefault(same, f"alone-{len(names)}")
+            for each, these, reads in ((names[same], alone, copies), (name, ways, None)):
+                if each not in cases:
+                    cases[each] = _case(each, these, reads, cases.values())
+            names[name] = names[same]
+        self._run(list(cases.values()))
+        return {name: (self._read(name), self._read(names[name])) for name in trainings}
+
+    def _run(self, cases: list[Case]) -> None:
+        path = self._place / "cases.json"
+        path.write_text(json.dumps([asdict(case) for case in cases]))
+        size = max(way["ranks"] for case in cases for way in case.ways)
+        words = [str(PROGRAM), str(self._job), str(path), self._precision]
+        ranks = Ranks(words, max(size, TEAM), self._place)
+        while ranks.running():
+            time.sleep(0.02)
+        logs = [log.read_text()[-2000:] for log in sorted(self._place.glob("rank-*.log"))]
+        assert not any(ranks.poll()), "\n".join(logs)
+
+    def _read(self, name: str) -> Trained:
+        place = self._place / name
+        notes = sorted(place.glob("*.json"), key=lambda path: int(path.stem))
+        told = [tuple(each) for path in notes for each in json.loads(path.read_text())]
+        contents = torch.load(max((place / "checkpoint").glob("*.pt")), weights_only=True)
+        state = {("model", key): tensor for key, tensor in contents["model"].items()}
+        for key, kept in contents["optimizer"].items():
+            state |= {(key, what): torch.as_tensor(value) for what, value in kept.items()}
+        judged = [payload for kind, payload in told if kind == "evaluation"][-1]
+        losses = [payload["loss"] for kind, payload in told if kind == "progress"]
+        return Trained(losses, (judged["quality"], judged["evaluated"]), state, told)
+
+
+def reference(way: TrainSettings) -> TrainSettings:
+    """One rank whose batch norm sees the same samples.
+
+    In the same parts of a batch (``accumulate``); with local batch norm a ghost for each share.
+    """
+    ghosts = way.ghosts * (way.shares if way.batch_norm == "local" else 1)
+    plain = {"parallel": ParallelSettings(), "communication": CommunicationSettings()}
+    one = {"ranks": 1, "batch_norm": "local", "ghosts": ghosts}
+    return TrainSettings.model_validate({**way.model_dump(), **plain, **one})
+
+
+def _case(
+    name: str, ways: Sequence[TrainSettings], copies: tuple[int, ...] | None, before: Any
+) -> Case:
+    """Side by side with others of as many ranks, as far as the team reaches."""
+    size = max(way.ranks for way in ways)
+    others = sum(max(way["ranks"] for way in case.ways) == size for case in before)
+    first = others * size % TEAM if TEAM % size == 0 else 0
+    dumped = tuple(way.model_dump(mode="json") for way in ways)
+    return Case(name, first, dumped, copies or (1,) * len(ways))

@@ -1,0 +1,110 @@
+"""Made-up telemetry and machines: trees of /proc and /sys, an NVML that answers as told."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from vflops.record.formats.telemetry import Absent, Header, Kind, Part, Series, Telemetry
+
+UTC_S = 1_800_000_000.0
+"""What the clock on the wall shows when the monotonic one is at 0."""
+
+
+def tree(root: Path, files: Mapping[str, str]) -> Path:
+    """``root`` with these files in it."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def series(
+    id: str, kind: Kind = "gauge", part: Part = "accelerator", wraps_at: float | None = None
+) -> Series:
+    """Power where it is a gauge, energy where it is a counter."""
+    unit = "W" if kind == "gauge" else "J"
+    return Series(
+        id=id, title=id, unit=unit, source=f"test {id}", kind=kind, part=part, wraps_at=wraps_at
+    )
+
+
+def telemetry(
+    columns: Mapping[Series, Sequence[float | None]],
+    times_s: Sequence[float],
+    interval_s: float = 1.0,
+    absent: Sequence[Absent] = (),
+) -> Telemetry:
+    """What a file with these columns would be read as."""
+    header = Header(interval_s=interval_s, series=tuple(columns), absent=tuple(absent))
+    rows = zip(*columns.values(), strict=True)
+    table = array("d", [math.nan if value is None else value for row in rows for value in row])
+    return Telemetry(header, times_s, [UTC_S + time_s for time_s in times_s], table)
+
+
+class FakeNvmlError(Exception):
+    """As NVML's errors are."""
+
+
+class FakeNvml:
+    """Two H200 as pynvml would show them: the second tells no energy, and there is no NVLink."""
+
+    NVMLError = FakeNvmlError
+    NVML_SUCCESS = 0
+    NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
+
+    def __init__(self) -> None:
+        self.uuids = ["GPU-aaaa", "GPU-bbbb"]
+        self.energy_mj = 5_000_000
+        self.is_lost = False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        if index > 1:
+            raise FakeNvmlError("Invalid Argument")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        if uuid not in self.uuids:
+            raise FakeNvmlError("Not Found")
+        return self.uuids.index(uuid)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
+        if gpu == 1:
+            raise FakeNvmlError("Not Supported")
+        self.energy_mj += 500_000
+        return self.energy_mj
+
+    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:  # noqa: N802
+        if self.is_lost:
+            raise FakeNvmlError("GPU is lost")
+        return 79_000 + gpu
+
+    def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[Any]) -> list[Any]:  # noqa: N802
+        assert fields == [(139, 0xFFFFFFFF)]
+        if gpu == 1:
+            return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0))]
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=7))]
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97, memory=40),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5 << 30, total=141 << 30),
+            "nvmlDeviceGetClockInfo": 1980,
+            "nvmlDeviceGetTemperature": 46,
+        }
+        if name not in answers:
+            raise AttributeError(name)
+        return lambda *device: answers[name]

@@ -1,0 +1,135 @@
+"""Small trainings: by their ranks alone, or through the command; and what their logs say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.fork_server import server, start_alone
+from vflops.config.profiles import profile
+from vflops.config.settings import load
+from vflops.record.folder import RunFolder, latest
+from vflops.record.formats.job import Evaluated, Finished, Progressed
+from vflops.record.log.events import Log
+from vflops.run import jobs
+
+RANK = Path(__file__).with_name("train_rank.py")
+SMALL = (
+    "micro.benchmarks=[]",
+    "synthetic.train=256",
+    "synthetic.validation=60",
+    "train.epochs=2",
+    "train.batch=32",
+    "train.checkpoint_share=1",
+)
+"""16 steps, no ceilings."""
+
+
+def planned(place: Path, *assignments: str, workload: str = "image-classification") -> RunFolder:
+    """A run folder with one job that nobody has started."""
+    settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
+    folder = RunFolder.create(place, workload, settings)
+    with folder.start_attempt(0) as events:
+        jobs.plan(folder, events, None, lambda what, done, whole: None)
+    return folder
+
+
+class Ranks:
+    """The processes of one attempt; they need not import torch."""
+
+    def __init__(self, words: list[str], ranks: int, logs: Path, **environment: str) -> None:
+        self._processes = [
+            server().start(
+                words,
+                Path.cwd(),
+                {
+                    **os.environ,
+                    **environment,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    "WORLD_SIZE": str(ranks),
+                },
+                log=logs / f"rank-{rank}.log",
+            )
+            for rank in range(ranks)
+        ]
+
+    def poll(self) -> list[int | None]:
+        """Exit codes by rank; None for those that run."""
+        return [process.poll() for process in self._processes]
+
+    def running(self) -> bool:
+        """Whether the attempt goes on: without one that failed the others would wait."""
+        codes = self.poll()
+        if any(codes):
+            for process in self._processes:
+                process.kill()
+                process.wait()
+        return None in self.poll()
+
+
+def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
+    """A new attempt at the job; every step's loss is noted."""
+    attempt = folder.next_attempt(1)
+    place = folder.attempt_folder(1, attempt)
+    place.mkdir(parents=True)
+    words = [str(RANK), str(folder.path), "1", str(attempt)]
+    return Ranks(words, ranks, place, **environment)
+
+
+def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
+    """The log of a new attempt that ends well."""
+    processes = start_ranks(folder, ranks, **environment)
+    while processes.running():
+        time.sleep(0.02)
+    log = folder.history().jobs[1][-1]
+    assert processes.poll() == [0] * ranks, log.events[-1]
+    assert not log.faults
+    return log
+
+
+def losses(log: Log) -> list[float]:
+    """The loss of every step."""
+    notes = [event.payload(Progressed) for event in log.events if event.kind == "progress"]
+    return [note.loss for note in notes if note.loss is not None]
+
+
+def evaluations(log: Log) -> list[Evaluated]:
+    """Every evaluation."""
+    return [event.payload(Evaluated) for event in log.events if event.kind == "evaluation"]
+
+
+def weights(folder: RunFolder) -> str | None:
+    """The hash of the trained weights."""
+    return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
+
+
+def start_command(place: Path, *arguments: object, alone: bool = False) -> subprocess.Popen[str]:
+    """The command in a process group of its own; ``alone``: in a new Python."""
+    words = ["-m", "vflops", *map(str, arguments)]
+    start = start_alone if alone else server().start
+    return start(words, place, {**os.environ, "COLUMNS": "100"})
+
+
+def training_run(*assignments: str) -> list[str]:
+    """The arguments of a run that only trains."""
+    settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
+    return ["run", "image-classification", "--profile", "tiny", *settings]
+
+
+def wait_for(place: Path, kind: str, process: subprocess.Popen[str], count: int = 1) -> RunFolder:
+    """The newest run under ``place``, once its training has written ``count`` events of a kind."""
+    end_s = time.monotonic() + 120
+    while time.monotonic() < end_s:
+        if process.poll() is not None:
+            raise AssertionError(f"ended early: {process.communicate()[1]}")
+        path = latest(place / "runs")
+        if path is not None:
+            folder = RunFolder.open(path)
+            if len(folder.history().events(kind, job=1)) >= count:
+                return folder
+        time.sleep(0.05)
+    raise AssertionError(f"no {kind} event came")

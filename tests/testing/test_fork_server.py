@@ -1,0 +1,70 @@
+"""The server that forks programs for tests: a program is as one that Python was started for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.fork_server import server
+
+PROGRAM = """
+import atexit, os, sys, threading, time
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (time.sleep(0.3), print("thread"))).start()
+print(os.getcwd(), os.environ.get("WORD"), "HOME" in os.environ, os.getsid(0) == os.getpid())
+print(sys.argv[1:], "torch" in sys.modules, "psij" in sys.modules, __name__)
+print("wrong", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_a_program_has_its_words_folder_variables_and_exit_code(
+    program: str, tmp_path: Path
+) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "HOME"}
+    process = server().start([program, "7"], tmp_path, {**kept, "WORD": "ü"})
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == process.poll() == 7
+    assert out.splitlines() == [
+        f"{tmp_path} ü False True",
+        "['7'] True False __main__",
+        "thread",
+        "at exit",
+    ]
+    assert err == "wrong\n"
+
+
+def test_programs_run_at_once_and_can_be_killed(tmp_path: Path) -> None:
+    waits = tmp_path / "waits.py"
+    waits.write_text("import time; time.sleep(60)")
+    processes = [server().start([str(waits)], tmp_path, os.environ) for _ in range(2)]
+    assert [process.poll() for process in processes] == [None, None]
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes[0].wait(timeout=0.1)
+    os.killpg(processes[0].pid, signal.SIGKILL)
+    processes[1].send_signal(signal.SIGTERM)
+    assert [process.wait(60) for process in processes] == [-signal.SIGKILL, -signal.SIGTERM]
+
+
+def test_a_fault_is_code_1_and_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0")
+    process = server().start([str(tmp_path / "bad.py")], tmp_path, os.environ)
+    assert "ZeroDivisionError" in process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+
+
+def test_what_only_a_new_python_reads_is_not_served() -> None:
+    assert server().serves({**os.environ, "WORD": "x"})
+    assert not server().serves({**os.environ, "PYTHONHASHSEED": "7"})
+    assert not server().serves({**os.environ, "OMP_NUM_THREADS": "7"})

@@ -1,0 +1,207 @@
+"""The conformance suite finds what is wrong with a workload: each fault by its test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ConfigDict
+from torch import Tensor, nn
+
+from vflops.config.training import WorkloadSettings
+from vflops.counting.capture import InputSpec
+from vflops.record.formats.job import DataFacts
+from vflops.testing.workloads import WorkloadConformance
+from vflops.workloads.contract.code import Progress
+from vflops.workloads.contract.registry import workload as find
+from vflops.workloads.contract.spec import Quality
+from vflops.workloads.contract.workload import Inputs, Meter, Summary
+from vflops.workloads.image_classification.quality import Top1Meter
+from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.image_classification.workload import ImageClassification
+
+GOOD = find("image-classification")
+HERE = "tests.testing.test_workloads"
+
+
+class IdleLayer(ImageClassification):
+    """A layer that nothing uses."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.idle = nn.Linear(2, 2)
+        return model
+
+
+class InfiniteLoss(ImageClassification):
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        return super().loss(outputs, inputs) / 0
+
+
+class WrongLabels(ImageClassification):
+    """Learns nothing: the loss does not depend on what the model says of each class."""
+
+    def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
+        return super().loss(outputs * 1e-12, inputs)
+
+
+class OwnRandomness(ImageClassification):
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        images, labels = super().inputs(batch, draws, dtype)
+        return images + torch.randn_like(images), labels
+
+
+class IdleDraws(ImageClassification):
+    def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
+        return super().inputs(batch, None, dtype)
+
+
+class OwnSeed(ImageClassification):
+    def model(self) -> nn.Module:
+        torch.seed()
+        return super().model()
+
+
+class WrongShape(ImageClassification):
+    def input_specs(self) -> Sequence[InputSpec]:
+        return InputSpec((3, 20, 20)), InputSpec((), "int64")
+
+
+class WrongType(ImageClassification):
+    def input_specs(self) -> Sequence[InputSpec]:
+        return InputSpec((3, 16, 16)), InputSpec((), "int32")
+
+
+class NewData(ImageClassification):
+    @classmethod
+    def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
+        facts = super().prepare_data(settings, progress)
+        return facts.model_copy(update={"fingerprint": os.urandom(32).hex()})
+
+
+class MeanOfMeans(ImageClassification):
+    def quality(self, summaries: Sequence[Summary]) -> float:
+        return sum(float(s["right"]) / float(s["seen"]) for s in summaries) / len(summaries)
+
+
+class CountsAll(Top1Meter):
+    def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
+        super().update(predictions, inputs, torch.ones_like(valid))
+
+
+class CountsFillers(ImageClassification):
+    def meter(self, device: torch.device) -> Meter:
+        return CountsAll(device)
+
+
+class Lenient(ImageSettings):
+    model_config = ConfigDict(extra="ignore")
+
+
+def first(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return predictions[0]
+
+
+def double(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return 2 * predictions[0]
+
+
+def suite_of(code: type[ImageClassification] = ImageClassification, **changes: Any) -> Any:
+    """The conformance suite of image classification with a fault in it."""
+
+    class Suite(WorkloadConformance):
+        spec = replace(GOOD, code=f"{HERE}:{code.__name__}", **changes)
+
+        def perfect(self, inputs: Inputs) -> Tensor:
+            return nn.functional.one_hot(inputs[1], 4).float()
+
+    return Suite()
+
+
+@pytest.fixture
+def facts() -> DataFacts:
+    return ImageClassification.prepare_data(GOOD.profile("tiny"), lambda text, done, whole: None)
+
+
+@pytest.mark.parametrize(
+    ("code", "test"),
+    [
+        (IdleLayer, "test_every_parameter_learns"),
+        (InfiniteLoss, "test_every_parameter_learns"),
+        (WrongLabels, "test_it_learns_a_batch_by_heart"),
+        (OwnRandomness, "test_augmentation_depends_on_the_draws_alone"),
+        (IdleDraws, "test_augmentation_depends_on_the_draws_alone"),
+        (OwnSeed, "test_its_weights_follow_from_the_seed"),
+        (WrongShape, "test_inputs_are_as_specified"),
+        (WrongType, "test_inputs_are_as_specified"),
+        (MeanOfMeans, "test_quality_does_not_depend_on_how_it_is_added_up"),
+        (CountsFillers, "test_quality_does_not_depend_on_how_it_is_added_up"),
+    ],
+)
+def test_a_fault_of_the_code_is_found(
+    code: type[ImageClassification], test: str, facts: DataFacts
+) -> None:
+    check: Callable[..., None] = getattr(suite_of(code), test)
+    with pytest.raises(AssertionError):
+        check(code.create(GOOD.profile("tiny"), facts))
+    check(ImageClassification.create(GOOD.profile("tiny"), facts))  # without the fault it passes
+
+
+def test_data_that_changes_is_found(
+    facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AssertionError):
+        suite_of(NewData).test_its_data_is_the_same_each_time(facts, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["first", "double"])
+def test_a_combination_that_is_none_is_found(name: str, facts: DataFacts) -> None:
+    whole = ImageClassification.create(GOOD.profile("tiny"), facts)
+    with pytest.raises(AssertionError):
+        suite_of(combine=f"{HERE}:{name}").test_predictions_combine(whole)
+
+
+def test_the_wrong_direction_is_found(facts: DataFacts) -> None:
+    whole = ImageClassification.create(GOOD.profile("tiny"), facts)
+    upside_down = suite_of(quality=Quality("top-1 accuracy", "lower", 5))
+    with pytest.raises(AssertionError):
+        upside_down.test_a_faultless_model_meets_the_target(whole)
+
+
+def test_a_description_that_needs_torch_is_found() -> None:
+    with pytest.raises(AssertionError, match="imports torch"):
+        suite_of(
+            combine="vflops.workloads.contract.workload:x"
+        ).test_its_description_does_not_import_torch()
+
+
+@pytest.mark.parametrize(
+    ("changes", "test"),
+    [
+        ({"settings": Lenient}, "test_its_settings_survive_a_file"),
+        ({"name": "My Workload"}, "test_it_has_a_name_and_a_title"),
+        ({"quality": Quality("accuracy", "higher", 0)}, "test_what_it_is_judged_by_makes_sense"),
+    ],
+)
+def test_a_fault_of_the_description_is_found(changes: dict[str, Any], test: str) -> None:
+    check = getattr(suite_of(**changes), test)
+    with pytest.raises(AssertionError):
+        check(*(["tiny"] if "file" in test else []))
+
+
+def test_settings_that_ignore_a_misspelling_are_found() -> None:
+    lenient = suite_of(settings=Lenient, profiles={"tiny": Lenient})
+    with pytest.raises(pytest.fail.Exception):
+        lenient.test_an_unknown_setting_is_refused()
+
+
+def test_what_is_not_installed_is_skipped(tmp_path: Path) -> None:
+    with pytest.raises(pytest.skip.Exception, match="not installed"):
+        suite_of(name="nobody-has-it").test_it_trains_and_scores(tmp_path, tmp_path)

@@ -1,0 +1,108 @@
+"""What a rank keeps of a model in each mode: reckoned before ranks start, as they then hold it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from torch import nn
+
+from vflops.config.training import TrainSettings
+from vflops.counting.capture import InputSpec
+from vflops.models.resnet import ResNet
+from vflops.train.parallel.cut import cut
+from vflops.train.parallel.feasibility import held
+from vflops.train.parallel.footprint import HELD, Held
+from vflops.train.parallel.stages import keep_only
+from vflops.workloads.contract.workload import Workload
+
+
+class Given:
+    """As much of a workload as is asked for."""
+
+    model_inputs = 1
+
+    def __init__(self, model: Any, *shape: int) -> None:
+        self.model, self._shape = model, shape
+
+    def input_specs(self) -> tuple[InputSpec, ...]:
+        return (InputSpec(self._shape),)
+
+
+class Mlp(nn.Module):
+    """Two blocks with a pair each, a frozen one, and a layer in none."""
+
+    channel_pairs = (("blocks.0.0", "blocks.0.1"), ("blocks.1.0", "blocks.1.1"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([self._block(3, 4), self._block(3, 10), nn.Linear(3, 3)])
+        self.blocks[2].requires_grad_(False)
+        self.last = nn.Linear(3, 5, bias=False)
+
+    @staticmethod
+    def _block(width: int, channels: int) -> nn.Module:
+        block = nn.Module()
+        block.add_module("0", nn.Linear(width, channels, bias=False))
+        block.add_module("1", nn.Linear(channels, width))
+        return block
+
+
+def small() -> ResNet:
+    return ResNet((1, 2), classes=5, width=8, stem="small")
+
+
+def trained(ranks: int, accumulate: int = 1, **parallel: Any) -> TrainSettings:
+    return TrainSettings(ranks=ranks, batch=64, accumulate=accumulate, parallel=parallel)
+
+
+def kept(model: Any, settings: TrainSettings) -> Held:
+    return held(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
+
+
+FIRST, SECOND, LAST = 12 + 12 + 3, 30 + 30 + 3, 15
+
+
+def test_of_data_parallel_ranks_each_has_all_that_is_trained() -> None:
+    assert kept(Mlp, trained(2)) == Held(FIRST + SECOND + LAST)
+
+
+def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
+    """The rows of the first rank, which has the one more where they are not even."""
+    found = kept(Mlp, trained(2, mode="sharded"))
+    first, second, last = 2 * 3 + 2 * 4 + 2, 5 * 3 + 2 * 10 + 2, 3 * 3
+    gathered = LAST + SECOND
+    assert (found.parameters, found.besides) == (first + second + last, 2 * gathered)
+    parts = kept(Mlp, trained(2, accumulate=2, mode="sharded"))
+    assert parts.besides == gathered + (FIRST + SECOND + LAST)
+    assert found.words.startswith(f"1/2 of {HELD}")
+
+
+@pytest.mark.parametrize("mesh", [None, [2, 2]])
+def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | None) -> None:
+    within = {"mode": "mixed", "mesh": mesh, "within": "model"} if mesh else {"mode": "model"}
+    found = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
+    assert found.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
+    assert found.words == f"{HELD}, of paired layers 1/2"
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        {"mode": "model"},
+        {"mode": "pipeline"},
+        {"mode": "pipeline", "schedule": "interleaved"},
+        {"mode": "mixed", "mesh": [2, 2]},
+    ],
+    ids=lambda each: "-".join(map(str, each.values())),
+)
+def test_a_rank_of_a_pipeline_has_its_stages(parallel: dict[str, Any]) -> None:
+    """The most that is left where a rank gives up the other stages."""
+    settings = trained(4 if "mesh" in parallel else 2, accumulate=2, **parallel)
+    cuts = cut(cast(Workload, Given(small, 3, 16, 16)), settings)
+    left = [keep_only(small(), cuts[rank::2]).parameters() for rank in range(2)]
+    sizes = [sum(each.numel() for each in parameters) for parameters in left]
+    assert sum(sizes) == sum(each.numel() for each in small().parameters())
+    found = kept(small, settings)
+    assert (found.parameters, found.besides) == (max(sizes), 0)
+    assert ("stages" if len(cuts) == 4 else "stage,") in found.words

@@ -1,0 +1,148 @@
+"""Every way to share a model gives what one rank gives: losses, weights, statistics, momenta.
+
+20 steps in double precision, on two and on four ranks, against one rank whose batch norm sees the
+same samples: all of a batch where it is synchronised or the batch is not shared out, else a ghost
+for each share; with ``accumulate`` each part of the batch by itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.team_runs import DEEP, SMALL, Team, Trained
+
+LIMIT = 1e-10
+"""What was measured is 1e-14."""
+TENSOR = {"mode": "model", "split": "tensor"}
+SYNCHRONISED = {"batch_norm": "synchronised"}
+
+
+Ways = dict[str, dict[str, Any]]
+
+
+def piped(schedule: str, ranks: int) -> dict[str, Any]:
+    parallel = {"mode": "pipeline", "schedule": schedule}
+    return {"ranks": ranks, "parallel": parallel, "accumulate": 4}
+
+
+def mixed(**told: Any) -> dict[str, Any]:
+    return {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2), **told}}
+
+
+def shared(ranks: int) -> Ways:
+    """By so many ranks, whatever number that is."""
+    ways: Ways = {
+        f"{mode}-{norm}": {"ranks": ranks, "parallel": {"mode": mode}, "batch_norm": norm}
+        for mode in ("data", "sharded")
+        for norm in ("local", "synchronised")
+    }
+    ways["layers"] = {"ranks": ranks, "parallel": {"mode": "model"}}
+    ways["tensor"] = {"ranks": ranks, "parallel": TENSOR}
+    return ways | {schedule: piped(schedule, ranks) for schedule in ("gpipe", "1f1b")}
+
+
+MIXED: Ways = {
+    "pipeline": {**mixed(), "accumulate": 2},
+    "pipeline-synchronised": {**mixed(), "accumulate": 2, **SYNCHRONISED},
+    "interleaved": {**mixed(schedule="interleaved"), "accumulate": 2},
+    "layers": mixed(within="model"),
+    "tensor": mixed(within="model", split="tensor"),
+    "tensor-synchronised": {**mixed(within="model", split="tensor"), **SYNCHRONISED},
+}
+LAMB = {"optimizer": "lamb", "nesterov": False}
+"""It takes the norm of a layer, which ranks may have between them."""
+FURTHER: Ways = {
+    "interleaved-two": piped("interleaved", 2),
+    "interleaved-four": piped("interleaved", 4),
+    "three-stages": {"ranks": 3, "parallel": {"mode": "model"}, "accumulate": 2},
+    "data-parts": {"ranks": 2, "accumulate": 2},
+    "sharded-lamb": {"ranks": 2, "parallel": {"mode": "sharded"}, **LAMB},
+    "tensor-lamb": {"ranks": 2, "parallel": TENSOR, **LAMB},
+    "layers-lamb": {"ranks": 2, "parallel": {"mode": "model"}, **LAMB},
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "ways"),
+    [(SMALL, shared(2)), (SMALL, shared(4)), (SMALL, MIXED), (DEEP, FURTHER)],
+    ids=["two", "four", "mixed", "further"],
+)
+def test_every_mode_trains_as_one_rank(
+    network: tuple[str, ...], ways: Ways, tmp_path: Path
+) -> None:
+    team = Team(tmp_path, *network)
+    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    assert {len(mine.losses) for mine, _ in found.values()} == {20}
+    assert not apart(found)
+
+
+def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -> None:
+    """Else the test above would hold whatever batch norm did. Parts that follow each other have
+    the weights of ghosts, and running statistics of their own."""
+    team = Team(tmp_path, *SMALL)
+    ways = {
+        "whole": {},
+        "halves": {"ghosts": 2},
+        "ghosts": {"ghosts": 4},
+        "parts": {"accumulate": 4},
+    }
+    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    whole, halves, ghosts, parts = (mine for mine, _ in found.values())
+    assert min(whole.losses_far(halves), whole.losses_far(ghosts), halves.losses_far(ghosts)) > 1e-3
+    assert parts.far(ghosts, statistics=False) < LIMIT
+    assert parts.far(ghosts) > 1e-3
+
+
+FRAMES = (
+    "synthetic.height=32",
+    "synthetic.width=32",
+    "synthetic.train=16",
+    "synthetic.validation=6",
+    "synthetic.test=1",
+    "network.blocks=[1,1]",
+    "network.width=4",
+    "network.channels=8",
+    "network.hidden=8",
+    "network.anchor_samples=16",
+    "network.candidates=16",
+    "network.proposals=8",
+    "network.regions=8",
+    "network.region_size=3",
+    "train.batch=8",
+    "train.epochs=2",
+    "train.evaluate_every=2",
+)
+"""Four steps of a detector, by Adam."""
+DETECTOR: Ways = {
+    "data": {"ranks": 2},
+    "sharded": {"ranks": 2, "parallel": {"mode": "sharded"}},
+    "layers": {"ranks": 2, "parallel": {"mode": "model"}},
+    "tensor": {"ranks": 2, "parallel": TENSOR},
+    **{each: {**piped(each, 2), "accumulate": 2} for each in ("gpipe", "1f1b", "interleaved")},
+    "mixed-pipeline": {**mixed(), "accumulate": 2},
+    "mixed-layers": mixed(within="model"),
+    "mixed-tensor": mixed(within="model", split="tensor"),
+}
+
+
+def test_every_mode_trains_a_detector(tmp_path: Path) -> None:
+    """Backbone, pyramid and heads: blocks are not called one after the other, biases are added
+    once, and the stage with the head takes the boxes itself."""
+    team = Team(tmp_path, *FRAMES, workload="extreme-weather")
+    found = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
+    assert {len(mine.losses) for mine, _ in found.values()} == {4}
+    assert not apart(found)
+
+
+def apart(found: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
+    """The trainings that differ from their references, and by how much."""
+    return {
+        name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
+        for name, (mine, alone) in found.items()
+        if not mine.far(alone) < LIMIT
+        or not mine.losses_far(alone) < 1e-6  # a pipeline tells them in single precision
+        or mine.quality != alone.quality
+    }

@@ -1,0 +1,65 @@
+"""What a run with a stage of the model on each rank writes down, and what it refuses.
+
+That all ways to share layers train as one rank does: test_modes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.support.divided_runs import all_losses, trained
+from tests.support.train_runs import planned
+from vflops.errors import UsageError
+from vflops.record.formats.job import StagesRun
+from vflops.train import rank_device
+from vflops.train.parallel import pipeline_parallel
+from vflops.train.parallel.pipeline_parallel import Pipeline
+from vflops.train.parallel.stages import Batch
+
+
+def test_a_pipeline_of_two_says_how_it_was_cut_and_how_long_ranks_waited(tmp_path: Path) -> None:
+    halves = "train.accumulate=2"
+    piped = trained(tmp_path / "two", "train.parallel.mode=pipeline", halves, ranks=2)
+    alone = trained(tmp_path / "one", halves)
+    assert all_losses(piped) == pytest.approx(all_losses(alone), rel=5e-4)
+    (event,) = piped.history().events("stages", job=1)
+    run = event.payload(StagesRun)
+    assert len(run.operations) == run.ranks == run.micro_batches == 2
+    assert run.schedule == "1f1b" and run.bubble_theory == pytest.approx(1 / 3)
+    assert run.bubble is not None and 0.95 * run.bubble_theory < run.bubble < 1
+    assert max(run.operations) < 0.6 * sum(run.operations)
+
+
+def test_a_step_ends_for_a_rank_when_the_last_one_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later stage is done early, and waits for the others until the loss is known to all."""
+    rank: Any = Pipeline.__new__(Pipeline)
+    now_s = [10.0]
+    monkeypatch.setattr(pipeline_parallel, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    rank._batch, rank._schedule, rank._exchanges, rank._timed = Batch(), MagicMock(), [], []
+    rank._tally, rank._device = MagicMock(), torch.device("cpu")
+    rank._computing_s = rank._stepping_s = 0.0
+    monkeypatch.setattr(Pipeline, "_micro_batches", 2)
+    monkeypatch.setattr(Pipeline, "has_output", False)
+
+    def mean(loss: Tensor) -> Tensor:
+        now_s[0] += 3
+        return loss
+
+    monkeypatch.setattr(rank, "mean", mean)
+    rank.backward(nn.Identity(), [(), ()], lambda loss: loss)
+    assert rank._stepping_s == 3
+
+
+def test_stages_that_a_model_does_not_have_are_refused_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_device, "usable_cores", lambda: list(range(64)))
+    with pytest.raises(UsageError, match="image-classification cannot be cut into 64 stages"):
+        planned(tmp_path, "train.ranks=64", "train.parallel.mode=model")

@@ -1,0 +1,137 @@
+"""Trainings whose gradients are averaged in other modes and precisions than DDP's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.support.team_runs import DEEP, Team, Trained
+from tests.support.train_runs import losses, planned, run_ranks
+from vflops.config.training import TrainSettings
+from vflops.metrics.traffic import bytes_sent
+from vflops.record.formats.job import Exchanged, JobStarted
+from vflops.record.log.events import Log
+
+
+def trained(place: Path, *assignments: str, ranks: int) -> Log:
+    told = [f"train.{each}" for each in ("warmup_epochs=0", *assignments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vflops.train.rank_device.here", lambda *_: (ranks, False))  # cores or not
+        folder = planned(place, f"train.ranks={ranks}", *told)
+    return run_ranks(folder, ranks)
+
+
+# Small steps: with large ones a rounding that turns a ReLU on or off grows tenfold in a few.
+SHORT = ("epochs=1", "learning_rate=0.002")
+"""8 steps."""
+LONG = ("epochs=2", "learning_rate=0.01")
+"""16 of them."""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Two ranks, by DDP's own all-reduce."""
+    return trained(tmp_path_factory.mktemp("two"), *LONG, ranks=2)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Four of them."""
+    return trained(tmp_path_factory.mktemp("four"), *SHORT, ranks=4)
+
+
+def exchanged(log: Log) -> Exchanged:
+    """What was sent."""
+    return next(event.payload(Exchanged) for event in log.events if event.kind == "exchange")
+
+
+def parameters(log: Log) -> int:
+    started = next(event.payload(JobStarted) for event in log.events if event.kind == "job")
+    assert started.parameters is not None
+    return started.parameters
+
+
+@pytest.mark.parametrize("mode", ["hierarchical", "torus"])
+def test_every_mode_trains_as_all_reduce_does(four: Log, tmp_path: Path, mode: str) -> None:
+    log = trained(tmp_path, f"communication.mode={mode}", *SHORT, ranks=4)
+    assert len(losses(log)) == 8
+    assert losses(log) == pytest.approx(losses(four), rel=1e-4)
+    sent, formula = exchanged(log), bytes_sent(mode, "fp32", 4, 2, parameters(log))
+    assert (sent.bytes_near, sent.bytes_far) == (8 * formula.near, 8 * formula.far)
+
+
+@pytest.mark.parametrize(("precision", "share"), [("bf16", 0.5), ("int8", 0.25), ("powersgd", 0.8)])
+def test_narrow_gradients_train_nearly_as_well(
+    two: Log, tmp_path: Path, precision: str, share: float
+) -> None:
+    log = trained(tmp_path, f"communication.precision={precision}", *LONG, ranks=2)
+    mine, plain = losses(log), losses(two)
+    assert mine == pytest.approx(plain, rel=0.05)
+    assert mine != plain
+    assert sum(mine[-4:]) < sum(mine[:4])
+    full = 16 * bytes_sent("all-reduce", "fp32", 2, 2, parameters(log)).all
+    assert exchanged(log).bytes_near <= 1.01 * share * full
+
+
+def test_plain_exchanges_are_counted_too(two: Log) -> None:
+    sent, formula = exchanged(two), bytes_sent("all-reduce", "fp32", 2, 2, parameters(two))
+    assert (sent.mode, sent.precision, sent.steps) == ("all-reduce", "fp32", 16)
+    assert (sent.bytes_near, sent.bytes_far) == (16 * formula.near, 0)
+
+
+def copies(mesh: tuple[int, int], communication: dict[str, str], **told: Any) -> dict[str, Any]:
+    """Ranks of mode mixed whose copies average as ``communication`` says."""
+    parallel = {"mode": "mixed", "mesh": mesh, **told}
+    return {"ranks": mesh[0] * mesh[1], "communication": communication, "parallel": parallel}
+
+
+TENSOR = {"within": "model", "split": "tensor"}
+PIPED = {"accumulate": 2, "end_epoch": 3}
+BETWEEN_COPIES: dict[str, dict[str, Any]] = {
+    "bf16": {**copies((2, 2), {"precision": "bf16"}), **PIPED},
+    "int8": {**copies((2, 2), {"precision": "int8"}, schedule="interleaved"), **PIPED},
+    "powersgd": {**copies((2, 2), {"precision": "powersgd"}, **TENSOR), "end_epoch": 6},
+    "hierarchical": {**copies((4, 2), {"mode": "hierarchical"}, within="model"), "end_epoch": 2},
+    "torus": {**copies((4, 2), {"mode": "torus"}, **TENSOR), "end_epoch": 2},
+}
+
+
+def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> None:
+    """In mode mixed: by stages, and by channels. PowerSGD begins after 8 of the 12 steps."""
+    team = Team(tmp_path, *DEEP, "train.learning_rate=0.002", precision="single")
+    found = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
+    width = {name: bytes_of_one(mine) for name, (mine, _) in found.items()}
+    averaged = {
+        name: sum(each["elements"] for each in between(mine)) for name, (mine, _) in found.items()
+    }
+    state = found["int8"][0].state
+    weights = sum(each.numel() for (_, key), each in state.items() if key == "momentum_buffer")
+    assert averaged["bf16"] == averaged["int8"] == 6 * 2 * weights  # those of all stages, once
+    assert width["bf16"] == 2
+    assert 1 < width["int8"] < 1.1
+    assert 2 < width["powersgd"] < 4
+    assert width["hierarchical"] == width["torus"] == 2 * 3 / 4 * 4
+    far = {name: mine.far(alone) for name, (mine, alone) in found.items()}
+    assert max(far["hierarchical"], far["torus"]) < 1e-4
+    for name in ("bf16", "int8", "powersgd"):
+        mine, alone = found[name]
+        assert 1e-7 < mine.losses_far(alone) < 0.01, name
+
+
+def between(run: Trained) -> list[dict[str, Any]]:
+    """What copies sent each other; ranks of one copy average nothing."""
+    return [each for each in run.all("exchange") if each["elements"]]
+
+
+def bytes_of_one(run: Trained) -> float:
+    """Bytes that a rank sends to its copies for each number of its own."""
+    every = sum(each["bytes_near"] + each["bytes_far"] for each in between(run))
+    return float(every / sum(each["elements"] for each in between(run)))
+
+
+def test_rows_of_too_few_copies_are_refused_with_what_would_do() -> None:
+    with pytest.raises(ValidationError, match=r"2 copies .* no rows .* 4, 6, 8 … copies"):
+        TrainSettings.model_validate(copies((2, 2), {"mode": "hierarchical"}, within="model"))

@@ -1,0 +1,126 @@
+"""A second kind of task in the same loop: detection is resumed, shared and shown alike."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.train_runs import evaluations, losses, planned, run_ranks, start_ranks, weights
+from vflops.record.folder import RunFolder
+from vflops.record.formats import job as payloads
+from vflops.record.readout.contents import Contents
+
+SMALL = (
+    "network.width=8",
+    "network.channels=16",
+    "network.hidden=32",
+    "synthetic.train=16",
+    "synthetic.validation=7",
+    "synthetic.test=5",
+    "train.batch=4",
+    "train.learning_rate=0.0005",
+)
+"""8 steps of a small network."""
+
+
+def detection(place: Path, *assignments: str) -> RunFolder:
+    return planned(place, *SMALL, *assignments, workload="extreme-weather")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """One rank that nothing disturbed."""
+    folder = detection(tmp_path_factory.mktemp("alone"))
+    run_ranks(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Two ranks with one batch norm."""
+    place = tmp_path_factory.mktemp("shared")
+    folder = detection(place, "train.ranks=2", "train.batch_norm=synchronised")
+    run_ranks(folder, 2)
+    return folder
+
+
+def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
+    alone: RunFolder, tmp_path: Path
+) -> None:
+    folder = detection(tmp_path)
+    processes = start_ranks(folder, KILL_AFTER="6")
+    while processes.running():
+        time.sleep(0.02)
+    assert processes.poll() == [-signal.SIGKILL]
+    log = run_ranks(folder)
+    assert losses(log) == losses(alone.history().jobs[1][0])[4:]
+    assert weights(folder) == weights(alone)
+
+
+def test_two_ranks_train_and_evaluate_as_one(alone: RunFolder, shared: RunFolder) -> None:
+    log, single = shared.history().jobs[1][0], alone.history().jobs[1][0]
+    assert losses(log) == pytest.approx(losses(single), rel=0.03)
+    assert [each.evaluated for each in evaluations(log)] == [7, 7]
+
+
+def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
+    log = alone.history().jobs[1][0]
+    kinds = [event.kind for event in log.events]
+    assert kinds.index("finished") < kinds.index("tested") < kinds.index("exhibit")
+    tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
+    assert tested.evaluated == 5
+    exhibit = next(
+        event.payload(payloads.Exhibited) for event in log.events if event.kind == "exhibit"
+    )
+    with np.load(alone.attempt_folder(1, 0) / exhibit.file, allow_pickle=False) as arrays:
+        assert arrays["frames"].tolist() == [0, 2, 4]
+        assert arrays["average_precision"].shape == (4,)
+    (job,) = Contents(alone).trained
+    assert job.exhibit is not None and job.tested == tested
+
+
+def test_two_ranks_show_what_one_shows(alone: RunFolder, shared: RunFolder) -> None:
+    """What the ranks saw is put together: all frames, whoever had them."""
+    shown = []
+    for each in (alone, shared):
+        with np.load(each.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:
+            shown.append({name: arrays[name] for name in ("frames", "truth_boxes", "fields")})
+    for name in shown[0]:
+        np.testing.assert_array_equal(shown[0][name], shown[1][name])
+
+
+def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path) -> None:
+    """What is left is done off the clock: the target is not reached a second time."""
+    folder = detection(tmp_path)
+    processes = start_ranks(folder, KILL_WHEN_FINISHED="1")
+    while processes.running():
+        time.sleep(0.02)
+    (before,) = Contents(folder).trained
+    assert before.finished is not None and before.tested is None
+    log = run_ranks(folder)
+    kinds = [event.kind for event in log.events]
+    assert kinds == ["job", "resumed", "tested", "exhibit", "end"]
+    (after,) = Contents(folder).trained
+    assert after.evaluations == before.evaluations
+    assert (after.wall_s, after.phases) == (before.wall_s, before.phases)
+    assert after.exhibit is not None and after.tested == Contents(alone).trained[0].tested
+
+
+def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:
+    small = ("train.epochs=1", "synthetic.validation=1", "synthetic.test=1")
+    log = run_ranks(detection(tmp_path, "train.ranks=2", *small), 2)
+    assert [each.evaluated for each in evaluations(log)] == [1]
+    tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
+    assert tested.evaluated == 1
+
+
+def test_a_training_of_which_nothing_can_be_shown_still_ends(tmp_path: Path) -> None:
+    folder = detection(tmp_path, "train.epochs=1")
+    log = run_ranks(folder, SHOW_NOTHING="1")
+    assert log.events[-1].kind == "end"
+    assert "exhibit" not in [event.kind for event in log.events]
+    assert "No space left" in (folder.attempt_folder(1, 0) / "rank-0.log").read_text()

@@ -1,0 +1,65 @@
+"""A step that is recorded and replayed trains as one that is launched each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from vflops.models.resnet import ResNet
+from vflops.train.optimizers import build, parameter_groups
+from vflops.train.parallel.factory import SingleRank
+from vflops.train.step import RecordedStep, Step
+from vflops.workloads.contract.workload import Inputs
+
+
+class Loss(nn.Module):
+    """A model with cross entropy."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.model(images), labels)
+
+
+def made(device: str) -> Step:
+    torch.manual_seed(1)
+    layout: Any = {"memory_format": torch.channels_last}
+    model = ResNet((1, 1, 1, 1), classes=10, width=8).to(device).to(**layout)
+    optimizer = build("sgd", parameter_groups(model, 1e-4), learning_rate=0.1)
+    return Step(Loss(model), optimizer, torch.amp.GradScaler(device, enabled=False), SingleRank())
+
+
+def batch(number: int, device: str) -> Inputs:
+    generator = torch.Generator().manual_seed(number)
+    images = torch.randn(16, 3, 64, 64, generator=generator)
+    return images.to(device), torch.randint(0, 10, (16,), generator=generator).to(device)
+
+
+def losses(step: Step | RecordedStep, device: str, count: int) -> list[float]:
+    rates = [0.05, 0.1, 0.02]
+    return [float(step([batch(n, device)], rates[n % 3])) for n in range(count)]
+
+
+def test_two_parts_train_as_their_mean(device: str = "cpu") -> None:
+    step = made(device)
+    first, second = batch(1, device), batch(2, device)
+    loss = step([first, second], 0.0)
+    alone = [float(made(device)([part], 0.0)) for part in (first, second)]
+    assert float(loss) == pytest.approx(sum(alone) / 2, rel=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_recorded_step_trains_as_a_launched_one_with_changing_rates() -> None:
+    device = torch.device("cuda")
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        launched = losses(made("cuda"), "cuda", 10)
+        recorded = losses(RecordedStep(made("cuda"), device), "cuda", 10)
+    assert recorded == pytest.approx(launched, rel=1e-3)
+    assert launched[0] != launched[-1]

@@ -1,0 +1,78 @@
+"""Ledgers that no search wrote are refused with what is wrong in them, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.automl_parts import candidate, settings, trained, turn
+from vflops.errors import FolderError
+from vflops.workloads.automl.replay import Replayed, SearchLedger
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper
+
+ONE, TWO, THREE = turn(0, 0), turn(2, 0), turn(1, 1)
+
+
+def rows(
+    changed: Callable[[str, Candidate, CandidateTrained], tuple[dict[str, Any], dict[str, Any]]],
+) -> tuple[Replayed, ...]:
+    """A family of three, the last a child of a later turn, as a free search may have it."""
+    found = []
+    for place, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
+        proposed = candidate(place, parent=parent, epochs=9)
+        result = trained(place.name, 0.5, epochs=4, inherited=parent is not None)
+        one, two = changed(place.name, proposed, result)
+        proposed, result = proposed.model_copy(update=one), result.model_copy(update=two)
+        found.append(Replayed(candidate=proposed, trained=result, samples=2048, ops=1))
+    return tuple(found)
+
+
+def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Path:
+    """A ledger in which some candidates and results are other than they were."""
+    path = place / "ledger.json"
+    SearchLedger(
+        run="one",
+        profile="tiny",
+        seed=7,
+        workers=2,
+        settings=settings().model_dump(mode="json"),
+        data_fingerprint="f" * 64,
+        left_out=0,
+        reasons={},
+        candidates=rows(lambda name, *_: changes.get(name, ({}, {}))),
+    ).write(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "proposed", "result", "said"),
+    [
+        (ONE.name, {"parent": THREE.name}, {}, f"{ONE.name} is its own ancestor"),
+        (TWO.name, {"parent": TWO.name}, {}, f"{TWO.name} is its own ancestor"),
+        (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is not in"),
+        (ONE.name, {"turn": TWO}, {}, "is in it twice"),
+        (ONE.name, {}, {"candidate": TWO.name}, f"{ONE.name} is that of {TWO.name}"),
+        (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
+        (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
+        (ONE.name, {}, {"epochs": 10}, "trained for 10 of 9 epochs"),
+        (ONE.name, {"hyper": Hyper(batch=0)}, {}, "has a batch of 0"),
+    ],
+)
+def test_what_no_search_trained_is_refused(
+    tmp_path: Path, name: str, proposed: dict[str, Any], result: dict[str, Any], said: str
+) -> None:
+    assert len(SearchLedger.find(ledger(tmp_path, {})).candidates) == 3
+    with pytest.raises(FolderError, match=said) as caught:
+        SearchLedger.find(ledger(tmp_path, {name: (proposed, result)}))
+    assert str(tmp_path) in caught.value.message and caught.value.cure
+
+
+def test_settings_without_a_search_are_refused(tmp_path: Path) -> None:
+    path = ledger(tmp_path, {})
+    found = SearchLedger.read(path)
+    found.model_copy(update={"settings": {"train": {}}}).write(path)
+    with pytest.raises(FolderError, match="no section search"):
+        SearchLedger.find(path)

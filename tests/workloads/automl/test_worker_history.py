@@ -1,0 +1,180 @@
+"""What a worker's earlier attempts left: half a candidate, and time that is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.support.automl_parts import trained, turn
+from vflops.record.formats.job import Evaluated, Finished
+from vflops.record.log.events import Event, Log
+from vflops.workloads.automl.search_events import (
+    CandidateBegun,
+    CandidateCut,
+    CandidateFailed,
+    WorkerBegun,
+)
+from vflops.workloads.automl.worker_history import Past, gave_up_candidate
+
+_START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+def _begun(name: str) -> tuple[str, Any]:
+    return "candidate", CandidateBegun(
+        candidate=name,
+        digest="",
+        proposal_sha256="",
+        parent=None,
+        inherited=False,
+        epochs=2,
+        batch=32,
+        parameters=1,
+        ops_forward=1,
+        ops_total=3,
+        waited_s=0,
+        built_s=0,
+    )
+
+
+def _evaluated(step: int, quality: float) -> tuple[str, Any]:
+    return "evaluation", Evaluated(
+        step=step, samples=step, epoch=1.0, quality=quality, evaluated=10, phases={}
+    )
+
+
+_WORKER = ("worker", WorkerBegun(worker=0, left_s=1.0))
+_CHECKPOINT = ("checkpoint", None)
+_STOPPED = ("stopped", None)
+
+
+def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
+    """Attempts with an event a second; 100 s of the clock lie between two of them."""
+    logs, now_s = [], _START
+    for number, attempt in enumerate(attempts):
+        events = []
+        for n, (kind, payload) in enumerate(attempt):
+            utc = datetime.fromtimestamp(now_s + n, UTC).isoformat()
+            data = {} if payload is None else payload.model_dump(mode="json")
+            events.append(Event(kind, data, utc, "", time_s=1000.0 * number + n))
+        now_s += len(attempt) + 100
+        logs.append(Log(events=tuple(events), faults=(), torn=None))
+    return Past(logs)
+
+
+def test_nothing_before_is_nothing_to_go_on_with() -> None:
+    assert past().half() is None and past().rounds == 0 and not past().begun
+    assert past().spent_s() == (0.0, None)
+    assert past([_WORKER]).begun
+
+
+def test_half_a_candidate_is_gone_on_with_and_all_its_evaluations_are_kept() -> None:
+    one, two = "r00000-w00000", "r00001-w00000"
+    whole = [_begun(one), _evaluated(9, 0.9), ("candidate-trained", trained(one, 0.9))]
+    found = past(
+        [_WORKER, *whole, _begun(two), _evaluated(1, 0.1)],
+        [_WORKER, _begun(two), _evaluated(2, 0.2)],
+    )
+    half = found.half()
+    assert half is not None
+    assert (half.turn, half.tries, half.finished) == (turn(1, 0), 2, None)
+    assert [each.quality for each in half.evaluations] == [0.1, 0.2] and half.samples == 2
+    assert found.rounds == 1 and found.ended == {one}
+
+
+def test_a_candidate_that_finished_but_was_not_told_is_half_too() -> None:
+    finished = Finished(
+        step=7, samples=7, epoch=2.0, reason="epochs", phases={}, weights_sha256=None
+    )
+    half = past([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).half()
+    assert half is not None and half.finished == finished
+
+
+def test_whatever_its_end_a_candidate_that_ended_is_not_gone_on_with() -> None:
+    name = "r00000-w00000"
+    for kind, payload in (
+        ("candidate-trained", trained(name, 0.5)),
+        ("candidate-failed", CandidateFailed(candidate=name, message="")),
+        ("candidate-cut", CandidateCut(candidate=name, samples=1)),
+    ):
+        found = past([_WORKER, _begun(name), (kind, payload)])
+        assert found.half() is None and found.rounds == 1 and found.ended == {name}
+
+
+def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
+    name = "r00000-w00000"
+    for middle, tries in (((), 2), ((_CHECKPOINT,), 1), ((_STOPPED,), 1)):
+        half = past([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).half()
+        assert half is not None and half.tries == tries
+
+
+def test_attempts_that_died_before_they_began_what_they_had_claimed_are_counted() -> None:
+    name = "r00000-w00000"
+    whole = [_WORKER, _begun(name), ("candidate-trained", trained(name, 0.5))]
+    assert past(whole).died_unbegun == 1
+    assert past(whole, [], [_WORKER]).died_unbegun == 2  # one died before it worked at all
+    assert past(whole, [_WORKER, _STOPPED], [_WORKER]).died_unbegun == 1
+    assert past(whole, [_WORKER], [_WORKER, _STOPPED]).died_unbegun == 0
+
+
+def test_time_between_attempts_is_spent_too() -> None:
+    found = past([_WORKER] * 11, [_WORKER] * 6)  # 10 s, 101 s of nothing, 5 s
+    now = datetime.fromtimestamp(_START + 150, UTC)
+    assert found.spent_s(now) == (150.0, None)
+
+
+def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -> None:
+    found = past([_WORKER] * 11, [_WORKER] * 6)
+    spent_s, line = found.spent_s(datetime.fromtimestamp(_START - 3600, UTC))
+    assert spent_s == 10 + 101 + 5
+    assert line == "the clock was set back by 3716 s; 116 s count"
+
+
+@pytest.mark.parametrize(("jump_s", "way"), [(7200.0, "ahead"), (-50.0, "back")])
+def test_a_clock_that_jumps_while_the_worker_works_is_told_and_costs_it_nothing(
+    jump_s: float, way: str
+) -> None:
+    (log,) = past([_WORKER] * 11).logs
+    later = datetime.fromtimestamp(_START + 10 + jump_s, UTC)
+    jumped = replace(log.events[-1], utc=later.isoformat())
+    found = Past([replace(log, events=(*log.events[:-1], jumped))])
+    spent_s, line = found.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
+    assert spent_s == pytest.approx(15)
+    assert line == f"the clock was set {way} by {abs(jump_s):.0f} s; 15 s count"
+
+
+def test_all_open_claims_are_left_and_half_a_candidate_comes_first() -> None:
+    one, two, three, four = (f"r0000{n}-w00000" for n in range(4))
+    claims = [turn(n, 0) for n in range(4)]
+    whole = [_WORKER, _begun(one), ("candidate-trained", trained(one, 0.5))]
+    # Of the second nothing can be read but its beginning; the last one was only claimed.
+    found = past([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).left(claims)
+    assert [(each.turn, each.lost) for each in found] == [
+        (turn(2, 0), False), (turn(1, 0), True), (turn(3, 0), False)
+    ]  # fmt: skip
+    assert found[0].samples == 3
+    ended = ("candidate-trained", trained(three, 0.5))
+    found = past([*whole, _begun(two), _begun(three), ended], [_WORKER]).left(claims)
+    tries = [(each.turn, each.lost, each.tries) for each in found]
+    assert tries == [(turn(1, 0), True, 0), (turn(3, 0), False, 2)]
+    assert past().left(claims) == []  # nothing can be left
+    assert past([*whole, ("candidate-failed", CandidateFailed(candidate=four, message=""))]).left(
+        [turn(0, 0), turn(3, 0)]
+    ) == []  # fmt: skip
+
+
+def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death() -> None:
+    name, failed = "r00000-w00000", ("failed", None)
+    gave_up = ("candidate-failed", CandidateFailed(candidate=name, message="the loss is nan"))
+    begun = [_WORKER, _begun(name)]
+    for attempt, expected in (
+        ([*begun, gave_up, failed], True),
+        ([*begun, gave_up], True),
+        ([*begun, failed], False),
+        ([*begun, gave_up, _begun("r00001-w00000"), failed], False),
+        ([], False),
+    ):
+        assert gave_up_candidate(past(attempt).logs[0]) == expected

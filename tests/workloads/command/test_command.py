@@ -1,0 +1,189 @@
+"""A command as a workload: what it is told, what it may say, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.command_runs import GOOD, run, scored, settings
+from vflops.config.settings import Settings
+from vflops.errors import RunFailed, UsageError
+from vflops.record.folder import RunFolder, latest
+from vflops.run import pipeline
+from vflops.testing.rules import sample_graph
+from vflops.testing.specs import SpecConformance
+from vflops.workloads.contract.registry import workload
+
+
+class TestConformance(SpecConformance):
+    spec = workload("command")
+
+
+def test_a_run_is_scored_by_what_it_reports(tmp_path: Path) -> None:
+    score = scored(run(tmp_path, GOOD, quality="F1", exponent=2, ops_source="a paper"))
+    assert score.complete
+    assert (score.samples_trained, score.samples_evaluated, score.epochs) == (100, 40, 2.0)
+    assert score.work is not None and score.speed is not None
+    assert (score.work.source, score.work.detail) == ("declared", "a paper")
+    assert score.speed.ops_training == 100 * 3000
+    assert score.quality.name == "F1"
+    assert score.quality.penalty == pytest.approx((0.9 / 0.8) ** 2)
+    assert score.quality.epochs_to_quality == 2.0
+    assert score.mfu.value is None and score.mfu.reason
+    assert sum(score.phases.values()) == pytest.approx(score.wall_s)
+
+
+def test_lower_can_be_better(tmp_path: Path) -> None:
+    score = scored(run(tmp_path, GOOD, better="lower", target=0.75))
+    assert score.quality.epochs_to_quality == 1.2
+    assert score.quality.penalty == pytest.approx(0.75 / 0.9)
+
+
+def test_a_graph_is_counted_by_the_rules(tmp_path: Path) -> None:
+    graph = sample_graph(batch=4)
+    graph.write(tmp_path / "graph.json")
+    from_graph = {"ops_forward": None, "ops_total": None, "graph": str(tmp_path / "graph.json")}
+    folder = run(tmp_path, GOOD, **from_graph)
+    work = scored(folder).work
+    assert work is not None and (work.source, work.rules) == ("declared graph", "hpcai500")
+    assert work.ops_total > 0
+    assert (folder.path / "graphs" / "command.json").is_file()
+
+
+def test_every_rank_is_told_who_it_is(tmp_path: Path) -> None:
+    tell = f"""
+keep = {{k: v for k, v in os.environ.items() if k.startswith(("VFLOPS_", "MASTER_")) or k in
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK")}}
+open(r"{tmp_path}/told-" + os.environ["RANK"], "w").write(json.dumps(keep))
+if os.environ["RANK"] != "0":
+    say(samples=10**6, loss=float("nan"))  # only the first rank counts
+    sys.exit(0)
+"""
+    folder = run(tmp_path, tell + GOOD, train={"ranks": 2, "epochs": 7}, data=str(tmp_path))
+    first, second = (json.loads((tmp_path / f"told-{rank}").read_text()) for rank in (0, 1))
+    assert scored(folder).samples_trained == 100
+    job = folder.path / "jobs" / "1"
+    for rank, told in enumerate((first, second)):
+        expected = {
+            "VFLOPS_SEED": "1",
+            "VFLOPS_JOB": "1",
+            "VFLOPS_RANK": str(rank),
+            "VFLOPS_RANKS": "2",
+            "VFLOPS_LOCAL_RANK": str(rank),
+            "VFLOPS_EPOCHS": "7",
+            "VFLOPS_BATCH": "10",
+            "VFLOPS_DATA": str(tmp_path),
+            "VFLOPS_TARGET": "0.8",
+            "VFLOPS_INDICES": str(job / "indices.npy"),
+            "VFLOPS_CHECKPOINT": str(job / "checkpoint"),
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+        }
+        assert {name: told.get(name) for name in expected} == expected
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    indices = np.load(job / "indices.npy", allow_pickle=False)
+    assert indices.dtype == np.int64
+    assert indices.tolist() == list(range(50))
+
+
+def test_time_goes_where_the_script_says(tmp_path: Path) -> None:
+    text = """
+time.sleep(0.3)
+say(phase="compilation"); time.sleep(0.4)
+say(phase="training"); time.sleep(0.5)
+say(samples=50)
+say(phase="evaluation"); time.sleep(0.6)
+say(samples=50, quality=1, evaluated=5)
+time.sleep(0.7)
+"""
+    phases = scored(run(tmp_path, text)).phases
+    assert phases["start-up"] > 0.3
+    assert phases["compilation"] > 0.39
+    assert phases["evaluation"] > 0.59
+    assert phases["training"] > 1.19, "after an evaluation it is training again"
+
+
+def test_training_that_was_not_announced_is_no_start_up(tmp_path: Path) -> None:
+    text = "time.sleep(1)\nsay(samples=50)\nsay(samples=50, quality=1, evaluated=5)"
+    assert scored(run(tmp_path, text)).phases["training"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("print('lost', file=sys.stderr); sys.exit(5)", "ended with code 5.*lost"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("print('hello')", "without reporting any samples"),
+        ("say(samples=5, loss=1)", "without reporting a quality"),
+        ("say(samples=9, loss=1)\nsay(samples=5, loss=1)\ntime.sleep(60)", "line 2.*fell from 9"),
+        ("say(samples=9, loss=float('nan'))\ntime.sleep(60)", "the loss is nan after 9 samples"),
+        ("print({'samples': 5})\ntime.sleep(60)", r"line 1 .*no JSON.*\{'samples': 5\}"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RunFailed, match=re.compile(message, re.DOTALL)):
+        run(tmp_path, text)
+    folder = latest(tmp_path / "runs")
+    assert folder is not None
+    reason = RunFolder.open(folder).history().state.reason
+    assert reason is not None and reason.startswith("it failed")
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "message"),
+    [
+        (None, {}, "needs command"),
+        ("no-such-program-anywhere x.py", {}, "not found on the PATH"),
+        ("{python} -c pass", {"samples": None}, "needs samples"),
+        ("{python} -c pass", {"target": None}, "needs target"),
+        ("{python} -c pass", {"ops_forward": None, "ops_total": None}, "operations of one sample"),
+        (
+            "{python} -c pass",
+            {"ops_forward": None, "ops_total": None, "graph": "absent.json"},
+            "absent.json does not exist",
+        ),
+        ("{python} nowhere.py", {}, "names nowhere.py, which does not exist"),
+        ("{python} -c pass", {"data": "/no/such/data"}, "/no/such/data does not exist"),
+    ],
+)
+def test_a_wrong_command_makes_no_folder(
+    tmp_path: Path, command: str | None, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        pipeline.start(tmp_path / "runs", "command", settings(command, **changes), pipeline.Watch())
+    assert caught.value.cure
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ops_total": None}, "belong together"),
+        ({"graph": "g.json"}, "choose"),
+        ({"ops_total": 10}, "ops_total 10"),
+        ({"exponent": 0}, "exponent"),
+        ({"target": -1.0}, "target"),
+        ({"better": "sideways"}, "better"),
+        ({"precision": "fp12"}, "precision"),
+    ],
+)
+def test_settings_that_contradict_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings("{python} -c pass", **changes)
+
+
+def test_a_command_is_split_as_a_shell_does() -> None:
+    section = settings("{python} 'my script.py' --rate 0.1").workloads["command"]
+    assert section["command"] == ["{python}", "my script.py", "--rate", "0.1"]
+
+
+def test_the_ceilings_follow_the_precision() -> None:
+    chosen: Settings = settings("{python} -c pass", precision="mixed-bf16")
+    assert chosen.workloads["command"]["train"]["precision"] == "mixed-bf16"
