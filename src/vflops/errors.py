@@ -1,4 +1,4 @@
-"""What a user can get wrong: each error names the thing, the value and the cure.
+"""What a user can get wrong: each error names the thing, the value and the hint.
 
 The command line prints these without a traceback and exits with ``exit_code``:
 0 good, 1 the check failed, 2 wrong use, 3 the run failed.
@@ -14,15 +14,15 @@ _MOST_SHOWN = 200
 
 
 class VflopsError(Exception):
-    """An error that the command line shows as one line and, where there is one, its cure."""
+    """An error that the command line shows as one line and, where there is one, its hint."""
 
     exit_code = 2
 
-    def __init__(self, message: str, *, cure: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
         message = _cut(message, _MOST_SIGNS)  # it may quote a file that is one long word
         super().__init__(message)
         self.message = message
-        self.cure = cure
+        self.hint = hint
 
 
 class UsageError(VflopsError):
@@ -67,5 +67,5 @@ def unknown_name(what: str, name: str, valid: Iterable[str], *, where: str = "")
     """An error for a name that does not exist, suggesting the nearest that do."""
     names = sorted(valid)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    cure = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(names)}"
-    return UsageError(f"unknown {what} {name!r}{where}", cure=cure)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(names)}"
+    return UsageError(f"unknown {what} {name!r}{where}", hint=hint)

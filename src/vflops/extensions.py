@@ -32,7 +32,7 @@ def _loaded(entry: EntryPoint) -> Any:
     except Exception as error:
         return UsageError(
             f"{entry.name!r} of {origin} cannot be loaded: {type(error).__name__}: {error}",
-            cure=f"mend or uninstall {origin}",
+            hint=f"mend or uninstall {origin}",
         )
 
 
@@ -43,5 +43,5 @@ def imported(target: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"{target} cannot be loaded: {error}", cure=f"mend or reinstall {module.split('.')[0]}"
+            f"{target} cannot be loaded: {error}", hint=f"mend or reinstall {module.split('.')[0]}"
         ) from error

@@ -1,4 +1,4 @@
-"""What is refused before there is a run folder, with the cure, and what a run is told by options.
+"""What is refused before there is a run folder, with the hint, and what a run is told by options.
 
 SLURM is played by two scripts: ``sinfo`` lists the nodes of a file, ``sbatch`` is only there.
 """
@@ -95,7 +95,7 @@ def admitted(*given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "cure"),
+    ("given", "error", "hint"),
     [
         # Without launch.ranks_per_node an allocation has a node for each model.
         (("bagging.models=8",), "no room for 8 models of 1 rank (8 slots) on 4 nodes with 4 slots",
@@ -111,12 +111,12 @@ def admitted(*given: str) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )  # fmt: skip
 def test_what_slurm_could_never_start_is_refused(
-    cluster: Cluster, given: tuple[str, ...], error: str, cure: str
+    cluster: Cluster, given: tuple[str, ...], error: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         admitted(*given)
     assert error in refused.value.message
-    assert cure in (refused.value.cure or "")
+    assert hint in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, place:
         with pytest.raises(UsageError) as refused:
             admitted()
         assert "Invalid partition name specified (nowhere)" in refused.value.message
-        assert "set partition in site.toml to one of: main" in (refused.value.cure or "")
+        assert "set partition in site.toml to one of: main" in (refused.value.hint or "")
 
 
 def test_a_held_allocation_is_all_there_is(
@@ -199,7 +199,7 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "site", "error", "cure"),
+    ("arguments", "site", "error", "hint"),
     [
         (("--on", "slurm", "--models", 8), "", "no room for 8 models", "choose 4 models of 1 rank"),
         (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
@@ -215,7 +215,7 @@ def test_wrong_settings_make_no_folder(
     arguments: tuple[object, ...],
     site: str,
     error: str,
-    cure: str,
+    hint: str,
 ) -> None:
     if site:
         (place / "site.toml").write_text(site)
@@ -224,7 +224,7 @@ def test_wrong_settings_make_no_folder(
         result = said(*command, *given)
         assert result.returncode == 2, result.stderr
         shown = " ".join(result.stderr.split())
-        assert error in shown and cure in shown
+        assert error in shown and hint in shown
     assert [path.name for path in place.iterdir()] == (["site.toml"] if site else [])
 
 

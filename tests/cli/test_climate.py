@@ -135,7 +135,7 @@ def test_what_a_folder_does_not_allow_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
         get_command(application(["data"]))(["data", *command.split()], standalone_mode=False)
-    assert says in caught.value.message and caught.value.cure
+    assert says in caught.value.message and caught.value.hint
 
 
 def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(UsageError, match=r"it holds notes.txt") as caught:
         kind_of(tmp_path)
-    assert "climo_1979.h5" in str(caught.value.cure) and "train/<class>" in str(caught.value.cure)
+    assert "climo_1979.h5" in str(caught.value.hint) and "train/<class>" in str(caught.value.hint)
     (tmp_path / "train").mkdir()
     assert kind_of(tmp_path) == Kind("images", packed=False)
     (tmp_path / "features.h5").write_bytes(b"")  # somebody's, beside the images

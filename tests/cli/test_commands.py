@@ -94,7 +94,7 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "cure"),
+    ("arguments", "error", "hint"),
     [
         (("cuont",), "No such command 'cuont'", "count"),
         (("count", "resnet51"), "unknown model 'resnet51'", "resnet50"),
@@ -139,13 +139,13 @@ def test_wrong_use_is_one_clear_line_exit_code_2_and_nothing_written(
     tmp_path: Path,
     arguments: tuple[str, ...],
     error: str,
-    cure: str,
+    hint: str,
 ) -> None:
     before = {path.name for path in tmp_path.iterdir()} | {"__pycache__"}
     result = vflops(*arguments)
     assert result.returncode == 2
     assert error in result.stderr
-    assert cure in result.stderr
+    assert hint in result.stderr
     assert "Traceback" not in result.stderr
     assert {path.name for path in tmp_path.iterdir()} <= before
 

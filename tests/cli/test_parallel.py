@@ -48,7 +48,7 @@ def refused(
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "cure"),
+    ("words", "error", "hint"),
     [
         ((*PIPELINE,), "shares a model between ranks, and there is 1", "--ranks 2"),
         (
@@ -136,10 +136,10 @@ def test_what_ranks_cannot_share_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     words: tuple[object, ...],
     error: str,
-    cure: str,
+    hint: str,
 ) -> None:
     said = refused(capsys, monkeypatch, *IMAGES, *words)
-    assert error in said and cure in said
+    assert error in said and hint in said
 
 
 def by_its_values(model: nn.Module, images: Tensor) -> Tensor:

@@ -186,7 +186,7 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "cure"),
+    ("arguments", "error", "hint"),
     [
         (("--models", "3", "--ranks", "4"), "no room for 3 models of 4 ranks", "2 models of 4"),
         (("--models", "0"), "bagging.models = 0", ""),
@@ -200,12 +200,12 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_what_does_not_fit_is_refused(
-    vflops: Vflops, tmp_path: Path, arguments: tuple[str, ...], error: str, cure: str
+    vflops: Vflops, tmp_path: Path, arguments: tuple[str, ...], error: str, hint: str
 ) -> None:
     machine = () if "--slots" in arguments else ("--nodes", "1", "--slots", "8")
     result = vflops("plan", *TINY, *machine, *arguments)
     assert result.returncode == 2
-    assert error in result.stderr and cure in result.stderr
+    assert error in result.stderr and hint in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -20,8 +20,8 @@ DOCS = ROOT / "docs" / "schemas"
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
     export(tmp_path)
-    cure = "run: python -m vflops.cli.schemas docs/schemas"
-    assert (DOCS / name).read_text() == (tmp_path / name).read_text(), cure
+    hint = "run: python -m vflops.cli.schemas docs/schemas"
+    assert (DOCS / name).read_text() == (tmp_path / name).read_text(), hint
 
 
 def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:

@@ -1,4 +1,4 @@
-"""Settings: a file and ``--set`` change them; what is wrong is named with its cure."""
+"""Settings: a file and ``--set`` change them; what is wrong is named with its hint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_name_where_several_may_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "message", "cure"),
+    ("assignment", "message", "hint"),
     [
         ("micro.buget_s=3", "unknown setting 'micro.buget_s'", "micro.budget_s"),
         ("mirco.budget_s=3", "unknown setting 'mirco'", "micro"),
@@ -48,12 +48,12 @@ def test_one_name_where_several_may_stand() -> None:
     ],
 )
 def test_a_wrong_setting_is_one_line_with_its_cure(
-    assignment: str, message: str, cure: str
+    assignment: str, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         load(tiny(), None, [assignment])
     assert message in caught.value.message
-    assert cure in str(caught.value.cure)
+    assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_unknown_profile_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         profile("labtop")
-    assert "laptop" in str(caught.value.cure)
+    assert "laptop" in str(caught.value.hint)
 
 
 def test_a_workload_may_have_a_number_of_models_of_its_own() -> None:
@@ -105,7 +105,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
 def test_a_key_without_its_section_is_told_where_it_is() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
-    assert error.value.cure == "it is train.epochs"
+    assert error.value.hint == "it is train.epochs"
 
 
 def test_precisions_are_those_of_the_workload_whatever_else_of_the_ceilings_is_set() -> None:
@@ -128,16 +128,16 @@ def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
     assert modes == {"image-classification": "sharded", "automl": "data"}
     with pytest.raises(UsageError) as caught:
         load(suite, None, ["image-classification.parallel.mod=sharded"])
-    assert "image-classification.parallel.mode" in str(caught.value.cure)
+    assert "image-classification.parallel.mode" in str(caught.value.hint)
 
 
 def test_what_one_workload_refuses_can_be_set_for_another() -> None:
     suite = for_all(profile("tiny", ["image-classification", "automl"]))
     with pytest.raises(UsageError, match=r"take parallel\.mode data") as caught:
         load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
-    cure = "--set image-classification.parallel.mode=sharded"
-    assert cure in str(caught.value.cure)
-    load(suite, None, ["train.ranks=2", cure.removeprefix("--set ")])
+    hint = "--set image-classification.parallel.mode=sharded"
+    assert hint in str(caught.value.hint)
+    load(suite, None, ["train.ranks=2", hint.removeprefix("--set ")])
     with pytest.raises(UsageError) as alone:
         load(profile("tiny", ["automl"]), None, ["train.ranks=2", "parallel.mode=sharded"])
-    assert alone.value.cure is None
+    assert alone.value.hint is None

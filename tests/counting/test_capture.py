@@ -49,8 +49,8 @@ def test_data_dependent_control_flow_is_refused_at_its_line_with_a_cure() -> Non
         capture(_Branching, [InputSpec((3,))], name="branching")
     assert "test_capture.py:" in caught.value.message
     assert "if x.sum() > 0" in caught.value.message
-    assert caught.value.cure is not None
-    assert "torch.where" in caught.value.cure
+    assert caught.value.hint is not None
+    assert "torch.where" in caught.value.hint
 
 
 def test_data_dependent_shapes_are_refused() -> None:

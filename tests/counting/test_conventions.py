@@ -101,8 +101,8 @@ def test_an_unknown_operator_is_reported_never_a_silent_zero() -> None:
 def test_unknown_rule_set_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         rule_set("aiperf-orginal")
-    assert caught.value.cure is not None
-    assert "aiperf-original" in caught.value.cure
+    assert caught.value.hint is not None
+    assert "aiperf-original" in caught.value.hint
 
 
 @pytest.mark.parametrize("rules", BUILT_IN, ids=lambda rules: rules.id)

@@ -170,7 +170,7 @@ def test_a_first_job_whose_node_has_another_folder_ends_the_run(
     stage.blind = "n7: nothing here"
     with pytest.raises(RunFailed, match="is not seen from the nodes: n7: nothing here") as error:
         seen_through(folder, stage, [], attempts=3)
-    assert str(folder.path) in error.value.message and "--out" in (error.value.cure or "")
+    assert str(folder.path) in error.value.message and "--out" in (error.value.hint or "")
     assert stage.stopped and len(stage.started) == 1
 
 
@@ -309,7 +309,7 @@ def keyboard_main(place: str) -> None:
             Controller(folder, events, stage, records, attempts=1, show=view.show).run()
         except Interrupted as error:
             view.close()
-            print(f"{error.message}|{error.cure}|stopped {stage.stopped}", flush=True)
+            print(f"{error.message}|{error.hint}|stopped {stage.stopped}", flush=True)
 
 
 @pytest.mark.parametrize(

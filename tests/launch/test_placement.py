@@ -143,7 +143,7 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "models", "ranks", "message", "cure"),
+    ("nodes", "models", "ranks", "message", "hint"),
     [
         (
             equal_nodes(1, 8),
@@ -182,11 +182,11 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(
-    nodes: list[Node], models: int, ranks: int, message: str, cure: str
+    nodes: list[Node], models: int, ranks: int, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         plan(nodes, models, ranks)
-    assert (caught.value.message, caught.value.cure) == (message, cure)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 @given(nodes=different, models=st.integers(1, 99), ranks=st.integers(1, 99))
@@ -227,7 +227,7 @@ def test_with_a_scale_models_times_ranks_equal_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "ranks", "scale", "message", "cure"),
+    ("models", "ranks", "scale", "message", "hint"),
     [
         (
             3,
@@ -254,11 +254,11 @@ def test_with_a_scale_models_times_ranks_equal_it() -> None:
     ],
 )
 def test_a_scale_that_the_pair_does_not_make_is_refused(
-    models: int | None, ranks: int | None, scale: int, message: str, cure: str
+    models: int | None, ranks: int | None, scale: int, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         defaults(equal_nodes(4, 8), models, ranks, scale=scale)
-    assert (caught.value.message, caught.value.cure) == (message, cure)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 @given(nodes=different, models=st.none() | st.integers(1, 60))

@@ -87,7 +87,7 @@ def test_a_whole_site_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "cure"),
+    ("text", "message", "hint"),
     [
         ("acount = 'x'", "unknown key 'acount' in ", "did you mean account"),
         ("[container]\nimage='x'\nruntme='docker'", "unknown key 'runtme'", "runtime"),
@@ -101,12 +101,12 @@ def test_a_whole_site_is_read(tmp_path: Path) -> None:
         ("account", "is not TOML", None),
     ],
 )
-def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, cure: str | None) -> None:
+def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as error:
         site.load(path)
     assert message in error.value.message and str(path) in error.value.message
-    assert cure is None or cure in (error.value.cure or "")
+    assert hint is None or hint in (error.value.hint or "")
 
 
 def test_the_folders_site_comes_before_the_users(
@@ -230,10 +230,10 @@ def test_a_scheduler_that_is_not_there_is_refused(
     for name, command in (("slurm", "sbatch"), ("pbs", "qsub"), ("lsf", "bsub"), ("flux", "flux")):
         with pytest.raises(UsageError, match=f"no {command} here") as error:
             Scheduler(name)
-        assert "--on local" in (error.value.cure or "")
+        assert "--on local" in (error.value.hint or "")
     with pytest.raises(UsageError, match="unknown scheduler 'slrm'") as error:
         Scheduler("slrm")
-    assert error.value.cure == "did you mean slurm?"
+    assert error.value.hint == "did you mean slurm?"
 
 
 def test_a_held_allocation_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +405,7 @@ def test_a_machine_without_a_cluster_is_told_so(
     ):
         with pytest.raises(UsageError, match="configuration source") as error:
             ask()
-        assert "no login node of a SLURM, or SLURM_CONF is not set" in (error.value.cure or "")
+        assert "no login node of a SLURM, or SLURM_CONF is not set" in (error.value.hint or "")
 
 
 def test_very_many_jobs_are_asked_for_in_pieces(

@@ -18,7 +18,7 @@ def test_auto_is_the_accelerator_where_there_is_one_else_the_cpu() -> None:
 def test_an_unknown_device_suggests_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown device 'cpuu'") as caught:
         pick("cpuu")
-    assert caught.value.cure == "did you mean cpu?"
+    assert caught.value.hint == "did you mean cpu?"
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "xpu", "mps:3"])
@@ -28,7 +28,7 @@ def test_a_device_that_is_not_here_is_named_with_those_that_are(
     monkeypatch.setattr(devices, "available", lambda: ["cpu"])
     with pytest.raises(UsageError, match=f"{name!r} is not here: torch sees no accelerator") as no:
         pick(name)
-    assert no.value.cure == "set micro.device to one of: auto, cpu"
+    assert no.value.hint == "set micro.device to one of: auto, cpu"
 
 
 def test_an_index_beyond_the_last_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_a_small_resnet_computes_and_trains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "cure"),
+    ("name", "message", "hint"),
     [
         ("resnet5", "unknown model 'resnet5'", "resnet50"),
         ("extreme-weather", "is a workload, expected a model", "vflops run extreme-weather"),
@@ -61,11 +61,11 @@ def test_a_small_resnet_computes_and_trains() -> None:
         ("math:pi", "math:pi is a float", "callable"),
     ],
 )
-def test_a_model_that_cannot_be_had(name: str, message: str, cure: str) -> None:
+def test_a_model_that_cannot_be_had(name: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         model(name).load()
     assert message in caught.value.message
-    assert cure in str(caught.value.cure)
+    assert hint in str(caught.value.hint)
 
 
 def test_a_module_that_fails_to_import_is_one_line(

@@ -86,7 +86,7 @@ def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
     path.write_text(path.read_text().replace("vflops.run/1", "vflops.run/7"))
     with pytest.raises(FolderError, match=r"newer vflops.*vflops.run/7") as caught:
         RunFolder.open(run_folder.path)
-    assert "upgrade" in str(caught.value.cure)
+    assert "upgrade" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_run_json_that_is_none_is_one_clear_line(
 def test_a_folder_that_is_no_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
     with pytest.raises(FolderError, match="is not a run folder") as caught:
         RunFolder.open(run_folder.path.parent)
-    assert str(run_folder.path) in str(caught.value.cure)
+    assert str(run_folder.path) in str(caught.value.hint)
     with pytest.raises(FolderError, match="does not exist"):
         RunFolder.open(run_folder.path / "nowhere")
 

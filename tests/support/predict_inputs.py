@@ -28,5 +28,5 @@ def inputs(**sections: dict[str, Any]) -> Inputs:
 def refused(found: Inputs, models: int, ranks: int) -> UsageError:
     with pytest.raises(UsageError) as caught:
         predict(found, models, ranks)
-    assert caught.value.cure
+    assert caught.value.hint
     return caught.value

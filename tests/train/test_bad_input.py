@@ -1,4 +1,4 @@
-"""What a user can get wrong: a line with its cure, and no run folder."""
+"""What a user can get wrong: a line with its hint, and no run folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("assignments", "message", "cure"),
+    ("assignments", "message", "hint"),
     [
         (["target=1.5"], "target = 1.5", ""),
         (["target=0"], "target = 0", ""),
@@ -73,11 +73,11 @@ def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
     ],
 )
 def test_a_wrong_setting_begins_no_run(
-    tmp_path: Path, assignments: list[str], message: str, cure: str
+    tmp_path: Path, assignments: list[str], message: str, hint: str
 ) -> None:
     error = refused(tmp_path, *assignments)
     assert message in error.message
-    assert cure in str(error.cure)
+    assert hint in str(error.hint)
 
 
 def test_data_that_cannot_be_used_begins_no_run(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_data_that_cannot_be_used_begins_no_run(tmp_path: Path) -> None:
 
 def test_own_images_need_a_target_of_their_own(tmp_path: Path) -> None:
     error = refused(tmp_path, f"data={images(tmp_path / 'own')}")
-    assert "--set target" in str(error.cure)
+    assert "--set target" in str(error.hint)
 
 
 def test_own_images_train_and_what_is_skipped_is_counted(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_checkpoint_and_advice(tmp_pat
         run_job(folder, record, lambda kind, data: None)
     assert "the loss is nan at step" in caught.value.message
     assert "there is no checkpoint yet" in caught.value.message
-    assert "train.learning_rate" in str(caught.value.cure)
+    assert "train.learning_rate" in str(caught.value.hint)
     assert folder.history().jobs[1][0].events[-1].kind == "failed"
 
 
@@ -129,7 +129,7 @@ def test_a_rank_that_cannot_start_is_named_with_its_output(tmp_path: Path) -> No
     folder.job_file(1).write_text("{}")  # the rank cannot read its job
     with pytest.raises(RunFailed, match="rank 0 ended with code 1") as caught:
         run_job(folder, record, lambda kind, data: None)
-    output = Path(str(caught.value.cure).removeprefix("its output: "))
+    output = Path(str(caught.value.hint).removeprefix("its output: "))
     assert "job.json is not a vflops.job file" in output.read_text()
 
 

@@ -147,7 +147,7 @@ def test_a_state_from_other_kernels_is_continued_with_ones_own(name: str) -> Non
 def test_an_unknown_optimizer_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as error:
         build("adagard", weights(), learning_rate=0.1)
-    assert error.value.cure == "did you mean adagrad or adam?"
+    assert error.value.hint == "did you mean adagrad or adam?"
 
 
 def test_a_state_of_other_groups_is_refused() -> None:
@@ -172,7 +172,7 @@ def test_squares_of_gradients_are_not_kept_in_halves(name: str) -> None:
     halves = [torch.zeros(2, dtype=torch.float16, requires_grad=True)]
     with pytest.raises(UsageError, match="state in fp16") as error:
         build(name, halves, learning_rate=0.1)
-    assert "mixed-fp16" in (error.value.cure or "")
+    assert "mixed-fp16" in (error.value.hint or "")
 
 
 def test_a_step_does_not_import_the_compiler() -> None:

@@ -182,7 +182,7 @@ def test_old_and_new_switches_agree_inside_and_come_back(
 def test_tf32_is_refused_on_a_cpu_with_a_cure() -> None:
     with pytest.raises(UsageError, match="tf32 is not to be had here: a CPU has no tf32") as error:
         Precision.named("tf32", "cpu")
-    assert "fp32" in (error.value.cure or "")
+    assert "fp32" in (error.value.hint or "")
 
 
 def test_a_device_without_the_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_loss_scale_without_sense_is_refused(name: str, scale: LossScale, word
 def test_an_unknown_precision_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as error:
         Precision.named("mixed_fp16", "cpu")
-    assert "mixed-fp16" in (error.value.cure or "")
+    assert "mixed-fp16" in (error.value.hint or "")
 
 
 @pytest.mark.gpu

@@ -157,7 +157,7 @@ def test_a_wrong_argument_is_named(argument: str, value: Any) -> None:
 def test_an_unknown_schedule_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as error:
         learning_rate("cosin", step=0, steps=1, warmup_steps=0, peak=1.0)
-    assert error.value.cure == "did you mean cosine?"
+    assert error.value.hint == "did you mean cosine?"
 
 
 def test_settings_and_schedules_use_the_same_names() -> None:

@@ -16,5 +16,5 @@ def seconds(text: str) -> float:
     parts = found.groups() if found else ()
     total = sum(int(part) * unit for part, unit in zip(parts, _UNITS_S, strict=False) if part)
     if not total:
-        raise UsageError(f"{text!r} is no length of time", cure="write it as 90s, 30m, 1h or 1h30m")
+        raise UsageError(f"{text!r} is no length of time", hint="write it as 90s, 30m, 1h or 1h30m")
     return float(total)

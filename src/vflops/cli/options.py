@@ -80,7 +80,7 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
         what = f"{workload} is none" if workload else "no workload is named"
         raise UsageError(
             f"{' '.join(named)} is for a search, and {what}",
-            cure=f"vflops run automl {' '.join(named)}",
+            hint=f"vflops run automl {' '.join(named)}",
         )
     return {
         "search.workers": workers,

@@ -125,12 +125,12 @@ class ParallelSettings(Section):
             fitting = [n for n in range(stages, batch + 1, step) if batch % n == 0]
             most = 2 * stages  # where the bubble is a third or less
             best = next((n for n in fitting if n >= most), max(fitting, default=None))
-            cure = f"--set train.accumulate={best}"
+            hint = f"--set train.accumulate={best}"
             if best is None:
-                cure = f"a train.batch that {most} parts divide, and train.accumulate={most}"
+                hint = f"a train.batch that {most} parts divide, and train.accumulate={most}"
             raise ValueError(
                 f"a pipeline of {stages} ranks by {self.schedule} needs {need}, and "
-                f"train.accumulate is {parts}: take {cure}"
+                f"train.accumulate is {parts}: take {hint}"
             )
 
 

@@ -105,7 +105,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
     try:
         checked = workload_settings(settings)
     except UsageError as error:
-        error.cure = error.cure or _for_one(error.message, assignments, settings.workloads)
+        error.hint = error.hint or _for_one(error.message, assignments, settings.workloads)
         raise
     sections = {name: section.model_dump(mode="json") for name, section in checked.items()}
     return settings.model_copy(update={"workloads": sections})
@@ -143,7 +143,7 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
             raise UsageError(f"settings {name}: {message}") from error
         value = shown(fault["input"])
         message = f"setting {prefix}{where} = {value}: {fault['msg'].lower()}"
-        raise UsageError(message, cure=_describe(section, where)) from error
+        raise UsageError(message, hint=_describe(section, where)) from error
 
 
 def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> None:
@@ -160,7 +160,7 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
             if not owners:
                 inside = _places_of(key, sections)
                 if inside:
-                    raise UsageError(f"unknown setting {key!r}{where}", cure=f"it is {inside[0]}")
+                    raise UsageError(f"unknown setting {key!r}{where}", hint=f"it is {inside[0]}")
                 own = {name for section in sections.values() for name in section}
                 raise unknown_name("setting", key, [*data, *own], where=where)
             for section in owners:
@@ -215,7 +215,7 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             raise UsageError(
                 f"setting {name} = {shown(value)}{where}: "
                 + ("it is a section" if isinstance(data[key], dict) else "it is a single value"),
-                cure=f"set {name}.<key>"
+                hint=f"set {name}.<key>"
                 if isinstance(data[key], dict)
                 else f"its default is {data[key]!r}",
             )

@@ -29,7 +29,7 @@ def assigned(assignment: str, *, example: str) -> dict[str, Any]:
     """
     key, separator, text = assignment.partition("=")
     if not separator:
-        raise UsageError(f"--set {assignment!r} has no '='", cure=f"write it as --set {example}")
+        raise UsageError(f"--set {assignment!r} has no '='", hint=f"write it as --set {example}")
     change: Any = _value(text)
     for part in reversed(key.strip().split(".")):
         change = {part: change}

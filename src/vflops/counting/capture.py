@@ -77,7 +77,7 @@ def _is_tensor(leaf: object) -> bool:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"unknown input type {name!r}", cure="for example 128:int64 for tokens")
+        raise UsageError(f"unknown input type {name!r}", hint="for example 128:int64 for tokens")
     return dtype
 
 
@@ -90,14 +90,14 @@ def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
         needs = isinstance(error, TypeError) and "missing" in str(error)
         raise UsageError(
             f"model {name} cannot be built on the meta device: {_last_line(error)}{_at(error)}",
-            cure="it needs arguments: name a function without any that returns the model"
+            hint="it needs arguments: name a function without any that returns the model"
             if needs
             else "build it without reading weights or values; give random or no initial weights",
         ) from error
     if not isinstance(model, nn.Module):
         raise UsageError(
             f"model {name} returned {type(model).__name__}, expected a torch.nn.Module",
-            cure="name a class of the model or a function that returns an instance",
+            hint="name a class of the model or a function that returns an instance",
         )
     return model.to("meta").train()
 
@@ -333,7 +333,7 @@ def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) ->
     if isinstance(error, _NeedsDataError) or "meta tensor" in str(error).lower():
         return UsageError(
             f"model {name} depends on the values of its data{_at(error)}",
-            cure="capture sees shapes, not numbers: replace the branch, .item() or mask "
+            hint="capture sees shapes, not numbers: replace the branch, .item() or mask "
             "by torch.where or a fixed choice",
         )
     shapes = ", ".join("x".join(map(str, spec.shape)) for spec in inputs)
@@ -341,7 +341,7 @@ def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) ->
     example = "128:int64" if wants_integers else "3x224x224"
     return UsageError(
         f"model {name} does not run on an input of {shapes}: {_last_line(error)}{_at(error)}",
-        cure=f"give the shape (and type) of one sample, for example --input {example}",
+        hint=f"give the shape (and type) of one sample, for example --input {example}",
     )
 
 

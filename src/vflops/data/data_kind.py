@@ -29,7 +29,7 @@ def kind_of(folder: Path) -> Kind:
     """The kind of data in ``folder``, or an error that says what was expected."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {what}; expected a folder of data", cure=_LAYOUT)
+        raise UsageError(f"{folder} {what}; expected a folder of data", hint=_LAYOUT)
     if (folder / INDEX).is_file():
         return Kind(_packed(folder), packed=True)
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
@@ -40,7 +40,7 @@ def kind_of(folder: Path) -> Kind:
     if "train" in names:
         return Kind("images", packed=False)
     holds = f"; it holds {', '.join(names[:3])}" if names else ": it is empty"
-    raise UsageError(f"{folder} has no data that is known here{holds}", cure=_LAYOUT)
+    raise UsageError(f"{folder} has no data that is known here{holds}", hint=_LAYOUT)
 
 
 def source_kind(folder: Path) -> Content:
@@ -49,7 +49,7 @@ def source_kind(folder: Path) -> Content:
     if kind.packed:
         raise UsageError(
             f"{folder} holds packed {WORDS[kind.content]}, expected the files that they come from",
-            cure=f"to check packed ones: vflops data verify {folder}",
+            hint=f"to check packed ones: vflops data verify {folder}",
         )
     return kind.content
 
@@ -66,6 +66,6 @@ def _packed(folder: Path) -> Content:
     if content is None:
         raise FolderError(
             f"{folder / INDEX} is no index of packed data: its schema is {tag!r}",
-            cure=f"expected one of {', '.join(_PACKED)}",
+            hint=f"expected one of {', '.join(_PACKED)}",
         )
     return content

@@ -182,7 +182,7 @@ class LocalCopy:
         if hashed.hexdigest() != file.sha256:
             part.unlink()
             wrong = self.source.path / file.file
-            raise FolderError(f"{wrong} is not what was packed", cure=REPAIR)
+            raise FolderError(f"{wrong} is not what was packed", hint=REPAIR)
         part.replace(self.target / file.file)
 
 

@@ -81,7 +81,7 @@ class OpenShards:
             except OSError as error:
                 raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
             if count == 0:
-                raise FolderError(f"{path} ends at {place} bytes: it was cut short", cure=REPAIR)
+                raise FolderError(f"{path} ends at {place} bytes: it was cut short", hint=REPAIR)
             memory, place = memory[count:], place + count
 
     def _open(self, number: int) -> int:

@@ -186,7 +186,7 @@ class PackedFolder(ABC, Generic[IndexType]):
             raise CheckFailed(
                 f"{self.path}: {len(bad)} of {len(files)} files are not what was packed: "
                 + ", ".join(bad),
-                cure=REPAIR,
+                hint=REPAIR,
             )
         return total
 
@@ -196,11 +196,11 @@ def refuse_unpacked(path: Path, kind: str) -> None:
     if (path / INDEX).is_file():
         return
     what = "it has no index.json" if path.is_dir() else "there is no such folder"
-    cure = "make one: vflops data pack DIR"
+    hint = "make one: vflops data pack DIR"
     real = path.resolve()
     if real.with_name(f"{real.name}.partial").is_dir():
-        cure = "its packing did not end: give the same vflops data pack again"
-    raise UsageError(f"{path} is no folder of {kind}: {what}", cure=cure)
+        hint = "its packing did not end: give the same vflops data pack again"
+    raise UsageError(f"{path} is no folder of {kind}: {what}", hint=hint)
 
 
 def _refuse_another_kind(path: Path, tag: str, wanted: str) -> None:
@@ -210,7 +210,7 @@ def _refuse_another_kind(path: Path, tag: str, wanted: str) -> None:
         (what, other), (needed, workload) = _PACKED_FOR[held], _PACKED_FOR[wanted]
         raise UsageError(
             f"{path} holds {what}, {workload} needs {needed}",
-            cure=f"give a folder of these, or train on what it holds: vflops run {other} "
+            hint=f"give a folder of these, or train on what it holds: vflops run {other} "
             f"--data {shlex.quote(str(path))} --set target=QUALITY",
         )
 
@@ -223,12 +223,12 @@ def check_size(folder: Path, file: StoredFile) -> None:
     try:
         size = path.stat().st_size
     except FileNotFoundError as error:
-        raise FolderError(f"{path} is missing", cure=REPAIR) from error
+        raise FolderError(f"{path} is missing", hint=REPAIR) from error
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     if size != file.bytes:
         raise FolderError(
-            f"{path} has {size} bytes, {INDEX} says {file.bytes}: it is damaged", cure=REPAIR
+            f"{path} has {size} bytes, {INDEX} says {file.bytes}: it is damaged", hint=REPAIR
         )
 
 
@@ -240,14 +240,14 @@ def read_table(
         with np.load(path, allow_pickle=False) as file:
             table = {name: np.asarray(file[name]) for name in columns}
     except _NO_TABLE as error:
-        raise FolderError(f"{path} is not a table of {of}: {error}", cure=REPAIR) from error
+        raise FolderError(f"{path} is not a table of {of}: {error}", hint=REPAIR) from error
     for name, column in table.items():
         kind, shape = columns[name]
         if column.dtype != kind or column.shape != shape:
             raise FolderError(
                 f"{path}: {name} is {column.dtype}{list(column.shape)}, "
                 f"expected {np.dtype(kind)}{list(shape)}",
-                cure=REPAIR,
+                hint=REPAIR,
             )
     return table
 
@@ -263,5 +263,5 @@ def allow_open_files(shards: int) -> None:
     if allowed < needed:
         raise UsageError(
             f"{shards} shards need {needed} open files, this process may have {hard}",
-            cure="raise the limit: ulimit -n, or ask who runs the system",
+            hint="raise the limit: ulimit -n, or ask who runs the system",
         )

@@ -81,7 +81,7 @@ def all_of(
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped by the user; {len(results)} of {len(tasks)} {done}",
-            cure="the same command goes on where it stopped",
+            hint="the same command goes on where it stopped",
         ) from None
     return [results[position] for position in range(len(tasks))]
 
@@ -129,7 +129,7 @@ def _in_processes(
     except BrokenProcessPool as error:
         raise RunFailed(
             "a worker process was ended from outside, most often for want of memory",
-            cure="run the same command again with fewer --workers",
+            hint="run the same command again with fewer --workers",
         ) from error
     finally:
         stop.set()

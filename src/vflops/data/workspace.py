@@ -52,17 +52,17 @@ class Workspace:
             yield self
 
     def _check_ours(self) -> None:
-        cure = f"remove {self.path}, or choose another destination"
+        hint = f"remove {self.path}, or choose another destination"
         if not (self.path / PACKING).is_file():
             if (self.path / _PARTS).is_dir():
                 return  # killed before its first file was written
-            raise UsageError(f"{self.path} exists and is no packing of ours", cure=cure)
+            raise UsageError(f"{self.path} exists and is no packing of ours", hint=hint)
         found = Packing.read(self.path / PACKING)
         if (found.source, found.settings) != (self.packing.source, self.packing.settings):
             raise UsageError(
                 f"{self.path} holds a packing of {found.source} with {found.settings}, "
                 f"not of {self.packing.source} with {self.packing.settings}",
-                cure=cure,
+                hint=hint,
             )
 
     def _lock(self) -> AbstractContextManager[None]:
@@ -96,7 +96,7 @@ class Workspace:
             holds = f"holds a packing of other {what} or settings, or its source has changed"
         else:
             holds = "is a folder that holds something else" if place.is_dir() else "is a file"
-        raise UsageError(f"{place} {holds}", cure="remove it, or choose another destination")
+        raise UsageError(f"{place} {holds}", hint="remove it, or choose another destination")
 
     def finish(self, index: PackedDocument, identity: str) -> None:
         """Write the index, drop the shards that it does not name, and rename the folder."""
@@ -141,7 +141,7 @@ def refuse_fixed(destination: Path) -> None:
     if what is not None:
         raise UsageError(
             f"{destination} is {what}, which no other folder can take the place of",
-            cure=f"name a folder inside it: {destination / 'packed'}",
+            hint=f"name a folder inside it: {destination / 'packed'}",
         )
 
 
@@ -167,7 +167,7 @@ def refuse_occupied(destination: Path) -> None:
     """An error where ``destination`` exists and is not an empty folder."""
     if occupied(destination):
         raise UsageError(
-            f"{destination} exists and is not empty", cure="remove it, or choose another place"
+            f"{destination} exists and is not empty", hint="remove it, or choose another place"
         )
 
 

@@ -57,7 +57,7 @@ def main(run: str, job: str) -> int:
         return ELSEWHERE_CODE
     except VflopsError as error:
         print(said(_name(), int(job)) + error.message, file=sys.stderr)
-        print(error.cure or "", file=sys.stderr)
+        print(error.hint or "", file=sys.stderr)
         return error.exit_code
     return 0
 
@@ -83,7 +83,7 @@ def _open(path: Path) -> RunFolder:
         if time.monotonic() > end_s:
             raise UsageError(
                 f"{UNSEEN} {path}",
-                cure="runs must be on a file system that all nodes share: name one with --out",
+                hint="runs must be on a file system that all nodes share: name one with --out",
             )
         time.sleep(0.2)
     return RunFolder.open(path)

@@ -134,9 +134,9 @@ def _failure(place: Path, first: list[int], codes: dict[int, int | None]) -> Vfl
     if rank is None and found is not None:
         reason = json.loads(found.read_text(encoding="utf-8"))
         kind = UsageError if reason["exit_code"] == UsageError.exit_code else RunFailed
-        return kind(reason["message"], cure=reason["cure"])
+        return kind(reason["message"], hint=reason["cure"])
     rank = next(each for each, code in codes.items() if code) if rank is None else rank
     code = codes[rank] or 0
     how = f"{KILLED} {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    hint = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
-    return RunFailed(f"rank {rank} {how}{hint}", cure=f"its output: {place / f'rank-{rank}.log'}")
+    memory = " (the kernel does that when memory runs out)" if code == -signal.SIGKILL else ""
+    return RunFailed(f"rank {rank} {how}{memory}", hint=f"its output: {place / f'rank-{rank}.log'}")

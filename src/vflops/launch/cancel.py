@@ -179,7 +179,7 @@ def _end_jobs(jobs: _Jobs, end_s: float) -> set[int]:
     if left := jobs.alive():
         raise RunFailed(
             f"still there after they were killed: job {', '.join(map(str, sorted(left)))}",
-            cure="their node may be gone: cancel again, or ask who runs the system",
+            hint="their node may be gone: cancel again, or ask who runs the system",
         )
     return killed
 
@@ -199,7 +199,7 @@ def _controller(folder: RunFolder) -> int | None:
         return int(text)
     raise UsageError(
         f"{folder.path} is held by process {text or 'unknown'}, which is not seen from here",
-        cure="cancel it on the machine that it was started on, as the user who did",
+        hint="cancel it on the machine that it was started on, as the user who did",
     )
 
 

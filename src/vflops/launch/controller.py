@@ -157,7 +157,7 @@ class Controller:
         except Leave:
             raise Interrupted(
                 LEFT,
-                cure=f"pick them up: vflops attach {self._folder.path}",
+                hint=f"pick them up: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt:
             self._stop()
@@ -272,7 +272,7 @@ class Controller:
             self._stop()
             raise RunFailed(
                 f"{self._folder.path} is not seen from the nodes: {why}",
-                cure="runs must be on a file system that all nodes share: name one with --out",
+                hint="runs must be on a file system that all nodes share: name one with --out",
             )
 
     def _gone(self, standing: JobStanding) -> None:

@@ -91,7 +91,7 @@ def room(settings: LaunchSettings, device: str, ranks: int) -> list[Node]:
         most = max(node.slots for node in there)
         raise UsageError(
             f"no node takes {slots} ranks: the largest takes {most}",
-            cure=f"take --ranks {most}, or --set launch.ranks_per_node={most} for models that span"
+            hint=f"take --ranks {most}, or --set launch.ranks_per_node={most} for models that span"
             " nodes",
         )
     return found
@@ -126,10 +126,10 @@ def nodes(
     slots = slots or (None if settings.on == "local" else settings.ranks_per_node)
     if number is not None and slots is None:
         raise UsageError(
-            f"--nodes {number} without --slots", cure="say how many ranks a node takes"
+            f"--nodes {number} without --slots", hint="say how many ranks a node takes"
         )
     if slots is not None and settings.on == "local" and number is None:
-        raise UsageError(f"--slots {slots} without --nodes", cure="say how many nodes there are")
+        raise UsageError(f"--slots {slots} without --nodes", hint="say how many nodes there are")
     if number is not None and slots is not None:
         return [Node(f"node {each}", slots) for each in range(1, number + 1)]
     if settings.on == "local":
@@ -139,7 +139,7 @@ def nodes(
     if settings.on == "slurm":
         return [Node(each.name, slots or each.slots) for each in _slurm_nodes(settings)]
     raise UsageError(
-        f"the nodes of {settings.on} are not known here", cure="say them: --nodes N --slots K"
+        f"the nodes of {settings.on} are not known here", hint="say them: --nodes N --slots K"
     )
 
 
@@ -177,7 +177,7 @@ def _slurm_nodes(settings: LaunchSettings) -> list[Node]:
         raise UsageError(
             "SLURM has no node that could take a rank"
             + (f" in the partition {partition}" if partition else ""),
-            cure="look at sinfo; a rank takes launch.cores_per_rank and launch.gpus_per_rank",
+            hint="look at sinfo; a rank takes launch.cores_per_rank and launch.gpus_per_rank",
         )
     return list(found.values())
 
@@ -197,7 +197,7 @@ def _no_partition(name: str) -> UsageError:
     names = sorted(set(ask(["sinfo", "--noheader", "-o", "%R"]).stdout.split()))
     return UsageError(
         f"slurm: {words} ({name})",
-        cure=f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)",
+        hint=f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)",
     )
 
 

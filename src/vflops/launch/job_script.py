@@ -99,7 +99,7 @@ def allocation_script(
     if last > request.nodes:
         raise UsageError(
             f"the jobs need {last} nodes and the allocation has {request.nodes}",
-            cure="ask for more nodes, or run fewer models",
+            hint="ask for more nodes, or run fewer models",
         )
     site, cores, gpus = request.site, request.cores_per_task, request.gpus_per_task
     # A step takes all memory of its node for itself where the job asked for --mem, unless told 0.
@@ -215,7 +215,7 @@ def _agents(request: Request, scheduler: SchedulerName, run: Path, job: int) -> 
         if nodes > 1:  # an agent learns from SLURM's step which of the nodes it is on
             raise UsageError(
                 f"a job of {nodes} nodes cannot be started on {scheduler}",
-                cure="fewer ranks a model, so that it fits on one node, or --on slurm",
+                hint="fewer ranks a model, so that it fits on one node, or --on slurm",
             )
         return f"exec {command}"
     gpus = tasks * request.gpus_per_task
@@ -247,7 +247,7 @@ def _command(
     if site.container.runtime == "pyxis" and scheduler != "slurm":
         raise UsageError(
             f"the container runtime pyxis is a part of SLURM, and the scheduler is {scheduler}",
-            cure="use apptainer, docker or podman",
+            hint="use apptainer, docker or podman",
         )
     return f"{wrapped} {command}"
 

@@ -60,7 +60,7 @@ class Team:
         if ranks % self.nodes:
             raise RunFailed(
                 f"{ranks} ranks cannot be shared evenly by {self.nodes} nodes",
-                cure=f"take a multiple of {self.nodes}",
+                hint=f"take a multiple of {self.nodes}",
             )
         each = ranks // self.nodes
         return range(self.node * each, (self.node + 1) * each)
@@ -86,7 +86,7 @@ class Team:
             time.sleep(0.1)
         raise RunFailed(
             f"node {self.node} waited {_MEET_S:g} s for the first node's claim in {folder.path}",
-            cure="is the run folder on a file system that all nodes share?",
+            hint="is the run folder on a file system that all nodes share?",
         )
 
 

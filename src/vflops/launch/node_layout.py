@@ -23,7 +23,7 @@ class Shape:
         if self.ranks > self.slots and self.ranks % self.slots:
             raise UsageError(
                 f"{self.ranks} ranks of a model do not fill nodes of {self.slots} ranks",
-                cure=f"take a multiple of {self.slots}, or another launch.ranks_per_node",
+                hint=f"take a multiple of {self.slots}, or another launch.ranks_per_node",
             )
 
     @property

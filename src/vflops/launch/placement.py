@@ -110,7 +110,7 @@ def _of_scale(
     slots = sum(each.slots for each in nodes)
     if scale > slots:
         raise UsageError(
-            f"the scale {scale} is too large for {_named(nodes)}", cure=f"choose at most {slots}"
+            f"the scale {scale} is too large for {_named(nodes)}", hint=f"choose at most {slots}"
         )
     pairs = [(scale // p, p) for p in range(1, scale + 1) if scale % p == 0]
     fitting = [(m, p) for m, p in pairs if capacity(nodes, p, m) == m]
@@ -120,7 +120,7 @@ def _of_scale(
         raise UsageError(
             f"{models or 'M'} models × {ranks or 'P'} ranks do not make the scale {scale}"
             f" (equation 5) on {_named(nodes)}",
-            cure=_words(near),
+            hint=_words(near),
         )
     within = [pair for pair in wanted if pair[1] <= node]
     return within[-1] if within else wanted[0]
@@ -192,17 +192,17 @@ def _places(nodes: Sequence[Node], ranks: int) -> Iterator[Places]:
 def _check(nodes: Sequence[Node], **numbers: int | None) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}", cure="give a whole number from 1 up")
+            raise UsageError(f"{name} is {value}", hint="give a whole number from 1 up")
     if not nodes:
-        raise UsageError("there is no node to run on", cure="name at least one")
+        raise UsageError("there is no node to run on", hint="name at least one")
     seen = set()
     for node in nodes:
         if node.slots < 1:
             raise UsageError(
-                f"node {node.name} has {node.slots} slots", cure="leave it out, or give it slots"
+                f"node {node.name} has {node.slots} slots", hint="leave it out, or give it slots"
             )
         if node.name in seen:
-            raise UsageError(f"node {node.name} is listed twice", cure="list every node once")
+            raise UsageError(f"node {node.name} is listed twice", hint="list every node once")
         seen.add(node.name)
 
 
@@ -216,9 +216,9 @@ def _refusal(
             f"of {_pair(models, ranks)} only {fitting} fit on {_named(nodes)}:"
             " what is left free on several nodes is not put together"
         )
-    cure = _words(nearest_pairs(nodes, models, ranks))
+    hint = _words(nearest_pairs(nodes, models, ranks))
     waves = "; or run them in waves, --waves" if fitting and may_wait else ""
-    return UsageError(message, cure=cure + waves)
+    return UsageError(message, hint=hint + waves)
 
 
 def _words(pairs: Sequence[tuple[int, int]]) -> str:

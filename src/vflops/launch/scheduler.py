@@ -76,7 +76,7 @@ class Scheduler:
         if shutil.which(command) is None:
             raise UsageError(
                 f"no {command} here: {name} is not on this machine, or not on PATH",
-                cure="start from a login node of the cluster (module load?), or use --on local",
+                hint="start from a login node of the cluster (module load?), or use --on local",
             )
         self.name: SchedulerName = cast(SchedulerName, name)
         self.label: str = name
@@ -114,7 +114,7 @@ class Scheduler:
         if self.name != "slurm":
             raise RunFailed(
                 f"{name} may have been handed in to {self.name}, and its id is not known",
-                cure=f"end it if it is there, remove {intent}, and go on",
+                hint=f"end it if it is there, remove {intent}, and go on",
             )
         who = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}"]
         done = ask(["squeue", *who, "--format=%i"])
@@ -224,17 +224,17 @@ class Scheduler:
     def _refusal(self, request: Request, words: str) -> UsageError | RunFailed:
         message = f"{self.name} refused {request.script}: {last_line(words)}"
         if NO_SLURM in words:
-            return UsageError(message, cure=NO_SLURM_CURE)
+            return UsageError(message, hint=NO_SLURM_CURE)
         if any(each in words for each in _UNSURE):
-            return RunFailed(message, cure="the scheduler does not answer: try again")
-        cure = f"what it is told stands in {request.script}, from site.toml"
+            return RunFailed(message, hint="the scheduler does not answer: try again")
+        hint = f"what it is told stands in {request.script}, from site.toml"
         if "partition" in words and self.name == "slurm":
             names = sorted(set(ask(["sinfo", "--noheader", "-o", "%R"]).stdout.split()))
-            cure = f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)"
+            hint = f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)"
             message += f" ({request.site.partition})" if request.site.partition else ""
         elif "account" in words:
-            cure = "set account in site.toml to one of yours"
-        return UsageError(message, cure=cure)
+            hint = "set account in site.toml to one of yours"
+        return UsageError(message, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -119,11 +119,11 @@ def pick(name: str, setting: str = "micro.device") -> Device:
     if any(here.startswith(f"{kind}:") for here in names) and index.isdigit():
         count = len(names) - 1
         raise UsageError(
-            f"device {name!r} is not here: there are {count}", cure=_choice(names, setting)
+            f"device {name!r} is not here: there are {count}", hint=_choice(names, setting)
         )
     if kind in ("cuda", "xpu", "mps", "hpu", "mtia", "npu"):
         seen = f"torch sees {names[1]}" if len(names) > 1 else "torch sees no accelerator"
-        raise UsageError(f"device {name!r} is not here: {seen}", cure=_choice(names, setting))
+        raise UsageError(f"device {name!r} is not here: {seen}", hint=_choice(names, setting))
     raise unknown_name("device", name, ["auto", *names])
 
 

@@ -21,7 +21,7 @@ def parse_input(text: str) -> tuple[tuple[int, ...], str]:
     if match is None or 0 in shape:
         raise UsageError(
             f"input shape {text!r} is not one",
-            cure="write the shape of one sample, without the batch: 3x224x224, or 128:int64",
+            hint="write the shape of one sample, without the batch: 3x224x224, or 128:int64",
         )
     return shape, match[2] or "float32"
 
@@ -34,7 +34,7 @@ def graph_of(
     if not inputs and spec.input_shape is None:
         raise UsageError(
             f"model {name} needs the shape of its input",
-            cure="give one sample's shape, for example --input 3x224x224",
+            hint="give one sample's shape, for example --input 3x224x224",
         )
     from vflops.counting.capture import InputSpec, capture
 

@@ -77,11 +77,11 @@ def model(name: str) -> ModelSpec:
         if name in workloads():
             raise UsageError(
                 f"{name} is a workload, expected a model: {', '.join(models())}",
-                cure=f"a run counts what it trains, and its score shows that: vflops run {name}",
+                hint=f"a run counts what it trains, and its score shows that: vflops run {name}",
             )
         error = unknown_name("model", name, models())
-        cure = f"{error.cure} Or your own as package.module:callable"
-        raise UsageError(error.message, cure=cure)
+        hint = f"{error.hint} Or your own as package.module:callable"
+        raise UsageError(error.message, hint=hint)
     return models()[name]
 
 
@@ -89,11 +89,11 @@ def load(target: str) -> Callable[..., Any]:
     """The object that ``package.module:name`` names, with one clear line when it cannot be had."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise UsageError(f"{target!r} names no model", cure="write it as package.module:callable")
+        raise UsageError(f"{target!r} names no model", hint="write it as package.module:callable")
     if module_name.endswith(".py"):
         raise UsageError(
             f"{module_name} is a file, expected a module",
-            cure=f"write it as {module_name.removesuffix('.py').replace('/', '.')}:{attribute}",
+            hint=f"write it as {module_name.removesuffix('.py').replace('/', '.')}:{attribute}",
         )
     here = str(Path.cwd())
     if here not in sys.path:  # a script's folder is on the path for python, not for a command
@@ -103,12 +103,12 @@ def load(target: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"cannot import {module_name}: no module named {error.name!r}",
-            cure="install it, or start in the folder that holds it",
+            hint="install it, or start in the folder that holds it",
         ) from error
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"cannot import {module_name}: {type(error).__name__}: {error}",
-            cure="the module must import without error: python -c 'import " + module_name + "'",
+            hint="the module must import without error: python -c 'import " + module_name + "'",
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -118,7 +118,7 @@ def load(target: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(
             f"{target} is a {type(found).__name__}, expected a class or a function",
-            cure="name a callable that takes no arguments and returns a torch.nn.Module",
+            hint="name a callable that takes no arguments and returns a torch.nn.Module",
         )
     named: Callable[..., Any] = found
     return named

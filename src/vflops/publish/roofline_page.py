@@ -37,12 +37,12 @@ class Roofline:
         if not known or machine.memory is None:
             raise UsageError(
                 f"run {run.id} has no roofline: it needs gemm, convolution and memory",
-                cure="measure them: vflops micro gemm convolution memory all-reduce",
+                hint="measure them: vflops micro gemm convolution memory all-reduce",
             )
         if precision is not None and precision not in known:
             raise UsageError(
                 f"run {run.id} has no ceilings in {precision!r}",
-                cure=f"it has matrix product and convolution in: {', '.join(known)}",
+                hint=f"it has matrix product and convolution in: {', '.join(known)}",
             )
         chosen = precision or known[0]
         bounds = tuple(bound(count, machine, chosen) for count in counts)

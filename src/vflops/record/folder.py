@@ -137,14 +137,14 @@ class RunFolder:
         if path.is_file():
             raise FolderError(
                 f"{path} is a file, not a run folder",
-                cure=f"if `vflops archive` made it: vflops extract {path}",
+                hint=f"if `vflops archive` made it: vflops extract {path}",
             )
         if not is_run:
             inside = latest(path) if path.is_dir() else None
             raise FolderError(
                 f"{path} is not a run folder: "
                 + ("it has no run.json" if path.exists() else "it does not exist"),
-                cure=f"the newest run inside it is {inside}"
+                hint=f"the newest run inside it is {inside}"
                 if inside
                 else "give a folder that `vflops run` or `vflops micro` made",
             )

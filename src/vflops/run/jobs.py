@@ -172,7 +172,7 @@ def run_ensembles(
         if found is None:
             raise RunFailed(
                 f"no model of {group[0].workload} left its predictions",
-                cure="its runner must write them, an event 'predictions' for each job",
+                hint="its runner must write them, an event 'predictions' for each job",
             )
         events.write("ensemble", **found.model_dump(mode="json"))
 
@@ -243,7 +243,7 @@ def run_side_by_side(
         reasons = {standing.reason for standing in standings}
         raise RunFailed(
             f"no model of {records[0].workload} came to its end: {'; '.join(map(str, reasons))}",
-            cure=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
+            hint=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
         )
 
 
@@ -313,5 +313,5 @@ def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
     path = folder.job_file(planned.job)
     record = running_record(folder, planned.job)
     if file_hash(path) != planned.sha256:
-        raise RunFailed(f"{path} was changed since it was planned", cure="start a new run")
+        raise RunFailed(f"{path} was changed since it was planned", hint="start a new run")
     return record

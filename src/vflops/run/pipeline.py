@@ -84,7 +84,7 @@ def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> 
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
-            cure=f"look at it: vflops report {folder.path}",
+            hint=f"look at it: vflops report {folder.path}",
         )
 
 
@@ -96,7 +96,7 @@ def _validate(settings: Settings) -> None:
         if model(name).input_shape is None:
             raise UsageError(
                 f"count.models holds {name!r}, whose input is not known",
-                cure=f"a run counts models of the list; yours: vflops count {name} --input SHAPE",
+                hint=f"a run counts models of the list; yours: vflops count {name} --input SHAPE",
             )
     planned(settings.micro)
 
@@ -117,7 +117,7 @@ def _attempt(
         except (KeyboardInterrupt, Interrupted) as error:
             message = error.message if isinstance(error, Interrupted) else "stopped by the user"
             events.write("stopped", message=message)
-            raise _interrupted(folder, message, getattr(error, "cure", None)) from None
+            raise _interrupted(folder, message, getattr(error, "hint", None)) from None
         except VflopsError as error:
             _note_failure(events, error)
             raise
@@ -196,7 +196,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
             raise UsageError(
                 f"{folder.path} was begun on another machine: {', '.join(before.machine)}; "
                 f"this is {', '.join(now.machine)}",
-                cure="resume it there, or start a new run here",
+                hint="resume it there, or start a new run here",
             )
         return
     now.write(folder.system_file)
@@ -252,7 +252,7 @@ def import_power(folder: RunFolder, log: Path) -> Path:
     if not history.state.complete:
         raise UsageError(
             f"{folder.path} is not complete: {history.state.reason}",
-            cure=f"go on with it first: vflops resume {folder.path}",
+            hint=f"go on with it first: vflops resume {folder.path}",
         )
     spans = [
         (log.events[0].utc_s, log.events[-1].utc_s)
@@ -289,8 +289,8 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
     return findings
 
 
-def _interrupted(folder: RunFolder, message: str, cure: str | None = None) -> Interrupted:
+def _interrupted(folder: RunFolder, message: str, hint: str | None = None) -> Interrupted:
     return Interrupted(
         f"interrupted, {message}; what was done is kept in {folder.path}",
-        cure=cure or f"go on with it: vflops resume {folder.path}",
+        hint=hint or f"go on with it: vflops resume {folder.path}",
     )

@@ -48,7 +48,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
         if spec.runner != ENGINE:
             raise UsageError(
                 f"job {record.job} is of {spec.name}, which goes on only as it began",
-                cure=f"vflops resume {folder.path}",
+                hint=f"vflops resume {folder.path}",
             )
         validate.check(after, spec, section)
         validate.check_model(spec, section, record.data)
@@ -82,7 +82,7 @@ def _refuse_others(before: Settings, after: Settings) -> None:
         if not name.startswith(_FREE):
             raise UsageError(
                 f"{name} = {new}: it is {old} in this run, and what goes on is the same training",
-                cure="change how ranks share it: --ranks, --set parallel.mode, train.accumulate, "
+                hint="change how ranks share it: --ranks, --set parallel.mode, train.accumulate, "
                 "train.batch_norm; or start a new run",
             )
 

@@ -21,7 +21,7 @@ def check_launch(launch: LaunchSettings) -> None:
     elif launch.container is not None:
         raise UsageError(
             f"the container {launch.container} is for the jobs of a scheduler, and they run here",
-            cure="add --on slurm, or start vflops itself in the image",
+            hint="add --on slurm, or start vflops itself in the image",
         )
 
 
@@ -91,7 +91,7 @@ def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, wave
         slots = min(node.slots for node in there)
         shared = [Node(node.name, slots) for node in there]
         if launch.ranks_per_node is None and capacity(shared, ranks, models) == models:
-            error.cure = f"{error.cure}; or several on a node, --set launch.ranks_per_node={slots}"
+            error.hint = f"{error.hint}; or several on a node, --set launch.ranks_per_node={slots}"
         raise
 
 
@@ -102,12 +102,12 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
         raise UsageError(
             f"{name} cannot be an ensemble: its {models} models would leave no predictions that"
             " could be combined",
-            cure=f"leave out --models; {models} trainings one after the other: --repeat {models}",
+            hint=f"leave out --models; {models} trainings one after the other: --repeat {models}",
         )
     if settings.bagging.twins and models % 2:
         raise UsageError(
             f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
-            cure=f"take --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
+            hint=f"take --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
         )
 
 
@@ -122,7 +122,7 @@ def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
         if 0 < fit < workers:
             raise UsageError(
                 f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
-                cure=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
+                hint=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
 
 
@@ -132,7 +132,7 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
         raise UsageError(
             f"{name} is a search, whose candidates are trained by parallel.mode data only, "
             f"and it is {train.parallel.mode}",
-            cure="leave out train.parallel",
+            hint="leave out train.parallel",
         )
     if len(settings.workloads) > 1:  # they are for the others of the suite
         return
@@ -140,10 +140,10 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
         models = settings.models_of(name)
         raise UsageError(
             f"{name} is a search: it has workers, and no {models} base models",
-            cure=f"take --workers {models}",
+            hint=f"take --workers {models}",
         )
     if settings.repeat > 1:
         raise UsageError(
             f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
-            cure="run it again with another --seed, or repeat its work: vflops replay RUN",
+            hint="run it again with another --seed, or repeat its work: vflops replay RUN",
         )

@@ -55,7 +55,7 @@ def check_products(model: nn.Module, precision: str) -> None:
         raise UsageError(
             f"precision {precision}: this model has no linear layer or 1×1 convolution whose "
             "channels are multiples of 16, so nothing of it would be computed so",
-            cure="take precision mixed-bf16, or a wider network",
+            hint="take precision mixed-bf16, or a wider network",
         )
 
 

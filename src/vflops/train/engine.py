@@ -244,16 +244,16 @@ class Engine:
                 self.state, self.workload, self.device, train.rank_batch
             )
         whole = fits * train.shares * train.accumulate if fits else None
-        cure = "take a smaller --set train.batch or a larger --set train.accumulate"
+        hint = "take a smaller --set train.batch or a larger --set train.accumulate"
         if whole:
-            cure = (
+            hint = (
                 f"--set train.batch={whole} would fit, or --set train.accumulate="
                 f"{train.accumulate * -(-train.rank_batch // (fits or 1))} with the same batch"
             )
         return RunFailed(
             f"out of memory on {self.device} with {train.rank_batch} samples at once "
             f"(batch {train.batch}, {train.ranks} ranks): {first_line(error)}",
-            cure=cure,
+            hint=hint,
         )
 
 

@@ -286,7 +286,7 @@ class Loop:
         return RunFailed(
             f"the loss is {loss} at step {step}; "
             + (f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"),
-            cure=f"start again with a smaller --set train.learning_rate (it was {rate:.3g} there)"
+            hint=f"start again with a smaller --set train.learning_rate (it was {rate:.3g} there)"
             + ("" if self.settings.warmup_epochs else ", a --set train.warmup_epochs")
             + ("" if self.settings.precision == "fp32" else ", or --set train.precision=fp32"),
         )

@@ -126,13 +126,13 @@ def _as_groups(parameters: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
 
 def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
     if nesterov and name != "sgd":
-        raise UsageError(f"optimizer {name} has no Nesterov momentum", cure="use sgd, or leave it")
+        raise UsageError(f"optimizer {name} has no Nesterov momentum", hint="use sgd, or leave it")
     halves = any(p.dtype is torch.float16 for group in groups for p in group["params"])
     if halves and name in ("adam", "adagrad", "lamb"):
         raise UsageError(
             f"optimizer {name} cannot keep its state in fp16: the squares of gradients below "
             "2e-4 would be 0",
-            cure="use precision mixed-fp16, or optimizer sgd or lars",
+            hint="use precision mixed-fp16, or optimizer sgd or lars",
         )
 
 

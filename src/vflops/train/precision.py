@@ -83,7 +83,7 @@ class Precision:
         policy, place = _POLICIES[name], Device(torch.device(device))
         reason = _missing(place, policy)
         if reason is not None:
-            raise UsageError(f"precision {name} is not to be had here: {reason}", cure=_CURE)
+            raise UsageError(f"precision {name} is not to be had here: {reason}", hint=_CURE)
         return cls(
             name=name,
             device=place.place,
@@ -201,10 +201,10 @@ def _checked_scale(name: str, policy: _Policy, asked: LossScale | None) -> LossS
     if policy.autocast is not torch.float16:
         raise UsageError(
             f"loss scale {asked!r} with precision {name}: only fp16 gradients need one",
-            cure='leave it, or use "none"',
+            hint='leave it, or use "none"',
         )
     if asked != "dynamic" and not 0 < asked < float("inf"):
-        raise UsageError(f"loss scale {asked!r} is not a number greater than 0", cure="try 128")
+        raise UsageError(f"loss scale {asked!r} is not a number greater than 0", hint="try 128")
     return asked
 
 

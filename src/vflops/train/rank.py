@@ -60,7 +60,7 @@ def main(run: str, job: str, attempt: str) -> int:
                 events.write("stopped", message=error.message)
             return error.exit_code
         except VflopsError as error:
-            _note(place, rank, error.message, error.cure, error.exit_code)
+            _note(place, rank, error.message, error.hint, error.exit_code)
             if events is not None:
                 with suppress(VflopsError):  # the disk that failed may be the one of the log
                     events.write("failed", message=error.message)
@@ -82,9 +82,9 @@ def _finished_step(folder: RunFolder, job: int) -> int | None:
     return finished[-1].payload(Finished).step if finished else None
 
 
-def _note(place: Path, rank: int, message: str, cure: str | None, exit_code: int) -> None:
+def _note(place: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
     """Leave the reason for the launcher; nothing more can be done where that fails."""
-    data = {"message": message, "cure": cure, "exit_code": exit_code}
+    data = {"message": message, "cure": hint, "exit_code": exit_code}
     try:
         atomic.write_json(place / f"rank-{rank}.error.json", data)
     except VflopsError:

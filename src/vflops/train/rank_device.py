@@ -39,7 +39,7 @@ def check_placement(
     if ranks > count:
         raise UsageError(
             f"{ranks} ranks need a device each: there are {count} {what}",
-            cure=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
+            hint=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
     plan([Node("this machine", count)], models, ranks, waves=waves)
     Precision.named(settings.precision, place)
@@ -52,7 +52,7 @@ def here(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
     if by_cores < 1:
         raise UsageError(
             f"launch.cores_per_rank = {cores_per_rank}: there are {cores} processor cores",
-            cure=f"take at most {cores}",
+            hint=f"take at most {cores}",
         )
     if pick(name, "train.device").place.type == "cpu":
         return by_cores, False

@@ -81,7 +81,7 @@ class TrainState:
             raise RunFailed(
                 f"the weights are not finite after step {self.step}; the last good checkpoint is "
                 f"{self.checkpoints.latest()}",
-                cure="start again with a smaller --set train.learning_rate",
+                hint="start again with a smaller --set train.learning_rate",
             )
         contents = plan.collect(self.model, self.take.optimizer)
         if contents is None:

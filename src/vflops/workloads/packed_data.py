@@ -19,7 +19,7 @@ def refuse_another(packed: PackedFolder[Any], facts: DataFacts) -> None:
     if packed.fingerprint != facts.fingerprint:
         raise UsageError(
             f"{facts.path} has changed since this run began",
-            cure="start a new run, or put back the data that it began with",
+            hint="start a new run, or put back the data that it began with",
         )
 
 
@@ -31,8 +31,8 @@ def refuse_damaged(packed: PackedFolder[Any]) -> None:
         packed.verify()
     except CheckFailed as error:
         own = packed.path.resolve().is_relative_to(cache_folder().resolve())
-        cure = f"delete the folder, it is made again: {packed.path}" if own else error.cure
-        raise UsageError(error.message, cure=cure) from error
+        hint = f"delete the folder, it is made again: {packed.path}" if own else error.hint
+        raise UsageError(error.message, hint=hint) from error
 
 
 def refuse_misfits(train: TrainSettings, facts: DataFacts) -> None:
@@ -40,7 +40,7 @@ def refuse_misfits(train: TrainSettings, facts: DataFacts) -> None:
     if train.batch > facts.train:
         raise UsageError(
             f"batch {train.batch} is larger than the data: {facts.train} training samples",
-            cure=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
+            hint=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
         )
 
 
@@ -49,5 +49,5 @@ def require_target(target: float | None, what: str, example: float) -> None:
     if target is None:
         raise UsageError(
             f"the target quality of your own {what} is yours to give",
-            cure=f"for example --set target={example:g}",
+            hint=f"for example --set target={example:g}",
         )

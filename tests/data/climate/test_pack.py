@@ -110,7 +110,7 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path, workers: int, value
     with pytest.raises(UsageError) as caught:
         pack(source, tmp_path / "packed", workers=workers)
     says = "climo_1980.h5: frame 3: NaN or infinite values in TMQ, U850"
-    assert says in caught.value.message and "--policy skip" in str(caught.value.cure)
+    assert says in caught.value.message and "--policy skip" in str(caught.value.hint)
     assert not (tmp_path / "packed").exists()
     packed = pack(source, tmp_path / "packed", workers=workers, policy="skip")
     (left,) = packed.index.splits["train"].left_out
@@ -144,7 +144,7 @@ def test_frames_that_cannot_be_decompressed(tmp_path: Path) -> None:
     damage_chunk(source / "climo_1981.h5", 4)
     with pytest.raises(UsageError, match=r"cannot read frame 1 of .*climo_1981.h5: HDF5 says") as e:
         pack(source, tmp_path / "packed", workers=1)
-    assert "--policy skip" in str(e.value.cure)
+    assert "--policy skip" in str(e.value.hint)
     packed = pack(source, tmp_path / "packed", workers=1, policy="skip", layout="half")
     split = packed.index.splits["validation"]
     assert [one.frame for one in split.left_out] == [1, 4] and split.frames == 3
@@ -163,7 +163,7 @@ def test_bad_boxes_fail_before_anything_is_packed(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         pack(source, tmp_path / "packed", workers=1)
     says = f"climo_1979.h5: frame 7: box [3, 32, 9, {WIDTH + 2}, 1] reaches out of the frame"
-    assert says in caught.value.message and "--policy skip" in str(caught.value.cure)
+    assert says in caught.value.message and "--policy skip" in str(caught.value.hint)
     assert list(tmp_path.iterdir()) == [source]
     packed = pack(source, tmp_path / "packed", workers=1, policy="skip")
     split = packed.index.splits["train"]
@@ -232,7 +232,7 @@ def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) ->
     source = year_folder(tmp_path / "years")
     with pytest.raises(UsageError, match=r"packed needs 1.23 MB, .* are free there") as caught:
         pack(source, small_disk / "packed", layout="raw", workers=1)
-    assert "--layout half" in str(caught.value.cure)
+    assert "--layout half" in str(caught.value.hint)
     assert list(small_disk.iterdir()) == []
 
 
@@ -296,7 +296,7 @@ def test_an_interrupt_says_how_to_go_on_and_a_mended_file_is_read_again(tmp_path
 
     with pytest.raises(Interrupted, match="of 8 shards are packed") as caught:
         pack(source, tmp_path / "packed", workers=1, on_progress=press)
-    assert caught.value.cure == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command goes on where it stopped"
     write_year(source / "climo_1981.h5", frames(5, 3), boxes(5, 3))
     packed = pack(source, tmp_path / "packed", workers=1)
     std = np.array(packed.index.std)[:, None, None]
@@ -493,7 +493,7 @@ def test_here_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path / "packed")
     with pytest.raises(UsageError, match="packed is the folder that you are in") as caught:
         pack(source, Path(), workers=1)  # who is in a folder that is replaced is nowhere
-    assert "name a folder inside it" in str(caught.value.cure)
+    assert "name a folder inside it" in str(caught.value.hint)
     with pytest.raises(UsageError, match="no folder of packed frames"):
         PackedFrames.open(Path())
 
@@ -505,7 +505,7 @@ def test_a_destination_that_is_a_mount_point_is_refused_at_once(
     for layout in ("half", "raw"):  # of which the disk has no room for the second
         with pytest.raises(UsageError, match="small is a mount point") as caught:
             pack(source, small_disk, layout=layout, workers=1)
-        assert f"name a folder inside it: {small_disk}/" in str(caught.value.cure)
+        assert f"name a folder inside it: {small_disk}/" in str(caught.value.hint)
     assert not (tmp_path / "small.partial").exists()
     assert free_bytes(small_disk) > 1 << 20 >= free_bytes(small_disk / "packed")
     (tmp_path / "link").symlink_to(small_disk / "packed")
@@ -594,7 +594,7 @@ def test_a_year_that_changes_while_it_is_packed(
     monkeypatch.setattr(packing, "all_of", meanwhile)
     with pytest.raises(UsageError, match=r"climo_1981.h5 was changed while it was read") as caught:
         pack(source, tmp_path / "packed", workers=1, policy="skip")
-    assert caught.value.cure == "give the same command again when it is whole"
+    assert caught.value.hint == "give the same command again when it is whole"
     assert not (tmp_path / "packed").exists()
     monkeypatch.undo()
     packed = pack(source, tmp_path / "packed", workers=1)
@@ -654,7 +654,7 @@ def test_a_split_that_loses_all_its_boxes_is_refused(tmp_path: Path, split: str)
     set_value(path, "images", {(0, 3, 0, 0): np.nan})
     with pytest.raises(UsageError, match=f"{split} has no box in any of the 4 frames") as caught:
         pack(source, tmp_path / "packed", workers=1, policy="skip")
-    assert f"vflops data check {source}" in str(caught.value.cure)
+    assert f"vflops data check {source}" in str(caught.value.hint)
     assert not (tmp_path / "packed").exists()
 
 
@@ -692,7 +692,7 @@ def test_the_next_step_has_the_box_order(
     set_value(source / "climo_1980.h5", "images", {(0, 3, 0, 0): np.nan})
     with pytest.raises(CheckFailed) as caught:
         climate_data.check(source, json=False, order="yxyxc", workers=1)
-    assert f"data pack {source} --box-order yxyxc --policy skip" in str(caught.value.cure)
+    assert f"data pack {source} --box-order yxyxc --policy skip" in str(caught.value.hint)
 
 
 def test_a_stopped_packing_does_not_go_on_with_boxes_of_another_order(tmp_path: Path) -> None:
@@ -728,5 +728,5 @@ def test_a_folder_of_bad_files_names_them_all(tmp_path: Path) -> None:
         check(source, workers=1)
     for says in ("climo_1979.h5 is empty", "climo_1980.h5 has no array", "climo_1981.h5 is empty"):
         assert says in caught.value.message
-    cure = str(caught.value.cure)
-    assert "(N, 16, H, W)" in cure and cure.count("did not end, or it was damaged") == 1
+    hint = str(caught.value.hint)
+    assert "(N, 16, H, W)" in hint and hint.count("did not end, or it was damaged") == 1

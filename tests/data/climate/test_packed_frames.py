@@ -245,7 +245,7 @@ def test_what_half_precision_cannot_hold_is_refused(tmp_path: Path) -> None:
     wild[3, 2, 1] = OFFSET[3] + 70_000 * SCALE[3]
     with writer(tmp_path / "p") as out, pytest.raises(UsageError, match=r"QREFHT .*half prec") as e:
         out.add("train", wild, np.zeros((0, 5)))
-    assert "--layout raw" in str(e.value.cure)
+    assert "--layout raw" in str(e.value.hint)
 
 
 def test_no_frame_to_train_on(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_damage_is_named(tmp_path: Path, harm: Callable[[Path], None], says: str
     harm(packed.path)
     with pytest.raises(FolderError, match=says) as caught:
         PackedFrames.open(packed.path).split("train")
-    assert "pack it again" in str(caught.value.cure)
+    assert "pack it again" in str(caught.value.hint)
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
     wrong = "p holds packed climate frames, image-classification needs packed images"
     with pytest.raises(UsageError, match=wrong) as caught:
         PackedImages.open(tmp_path / "p")
-    assert f"vflops run extreme-weather --data {tmp_path / 'p'}" in str(caught.value.cure)
+    assert f"vflops run extreme-weather --data {tmp_path / 'p'}" in str(caught.value.hint)
     index = tmp_path / "i" / "index.json"
     index.parent.mkdir()
     index.write_text('{"schema": "vflops.packed-images/1"}')
@@ -369,7 +369,7 @@ def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
         PackedFrames.open(tmp_path / "q")
     with pytest.raises(UsageError, match="has no split 'val'") as caught:
         PackedFrames.open(tmp_path / "p").split("val")
-    assert caught.value.cure == "it has train, validation"
+    assert caught.value.hint == "it has train, validation"
 
 
 @pytest.mark.parametrize("kind", ["dtype", "shape", "order"])

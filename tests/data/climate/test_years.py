@@ -1,4 +1,4 @@
-"""Years as published are opened; whatever is wrong with a file is named, with its cure."""
+"""Years as published are opened; whatever is wrong with a file is named, with its hint."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from vflops.errors import UsageError
 
 
 def refused(folder: Path) -> tuple[str, str]:
-    """What opening says, and its cure."""
+    """What opening says, and its hint."""
     with pytest.raises(UsageError) as caught:
         ClimateYears.open(folder)
-    return caught.value.message, str(caught.value.cure)
+    return caught.value.message, str(caught.value.hint)
 
 
 def test_years_are_opened_in_order(tmp_path: Path) -> None:
@@ -110,35 +110,35 @@ def test_as_h5py_stores_them_pieces_stay_small() -> None:
 
 def test_no_folder_no_file_and_bad_names(tmp_path: Path) -> None:
     assert refused(tmp_path / "none")[0].endswith("none does not exist; expected a folder of years")
-    message, cure = refused(tmp_path)
-    assert "has no file climo_YYYY.h5" in message and "climo_1979.h5" in cure
+    message, hint = refused(tmp_path)
+    assert "has no file climo_YYYY.h5" in message and "climo_1979.h5" in hint
     write_year(tmp_path / "climo_79.h5")
-    message, cure = refused(tmp_path)
-    assert "climo_79.h5 has no year of four digits" in message and "rename" in cure
+    message, hint = refused(tmp_path)
+    assert "climo_79.h5 has no year of four digits" in message and "rename" in hint
 
 
 def test_a_year_twice(tmp_path: Path) -> None:
     write_year(tmp_path / "climo_1979.h5")
     write_year(tmp_path / "climo_1979.hdf5")
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "the year 1979 twice: climo_1979.h5 and climo_1979.hdf5" in message
-    assert "move one" in cure
+    assert "move one" in hint
 
 
 @pytest.mark.parametrize("size", [0, 900, 50_000])
 def test_a_truncated_file(tmp_path: Path, size: int) -> None:
     path = write_year(tmp_path / "climo_1979.h5")
     path.write_bytes(path.read_bytes()[:size])
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1979.h5 is " + ("truncated" if size else "empty") in message
-    assert "get the file again" in cure
+    assert "get the file again" in hint
 
 
 def test_a_file_of_another_format(tmp_path: Path) -> None:
     (tmp_path / "climo_1979.h5").write_text("<html>404</html>" * 100)
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1979.h5 is no HDF5 file" in message and "signature" in message
-    assert "get the file again" in cure
+    assert "get the file again" in hint
 
 
 def test_a_file_that_is_being_written(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_a_file_that_is_being_written(tmp_path: Path) -> None:
     )
     assert writer.stdout is not None and writer.stdout.readline()
     try:
-        message, cure = refused(tmp_path)
+        message, hint = refused(tmp_path)
     finally:
         writer.communicate()
     assert f"{path} is being written by another program" in message
-    assert "wait" in cure and "copy" in cure
+    assert "wait" in hint and "copy" in hint
 
 
 @pytest.mark.parametrize("key", ["images", "boxes"])
@@ -164,10 +164,10 @@ def test_a_missing_key(tmp_path: Path, key: str) -> None:
     with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
         del file[key]
         file.create_group("extra")
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     other = {"images": "boxes", "boxes": "images"}[key]
     assert f"has no array '{key}'; it holds {', '.join(sorted(['extra', other]))}" in message
-    assert "(N, 16, H, W)" in cure
+    assert "(N, 16, H, W)" in hint
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_other_shapes_and_types(
     write_year(tmp_path / "climo_1979.h5", images, boxes(len(images)) if rows is None else rows)
     with pytest.raises(UsageError, match=f"climo_1979.h5: {says}") as caught:
         ClimateYears.open(tmp_path)
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 def test_double_precision_is_read_as_single(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_double_precision_is_read_as_single(tmp_path: Path) -> None:
 def test_another_resolution_than_its_siblings(tmp_path: Path) -> None:
     write_year(tmp_path / "climo_1979.h5")
     write_year(tmp_path / "climo_1980.h5", frames(5, height=48, width=80), boxes(5))
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1980.h5 has frames of 48x80, climo_1979.h5 of 24x40" in message
-    assert "one resolution" in cure
+    assert "one resolution" in hint
 
 
 def test_sixteen_boxes_in_a_frame(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_sixteen_boxes_in_a_frame(tmp_path: Path) -> None:
     ClimateYears.open(tmp_path)  # room for more, but no frame has more
     rows[3, :16] = [1, 2, 3, 30, 0]
     write_year(tmp_path / "climo_1979.h5", None, rows)
-    message, cure = refused(tmp_path)
-    assert "climo_1979.h5: frame 3 has 16 boxes, at most 15" in message and "-1" in cure
+    message, hint = refused(tmp_path)
+    assert "climo_1979.h5: frame 3 has 16 boxes, at most 15" in message and "-1" in hint
 
 
 def test_a_year_without_boxes(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_year_without_boxes(tmp_path: Path) -> None:
     write_year(tmp_path / "climo_1979.h5", None, rows)  # frames without boxes are fine
     ClimateYears.open(tmp_path)
     write_year(tmp_path / "climo_1980.h5", None, np.full((5, 15, 5), -1))
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1980.h5 has no box in any of its 5 frames" in message
-    assert "labels are missing" in cure
+    assert "labels are missing" in hint
 
 
 def test_survey_names_all_bad_files_and_keeps_the_good(tmp_path: Path) -> None:
@@ -291,9 +291,9 @@ def test_many_boxes_without_a_sign_of_their_order_are_refused(tmp_path: Path) ->
     rows = boxes(12)
     rows[:, :3] = [2, 3, 8, 9, 1]
     write_year(tmp_path / "climo_1979.h5", frames(12), rows)
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1979.h5: the column order of its 36 boxes cannot be told" in message
-    assert "--box-order yxyxc" in cure
+    assert "--box-order yxyxc" in hint
     year = ClimateYears.open(tmp_path, "xyxyc").years[0]
     assert year.boxes(0)[0].tolist() == [3, 2, 9, 8, 1]
 
@@ -308,9 +308,9 @@ def test_boxes_of_no_known_order(tmp_path: Path) -> None:
     rows = boxes(12)
     rows[:, :3, 4] = 7
     write_year(tmp_path / "climo_1979.h5", frames(12), rows)
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert "climo_1979.h5: 36 of 36 boxes are no ymin, xmin, ymax, xmax, class" in message
-    assert "a class from 0 to 3" in cure
+    assert "a class from 0 to 3" in hint
 
 
 def test_bad_boxes_are_cut_or_dropped() -> None:
@@ -387,17 +387,17 @@ def test_the_reference_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("years", "says", "cure"),
+    ("years", "says", "hint"),
     [
         ((1979, 1980), "2 years (1979, 1980)", "--train-years 1979 --validation-years 1980"),
         ((1979,), "1 year (1979)", "cannot both train and validate"),
     ],
 )
-def test_too_few_years_are_explained(years: tuple[int, ...], says: str, cure: str) -> None:
+def test_too_few_years_are_explained(years: tuple[int, ...], says: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         split_years(Path("d"), years)
     assert says in caught.value.message and "needs 3" in caught.value.message
-    assert cure in str(caught.value.cure)
+    assert hint in str(caught.value.hint)
 
 
 def test_an_own_split() -> None:
@@ -422,7 +422,7 @@ def test_years_as_people_write_them() -> None:
     for wrong in ("", "79", "1981-1979", "1979,", "a"):
         with pytest.raises(UsageError, match="years") as caught:
             parse_years(wrong)
-        assert "1979-1983" in str(caught.value.cure)
+        assert "1979-1983" in str(caught.value.hint)
 
 
 def test_nothing_is_written_where_years_are_opened(tmp_path: Path) -> None:
@@ -439,8 +439,8 @@ def test_an_array_without_any_size(tmp_path: Path, key: str) -> None:
     with h5py.File(write_year(tmp_path / "climo_1979.h5"), "r+") as file:
         del file[key]
         file[key] = h5py.Empty("f4")
-    message, cure = refused(tmp_path)
-    assert f"climo_1979.h5: {key} are without any size, expected (" in message and cure
+    message, hint = refused(tmp_path)
+    assert f"climo_1979.h5: {key} are without any size, expected (" in message and hint
 
 
 @pytest.mark.parametrize("first", ["small", "large"])
@@ -452,9 +452,9 @@ def test_another_resolution_is_named_before_its_boxes(tmp_path: Path, first: str
     write_year(tmp_path / f"climo_{years[0]}.h5", frames(12), boxes(12))
     write_year(tmp_path / f"climo_{years[1]}.h5", frames(12, height=20, width=30), large)
     if first == "small":
-        message, cure = refused(tmp_path)
+        message, hint = refused(tmp_path)
         assert "climo_1980.h5 has frames of 20x30, climo_1979.h5 of 24x40" in message
-        assert "one resolution" in cure
+        assert "one resolution" in hint
     else:  # nothing to compare it with: its boxes are what is wrong
         assert "boxes" in refused(tmp_path)[0]
 
@@ -466,21 +466,21 @@ def test_a_writer_that_was_killed_is_not_taken_for_one_that_lives(tmp_path: Path
         "f['images'] = 1; f.flush(); os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=False)
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert f"{path} is marked as open for writing" in message and "killed" in message
-    assert f"h5clear -s {path}" in cure and "get the file again" in cure
+    assert f"h5clear -s {path}" in hint and "get the file again" in hint
 
 
 def test_names_that_are_no_files(tmp_path: Path) -> None:
     year_folder(tmp_path)
     (tmp_path / "climo_1983.h5").symlink_to(tmp_path / "gone.h5")
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert f"climo_1983.h5 is a link to {tmp_path / 'gone.h5'}, which is not there" in message
-    assert "remove the link" in cure
+    assert "remove the link" in hint
     (tmp_path / "climo_1983.h5").unlink()
     (tmp_path / "climo_1983.h5").mkdir()
-    message, cure = refused(tmp_path)
-    assert "climo_1983.h5 is a folder, expected an HDF5 file" in message and "move" in cure
+    message, hint = refused(tmp_path)
+    assert "climo_1983.h5 is a folder, expected an HDF5 file" in message and "move" in hint
 
 
 def with_filter(path: Path, number: int) -> None:
@@ -500,10 +500,10 @@ def with_filter(path: Path, number: int) -> None:
 def test_a_filter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     year_folder(tmp_path / "years")
     with_filter(tmp_path / "years/climo_1980.h5", 32015)
-    message, cure = refused(tmp_path / "years")
+    message, hint = refused(tmp_path / "years")
     assert "climo_1980.h5: images are compressed with HDF5 filter 32015" in message
     assert "not installed here" in message
-    assert "h5repack -f GZIP=1" in cure and "hdf5plugin" in cure
+    assert "h5repack -f GZIP=1" in hint and "hdf5plugin" in hint
     with pytest.raises(UsageError, match="filter 32015"):  # never a year that is just left out
         pack(tmp_path / "years", tmp_path / "packed", policy="skip", workers=1)
 
@@ -513,8 +513,8 @@ def test_an_own_split_is_explained_in_the_words_of_the_command() -> None:
     for years, test in (((1979, 1980), None), ((1979, 1980, 1981), (1981,))):
         with pytest.raises(UsageError) as caught:
             split_years(Path("d"), years, test=test, form=form)
-        cure = str(caught.value.cure)
-        assert cure.endswith("--set years.train=1979 --set years.validation=1980")
+        hint = str(caught.value.hint)
+        assert hint.endswith("--set years.train=1979 --set years.validation=1980")
         assert split_years(Path("d"), years, train=(1979,), validation=(1980,), test=test)
 
 
@@ -536,9 +536,9 @@ def test_a_year_that_was_not_written_to_its_end(
         images = file.create_dataset("images", (5, 16, HEIGHT, WIDTH), "f4", **options)
         if options:
             images[:3] = frames(3)
-    message, cure = refused(tmp_path)
+    message, hint = refused(tmp_path)
     assert f"climo_1979.h5: {says}" in message and "were never written" in message
-    assert "did not end" in cure
+    assert "did not end" in hint
 
 
 def test_boxes_that_were_not_written(tmp_path: Path) -> None:
@@ -574,7 +574,7 @@ def test_boxes_in_fractions_of_the_frame(tmp_path: Path, order: Any, number: int
         ClimateYears.open(tmp_path, order)
     says = "climo_1979.h5: boxes are fractions of the frame, expected pixels"
     assert caught.value.message.endswith(says)
-    assert caught.value.cure == f"multiply their y by {HEIGHT} and their x by {WIDTH}"
+    assert caught.value.hint == f"multiply their y by {HEIGHT} and their x by {WIDTH}"
 
 
 @pytest.mark.parametrize("order", [None, *ORDERS])
@@ -587,7 +587,7 @@ def test_classes_counted_from_one(tmp_path: Path, order: Any, last: int) -> None
     with pytest.raises(UsageError) as caught:
         ClimateYears.open(tmp_path, order)
     assert "climo_1979.h5: classes run from 1 to 4, expected 0 to 3" in caught.value.message
-    assert "take 1 from each" in str(caught.value.cure)
+    assert "take 1 from each" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -605,5 +605,5 @@ def test_a_name_that_is_no_array(tmp_path: Path, link: Any, says: str) -> None:
             file.create_group("boxes")
         else:
             file["boxes"] = link
-    message, cure = refused(tmp_path)
-    assert f"climo_1979.h5: {says}" in message and "get the file again" in cure
+    message, hint = refused(tmp_path)
+    assert f"climo_1979.h5: {says}" in message and "get the file again" in hint

@@ -101,7 +101,7 @@ def test_labels_files_of_every_form(tmp_path: Path, name: str, labels: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("labels", "name", "message", "cure"),
+    ("labels", "name", "message", "hint"),
     [
         ("cow\nbee\n", "val.txt", "val.txt has 2 lines for 3 images", "one class a line"),
         ("cow\nbee\nelk", "val.txt", "names the class 'elk', which train/ lacks", "ant … cow"),
@@ -115,12 +115,12 @@ def test_labels_files_of_every_form(tmp_path: Path, name: str, labels: str) -> N
     ],
 )
 def test_wrong_labels_are_named(
-    tmp_path: Path, labels: str, name: str, message: str, cure: str
+    tmp_path: Path, labels: str, name: str, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         ImageFolder.open(flat(tmp_path, labels, name))
     assert message in caught.value.message
-    assert cure in (caught.value.cure or "")
+    assert hint in (caught.value.hint or "")
     assert str(tmp_path) in caught.value.message
 
 
@@ -171,7 +171,7 @@ def test_what_is_no_image_folder_is_named(
         ImageFolder.open(root)
     assert message in caught.value.message
     assert str(root) in caught.value.message
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 def test_classes_that_cannot_be_learnt_have_no_labels(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_policy_fail_names_the_file(tmp_path: Path, workers: int) -> None:
     (source / "train/dog/003.jpg").write_text("text")
     with pytest.raises(UsageError, match=r"train/dog/003.jpg: it is not a JPEG") as caught:
         pack(source, tmp_path / "packed", short_side=16, workers=workers)
-    assert "--policy skip" in str(caught.value.cure)
+    assert "--policy skip" in str(caught.value.hint)
     assert not (tmp_path / "packed").exists()
 
 
@@ -254,7 +254,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     with pytest.raises(Interrupted) as caught:
         pack(source, tmp_path / "packed", short_side=16, workers=1, on_progress=press)
-    assert caught.value.cure == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command goes on where it stopped"
     assert list((tmp_path / "packed.partial").glob(".*.tmp")) == []
 
 
@@ -289,7 +289,7 @@ def test_what_is_packed_already_is_left_alone(tmp_path: Path) -> None:
     save(source / "train/cat/new.jpg", picture(5))
     with pytest.raises(UsageError, match="source has changed") as caught:
         pack(source, tmp_path / "packed", short_side=16, workers=1)
-    assert "remove it" in str(caught.value.cure)
+    assert "remove it" in str(caught.value.hint)
 
 
 def test_what_is_not_ours_is_never_written_to(tmp_path: Path) -> None:
@@ -350,5 +350,5 @@ def test_a_destination_that_is_a_link_is_followed_and_a_mount_point_refused(
     assert (tmp_path / "link").is_symlink()
     with pytest.raises(UsageError, match="small is a mount point") as caught:
         pack(source, small_disk, short_side=8, workers=1)
-    assert "name a folder inside it" in str(caught.value.cure)
+    assert "name a folder inside it" in str(caught.value.hint)
     assert not (tmp_path / "small.partial").exists()

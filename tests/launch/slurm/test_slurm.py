@@ -315,7 +315,7 @@ def test_a_refusal_is_in_the_schedulers_own_words_with_a_cure(
     with pytest.raises(UsageError) as refused:
         scheduler.submit(place.request(0, partition="nope"))
     assert "Invalid partition name specified (nope)" in refused.value.message
-    assert refused.value.cure == (
+    assert refused.value.hint == (
         "set partition in site.toml to one of: fragile, main, urgent (sinfo lists them)"
     )
     with pytest.raises(UsageError, match="unrecognized option '--no-such-option'"):

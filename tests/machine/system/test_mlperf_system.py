@@ -68,7 +68,7 @@ def test_the_checker_takes_every_status_that_we_take(tmp_path: Path) -> None:
 def test_a_wrong_division_or_status_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown division 'opne'") as division:
         describe(record_of(), division="opne")
-    assert division.value.cure == "did you mean open?"
+    assert division.value.hint == "did you mean open?"
     with pytest.raises(UsageError, match="unknown status 'on sale'"):
         describe(record_of(), status="on sale")
 

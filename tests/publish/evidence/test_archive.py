@@ -96,10 +96,10 @@ def test_a_run_that_has_not_ended_is_neither_packed_nor_called_altered(
     assert str(found.unconcluded).startswith("it stopped after 'start'")
     with pytest.raises(UsageError, match="is not packed: it is not complete") as error:
         archive(run_folder, tmp_path)
-    assert "vflops resume" in str(error.value.cure)
+    assert "vflops resume" in str(error.value.hint)
     with run_folder.in_use(), pytest.raises(UsageError, match="is in progress") as error:
         archive(run_folder, tmp_path)
-    assert error.value.cure == "wait until it ends"
+    assert error.value.hint == "wait until it ends"
     assert not list(tmp_path.glob("*.bz2"))
 
 
@@ -108,7 +108,7 @@ def test_an_altered_run_is_not_packed(run_folder: RunFolder, tmp_path: Path) -> 
     (run_folder.path / "extra").write_text("x")
     with pytest.raises(UsageError, match=r"is not packed: .*: extra: added") as error:
         archive(run_folder, tmp_path)
-    assert "vflops verify" in str(error.value.cure)
+    assert "vflops verify" in str(error.value.hint)
 
 
 def test_what_no_reader_would_take_is_not_packed(

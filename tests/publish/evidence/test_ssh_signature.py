@@ -143,7 +143,7 @@ def test_an_altered_or_unfinished_run_is_not_signed(run_folder: RunFolder, alice
         sign_run(run_folder, alice)
     with run_folder.in_use(), pytest.raises(UsageError, match="it is in progress") as error:
         sign_run(run_folder, alice)
-    assert error.value.cure == "wait until it ends"
+    assert error.value.hint == "wait until it ends"
     assert not (run_folder.path / "manifest.json.sig").exists()
 
 
@@ -178,18 +178,18 @@ def test_keys_that_cannot_sign(
         alone: ("neither beside it nor in an agent", "ssh-add"),
         tmp_path / "absent": ("there is no key", "--key"),
     }
-    for key, (message, cure) in expected.items():
+    for key, (message, hint) in expected.items():
         with pytest.raises(UsageError, match=message) as error:
             sign_run(run_folder, key)
-        assert cure in str(error.value.cure)
+        assert hint in str(error.value.hint)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     with pytest.raises(UsageError, match="there is no key in") as error:
         sign_run(run_folder)
-    assert "ssh-keygen -t ed25519" in str(error.value.cure)
+    assert "ssh-keygen -t ed25519" in str(error.value.hint)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no ssh-keygen here") as error:
         sign_run(run_folder, open_)
-    assert "openssh-client" in str(error.value.cure)
+    assert "openssh-client" in str(error.value.hint)
 
 
 def test_a_list_of_signers_that_is_not_there(run_folder: RunFolder, alice: Path) -> None:

@@ -115,4 +115,4 @@ def test_without_the_package_the_cure_is_to_install_it(
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(UsageError) as error:
         log_run(Contents(handmade_run.folder), "mlruns")
-    assert error.value.cure == "pip install 'vflops[mlflow]'"
+    assert error.value.hint == "pip install 'vflops[mlflow]'"

@@ -204,7 +204,7 @@ def test_what_is_no_result_is_left_out_or_refused(
     contents = repeated(handmade_run, QUALITIES, bag=bag)
     with pytest.raises(UsageError, match="MLPerf knows no ensembles") as error:
         written(contents, tmp_path / "out")
-    assert "--repeat 5" in str(error.value.cure)
+    assert "--repeat 5" in str(error.value.hint)
     assert not (tmp_path / "out").exists()
 
 

@@ -51,10 +51,10 @@ def test_a_fact_is_found_by_layer_and_name() -> None:
 def test_a_wrong_name_suggests_the_right_one() -> None:
     with pytest.raises(UsageError) as layer:
         record(MODEL).layer("hardwear")
-    assert layer.value.cure == "did you mean hardware?"
+    assert layer.value.hint == "did you mean hardware?"
     with pytest.raises(UsageError) as fact:
         record(MODEL).fact("hardware", "cpu modell")
-    assert fact.value.cure == "did you mean cpu model?"
+    assert fact.value.hint == "did you mean cpu model?"
 
 
 def test_a_pattern_finds_the_same_figure_of_all_devices() -> None:

@@ -1,4 +1,4 @@
-"""A power log as CSV: what is understood, and what is refused with line, value and cure."""
+"""A power log as CSV: what is understood, and what is refused with line, value and hint."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
         import_power(tmp_path, log)
     assert said in error.value.message
     assert "node.csv" in error.value.message
-    assert error.value.cure
+    assert error.value.hint
     assert imported_files(tmp_path) == []
 
 

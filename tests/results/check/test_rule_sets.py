@@ -54,7 +54,7 @@ def test_a_run_may_be_judged_by_another_set(run_folder: RunFolder) -> None:
 def test_a_set_or_a_rule_that_does_not_exist_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown rule set 'hpcai500'") as unknown:
         rule_set("hpcai500")
-    assert unknown.value.cure == "did you mean hpcai500-v3 or hpcai500-v2?"
+    assert unknown.value.hint == "did you mean hpcai500-v3 or hpcai500-v2?"
     with pytest.raises(UsageError, match="unknown rule 'chains' in practice"):
         rule_set("practice").rule("chains")
 

@@ -15,7 +15,7 @@ from vflops.studies.predict.scaling_model import predict
 
 
 @pytest.mark.parametrize(
-    ("sections", "models", "ranks", "told", "cure"),
+    ("sections", "models", "ranks", "told", "hint"),
     [
         ({}, 1, 6, "6 ranks do not fill nodes of node.accelerators = 4", "4 or 8 would"),
         ({}, 0, 4, "0 models of 4 ranks", "--models 1"),
@@ -61,11 +61,11 @@ from vflops.studies.predict.scaling_model import predict
     ],
 )
 def test_what_cannot_be_is_refused_with_what_would_fit(
-    sections: dict[str, Any], models: int, ranks: int, told: str, cure: str
+    sections: dict[str, Any], models: int, ranks: int, told: str, hint: str
 ) -> None:
     error = refused(inputs(**sections), models, ranks)
     assert told in error.message
-    assert cure in (error.cure or "")
+    assert hint in (error.hint or "")
 
 
 @pytest.mark.parametrize(

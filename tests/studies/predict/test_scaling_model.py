@@ -75,7 +75,7 @@ def test_a_smaller_precision_sends_fewer_bytes(precision: str, share: float) -> 
 
 def test_what_powersgd_saves_must_be_said() -> None:
     small = inputs(communication={"precision": "powersgd"})
-    assert "communication.share" in (refused(small, 1, 8).cure or "")
+    assert "communication.share" in (refused(small, 1, 8).hint or "")
     found = predict(small.changed(communication={"share": 0.02}), 1, 8)
     assert found.step.exchange_s == pytest.approx(0.0035)
 

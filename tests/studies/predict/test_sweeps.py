@@ -54,7 +54,7 @@ def test_the_reason_of_a_mode_without_a_line_is_that_of_the_largest_scale() -> N
     own = inputs(parallel={"sharing": 8}, train={"accumulate": 4})
     found = parallel_lines(own, [1, 2, 4, 8, 64]).missing["data × pipeline"]
     assert found.message.startswith("a pipeline of 8 ranks by 1f1b needs as many micro-batches")
-    assert found.cure == "take --set train.accumulate=16"
+    assert found.hint == "take --set train.accumulate=16"
 
 
 def test_scales_that_a_mode_does_not_fit_are_left_out_with_the_reason() -> None:

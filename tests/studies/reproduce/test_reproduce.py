@@ -186,7 +186,7 @@ def test_a_strangers_program_data_and_container_are_not_taken_unasked(
         settings_of(run, tmp_path)
     with pytest.raises(UsageError, match="which is not here") as error:
         settings_of(run, allow_command=True)
-    assert "--data" in str(error.value.cure)
+    assert "--data" in str(error.value.hint)
     found = settings_of(run, tmp_path, on="slurm", container="mine.sif", allow_command=True)
     assert found.launch.container == "mine.sif" and found.launch.on == "slurm"
     assert found.workloads["command"]["data"] == str(tmp_path)

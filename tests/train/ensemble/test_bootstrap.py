@@ -164,7 +164,7 @@ def test_an_unknown_method_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         counts("posson", 1, 0, 10)
     assert caught.value.message == "unknown bootstrap 'posson'"
-    assert caught.value.cure == "did you mean poisson?"
+    assert caught.value.hint == "did you mean poisson?"
 
 
 @pytest.mark.parametrize(

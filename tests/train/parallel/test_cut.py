@@ -185,7 +185,7 @@ def pair(kind: type[nn.Module]) -> Any:
 def test_a_model_that_cannot_be_traced_is_refused(kind: type[nn.Module], reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
         stages(pair(kind), 2, VECTOR)
-    assert "traced_whole = True" in str(caught.value.cure)
+    assert "traced_whole = True" in str(caught.value.hint)
 
 
 def test_a_module_that_is_left_whole_may_do_what_it_likes() -> None:
@@ -196,7 +196,7 @@ def test_a_module_that_is_left_whole_may_do_what_it_likes() -> None:
 def test_more_stages_than_layers_are_refused_with_what_fits(copies: int, ranks: int) -> None:
     with pytest.raises(UsageError, match="cut into 3 stages: 2 of its layers") as caught:
         stages(pair(nn.Linear), 3, VECTOR, copies=copies)
-    assert caught.value.cure == f"take --ranks {ranks} or fewer"
+    assert caught.value.hint == f"take --ranks {ranks} or fewer"
 
 
 def test_images_that_lie_channels_last_are_sent_as_they_lie() -> None:

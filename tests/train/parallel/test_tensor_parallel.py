@@ -50,10 +50,10 @@ def test_channels_that_ranks_do_not_divide_are_refused_with_numbers_that_do(
         planned(tmp_path, *TENSOR, "train.ranks=3", "train.batch=33")
     with pytest.raises(UsageError) as refused:
         check_pairs(ResNet((1,), width=12), 5, "mine")
-    assert "2, 3, 4, 6, 12 ranks" in str(refused.value.cure)
+    assert "2, 3, 4, 6, 12 ranks" in str(refused.value.hint)
 
 
 def test_a_model_that_names_no_pairs_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing in the model of mine can be divided") as refused:
         check_pairs(nn.Linear(4, 4), 2, "mine")
-    assert "split=layers" in str(refused.value.cure)
+    assert "split=layers" in str(refused.value.hint)

@@ -67,7 +67,7 @@ def test_what_no_search_trained_is_refused(
     assert len(SearchLedger.find(ledger(tmp_path, {})).candidates) == 3
     with pytest.raises(FolderError, match=said) as caught:
         SearchLedger.find(ledger(tmp_path, {name: (proposed, result)}))
-    assert str(tmp_path) in caught.value.message and caught.value.cure
+    assert str(tmp_path) in caught.value.message and caught.value.hint
 
 
 def test_settings_without_a_search_are_refused(tmp_path: Path) -> None:

@@ -119,11 +119,11 @@ def test_a_replay_takes_another_machine_and_precision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "accumulate", "cure"),
+    ("ranks", "accumulate", "hint"),
     [(4, 1, "--ranks 2"), (2, 2, "--ranks 1"), (1, 4, "train.accumulate=1")],
 )
 def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
-    tmp_path: Path, ranks: int, accumulate: int, cure: str
+    tmp_path: Path, ranks: int, accumulate: int, hint: str
 ) -> None:
     """The batch of the settings can be shared, that of a candidate cannot: no rank may find out."""
     one, two = ledger().candidates
@@ -133,7 +133,7 @@ def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
     asked = settings().model_copy(update={"train": shared})
     with pytest.raises(UsageError, match="r00002-w00000 has a batch of 18") as caught:
         found.refuse_unshared(asked)
-    assert cure in (caught.value.cure or "")
+    assert hint in (caught.value.hint or "")
     found.refuse_unshared(settings())
     found.write(tmp_path / "ledger.json")
     search = asked.search.model_copy(update={"ledger": str(tmp_path)})

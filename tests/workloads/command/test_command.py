@@ -158,7 +158,7 @@ def test_a_wrong_command_makes_no_folder(
 ) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         pipeline.start(tmp_path / "runs", "command", settings(command, **changes), pipeline.Watch())
-    assert caught.value.cure
+    assert caught.value.hint
     assert not (tmp_path / "runs").exists()
 
 

@@ -27,7 +27,7 @@ def test_the_suite_leaves_out_what_needs_its_user() -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         workload("image-clasification")
-    assert caught.value.cure == "did you mean image-classification?"
+    assert caught.value.hint == "did you mean image-classification?"
 
 
 @pytest.fixture(scope="module")

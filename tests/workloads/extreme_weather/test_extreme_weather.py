@@ -109,7 +109,7 @@ def test_a_target_of_own_years_must_be_given(years: Path) -> None:
 def test_a_batch_larger_than_the_data_is_refused(years: Path) -> None:
     with pytest.raises(UsageError, match="12 training samples") as error:
         prepared(f"data={years}", "target=0.1", "train.batch=16")
-    assert "train.batch=8" in str(error.value.cure)
+    assert "train.batch=8" in str(error.value.hint)
 
 
 def test_frames_that_changed_are_refused(years: Path, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_split_of_packed_years_cannot_be_changed(years: Path, tmp_path: Path) 
             prepared(*data, wish)
     with pytest.raises(UsageError, match="its boxes are read") as caught:
         prepared(*data, "box_order=xyxyc")
-    assert "--box-order xyxyc" in str(caught.value.cure)
+    assert "--box-order xyxyc" in str(caught.value.hint)
     same = prepared(*data, "years.validation=[1992]", "years.test=[1993]")
     assert same == prepared(*data)
 
@@ -261,7 +261,7 @@ def test_packed_frames_without_a_split_are_refused(tmp_path: Path) -> None:
     data = packed(tmp_path / "packed", {"train": True})
     with pytest.raises(UsageError, match="has no frames for validation") as caught:
         prepared(data, "target=0.1")
-    assert "--validation-years" in str(caught.value.cure)
+    assert "--validation-years" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["train", "validation"])
@@ -269,12 +269,12 @@ def test_packed_frames_without_a_box_are_refused(tmp_path: Path, name: str) -> N
     data = packed(tmp_path / "packed", {"train": name != "train", "validation": name == "train"})
     with pytest.raises(UsageError, match=f"has no box in the 4 frames of {name}: ") as caught:
         prepared(data, "target=0.1")
-    assert f"--{name}-years" in str(caught.value.cure)
+    assert f"--{name}-years" in str(caught.value.hint)
 
 
 def said(error: UsageError) -> list[str]:
-    """The settings that a cure names."""
-    return re.findall(r"--set ([^\s;]+)", str(error.cure))
+    """The settings that a hint names."""
+    return re.findall(r"--set ([^\s;]+)", str(error.hint))
 
 
 def test_the_cure_of_a_split_is_accepted(years: Path, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_the_cure_of_a_box_order_is_accepted(years: Path, tmp_path: Path) -> Non
     data = f"data={folder}", "target=0.1"
     with pytest.raises(UsageError, match="cannot be told from their values") as caught:
         prepared(*data)
-    assert "--box-order" not in str(caught.value.cure)
+    assert "--box-order" not in str(caught.value.hint)
     assert said(caught.value) == ["box_order=yxyxc"]
     assert prepared(*data, *said(caught.value)).train == 12
     other = PackedFrames.open(Path(prepared(*data, "box_order=xyxyc").path)).split("train")

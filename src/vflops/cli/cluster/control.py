@@ -35,13 +35,13 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
     if is_held(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
-            cure=f"let it see to its jobs, or end them: vflops cancel {name}",
+            hint=f"let it see to its jobs, or end them: vflops cancel {name}",
         )
     records = _by_agents(folder)
     if not records:
         raise UsageError(
             f"{name} has no jobs to attach to: none was planned that outlives its command",
-            cure=f"go on with it: vflops resume {name}",
+            hint=f"go on with it: vflops resume {name}",
         )
     history = folder.history()
     ended = [record.job for record in records if history.ended(record.job)]
@@ -85,7 +85,7 @@ def _refuse_complete(folder: RunFolder, what: str) -> None:
         name = shown(folder.path)
         raise UsageError(
             f"{name} is complete: there is nothing to {what}",
-            cure=f"look at it: vflops report {name}",
+            hint=f"look at it: vflops report {name}",
         )
 
 

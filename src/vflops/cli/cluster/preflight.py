@@ -57,7 +57,7 @@ def preflight(
         typer.echo(f"\nin full: {shown(folder / 'preflight.json')}", err=True)
     if found.failed:
         names = ", ".join(dict.fromkeys(finding.node for finding in found.failed))
-        raise CheckFailed(f"not ready: {names}", cure="each line above says what to do")
+        raise CheckFailed(f"not ready: {names}", hint="each line above says what to do")
     if on == "local":
         next_step("vflops run", "what this machine is worth")
     else:

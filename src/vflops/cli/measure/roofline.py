@@ -93,7 +93,7 @@ def _format(out: Path | None) -> Format:
     if suffix not in list(Format):
         raise UsageError(
             f"--out {out} ends neither with .html nor with .svg or .png",
-            cure="name it so, or say --export html, svg or png",
+            hint="name it so, or say --export html, svg or png",
         )
     return Format(suffix)
 

@@ -50,17 +50,17 @@ def verify(
         what = f"{len(found.alterations)} alteration{'s' * (len(found.alterations) > 1)}"
         raise CheckFailed(
             f"{name} is not as it was concluded: {what}",
-            cure="fetch it once more from its author, and compare the SHA-256 of the archive",
+            hint="fetch it once more from its author, and compare the SHA-256 of the archive",
         )
     if found.unconcluded is not None:
         raise CheckFailed(
             f"{name} is not concluded yet: {found.unconcluded}",
-            cure="wait until it ends" if found.goes_on else f"go on with it: vflops resume {name}",
+            hint="wait until it ends" if found.goes_on else f"go on with it: vflops resume {name}",
         )
     if not found.accepted:
         raise CheckFailed(
             f"{name} is not signed by one of {signers}",
-            cure="it is intact: ask its author to sign it, or for the line of their key",
+            hint="it is intact: ask its author to sign it, or for the line of their key",
         )
     if json:
         return
@@ -186,6 +186,6 @@ def reproduce(
     if found.contradictions:
         raise CheckFailed(
             f"not reproduced: {'; '.join(found.contradictions)}",
-            cure=f"what differs: {console.shown(again.reproduction_file(folder))}",
+            hint=f"what differs: {console.shown(again.reproduction_file(folder))}",
         )
     console.next_step(f"vflops report {console.shown(folder.path)}", "the page of the new run")

@@ -47,11 +47,11 @@ def export(
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
     if series and format != "csv":
-        raise UsageError(f"--series is for csv, and this is {format}", cure="leave it out")
+        raise UsageError(f"--series is for csv, and this is {format}", hint="leave it out")
     if (to is None) == (format == "mlflow"):
         raise UsageError(
             "--to says where MLflow is, and only that",
-            cure="vflops export mlflow RUN --to http://server:5000, or a folder",
+            hint="vflops export mlflow RUN --to http://server:5000, or a folder",
         )
     contents = [read_run(run) for run in runs] if runs else [read_run(None)]
     _must_differ(contents)
@@ -67,7 +67,7 @@ def _must_differ(contents: Sequence[Contents]) -> None:
     ids = [each.folder.record.id for each in contents]
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
-        raise UsageError(f"run {twice[0]} is given twice", cure="give each run once")
+        raise UsageError(f"run {twice[0]} is given twice", hint="give each run once")
 
 
 def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]:

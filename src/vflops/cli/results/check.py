@@ -104,4 +104,4 @@ def _refuse(found: Sequence[tuple[str, Findings]], rules: str | None) -> None:
     if len(found) > 1:
         words = f"{len(broken)} of {len(found)} runs do not meet their rules; {name}: {words}"
     by = f" --rules {rules}" if rules else ""
-    raise CheckFailed(words, cure=f"all of its evidence: vflops check {name}{by} --json")
+    raise CheckFailed(words, hint=f"all of its evidence: vflops check {name}{by} --json")

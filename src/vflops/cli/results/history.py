@@ -40,7 +40,7 @@ def history(
     try:
         from_ = moment(since) if since else None
     except FolderError as error:
-        raise UsageError(f"--since {since}: {error.message}", cure=error.cure) from error
+        raise UsageError(f"--since {since}: {error.message}", hint=error.hint) from error
     with console.working("reading"):
         found = told(folder, since=from_, least_change=threshold / 100)
     if json:
@@ -121,7 +121,7 @@ def _refuse(found: HistoryRecord, folder: Path) -> None:
         place = console.shown(folder / first.unfinished[-1].folder)
         raise CheckFailed(
             f"not complete: {history_text.stopped(first)}",
-            cure=f"why: vflops report {place}; a run that was ended on purpose: remove it",
+            hint=f"why: vflops report {place}; a run that was ended on purpose: remove it",
         )
     if worse:
         more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
@@ -129,5 +129,5 @@ def _refuse(found: HistoryRecord, folder: Path) -> None:
         places = {run.run: console.shown(folder / run.folder) for run in group.runs}
         raise CheckFailed(
             f"regression: {history_text.regression(*worse[0])}{more}",
-            cure=f"what else differs: vflops compare {places[change.after]} {places[change.run]}",
+            hint=f"what else differs: vflops compare {places[change.after]} {places[change.run]}",
         )

@@ -1,4 +1,4 @@
-"""What every command shows alike: errors with their cure, and the next sensible step."""
+"""What every command shows alike: errors with their hint, and the next sensible step."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def cell(text: str) -> str:
 def show_error(error: VflopsError) -> None:
     """One sentence for what is wrong, one for what to do."""
     say(f"error: {error.message}", indent=7)
-    if error.cure:
-        words, _, command = error.cure.partition(": vflops ")
-        line = error.cure.replace("vflops ", f"{own_name()} ")
+    if error.hint:
+        words, _, command = error.hint.partition(": vflops ")
+        line = error.hint.replace("vflops ", f"{own_name()} ")
         width = shutil.get_terminal_size().columns
         if command and sys.stderr.isatty() and len(line) + 7 > width:
             say(f"       {words}:", indent=7)
@@ -123,7 +123,7 @@ def open_run(run: Path | None) -> RunFolder:
     path = run or latest(Path("runs"))
     if path is None:
         raise UsageError(
-            "no run was named, and there is none under runs/", cure="start one: vflops run"
+            "no run was named, and there is none under runs/", hint="start one: vflops run"
         )
     return RunFolder.open(path)
 

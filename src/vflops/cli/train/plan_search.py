@@ -47,7 +47,7 @@ def refuse_ensemble(settings: Settings, given: Mapping[str, object]) -> None:
     if asked:
         raise UsageError(
             f"{next(iter(settings.workloads))} is a search: it has workers, and no {asked[0]}",
-            cure="take --workers W",
+            hint="take --workers W",
         )
 
 
@@ -64,7 +64,7 @@ def placed(there: Sequence[Node], section: Mapping[str, Any]) -> Plan:
         slots = sum(node.slots // ranks for node in there)
         raise UsageError(
             f"{workers} workers of {count(ranks, 'rank')} do not fit",
-            cure=f"{slots} do: --workers {slots}" if slots else error.cure,
+            hint=f"{slots} do: --workers {slots}" if slots else error.hint,
         ) from error
 
 

@@ -59,7 +59,7 @@ def predict(
         _published([name for name, value in others.items() if value], page)
         return
     if ranks is not None and upto is not None:
-        raise UsageError(f"--ranks {ranks} and --upto {upto}", cure="give one of them")
+        raise UsageError(f"--ranks {ranks} and --upto {upto}", hint="give one of them")
     forecast = _forecast(run, models, ranks, upto, measured, config, set_ or [])
     typer.echo(columns(forecast.given, right=[1]))
     typer.echo(f"\n{heading(predict_text.story(forecast.inputs))}")
@@ -120,7 +120,7 @@ def _forecast(
     sources = {name: source for name, source in sources.items() if name not in own}
     if upto is not None and not 1 <= upto <= MOST:
         raise UsageError(
-            f"--upto {upto}: expected 1 to {MOST:,} accelerators", cure=f"e.g. --upto {_UPTO}"
+            f"--upto {upto}: expected 1 to {MOST:,} accelerators", hint=f"e.g. --upto {_UPTO}"
         )
     many = _counts("--models", models) or [1]
     each, left_out = _counts("--ranks", ranks), None
@@ -150,7 +150,7 @@ def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
     missing = error.message.partition(" is not known")[0]
     if missing not in absent:
         return error
-    return UsageError(f"{error.message}; of the run: {absent[missing]}", cure=error.cure)
+    return UsageError(f"{error.message}; of the run: {absent[missing]}", hint=error.hint)
 
 
 def _from_run(run: Path | None) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
@@ -195,7 +195,7 @@ def _published(others: list[str], page: Path | None) -> None:
     if others:
         raise UsageError(
             f"--published and {', '.join(others)}: the published table has its own figures",
-            cure="vflops predict --published",
+            hint="vflops predict --published",
         )
     found = validate()
     typer.echo(columns(published_rows(found), right=range(2, 6)))
@@ -218,7 +218,7 @@ def _counts(option: str, text: str | None) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise UsageError(f"{option} {text}: not whole numbers from 1 up", cure=f"e.g. {option} 8")
+        raise UsageError(f"{option} {text}: not whole numbers from 1 up", hint=f"e.g. {option} 8")
     return found
 
 

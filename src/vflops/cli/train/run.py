@@ -76,7 +76,7 @@ def run(
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves and models is None:
         raise UsageError(
-            "--waves is for ensembles, and no number of models is given", cure="add --models M"
+            "--waves is for ensembles, and no number of models is given", hint="add --models M"
         )
     if waves:
         assignments.append("bagging.waves=true")

@@ -144,7 +144,7 @@ def scale(
         key, value = next(iter(sharing.items()))
         raise UsageError(
             f"{key}={value} is about ranks that share a model, and no point here has two",
-            cure=f"take {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
+            hint=f"take {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
         )
     experiment = Experiment.of(
         out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, found_sizes, settings
@@ -190,12 +190,12 @@ def _kind(kind: Kind | None, workload: str) -> Kind:
     from vflops.workloads.contract.registry import workload as find
 
     if workload == "suite":
-        raise UsageError("suite: an experiment has one workload", cure="see vflops list")
+        raise UsageError("suite: an experiment has one workload", hint="see vflops list")
     searches = "search" in find(workload).settings.model_fields
     if kind is not None and (kind is Kind.WORKERS) != searches:
         raise UsageError(
             f"--kind {kind.value} of {workload}, which is {'a' if searches else 'no'} search",
-            cure="leave --kind out" if searches else "vflops scale automl, or another --kind",
+            hint="leave --kind out" if searches else "vflops scale automl, or another --kind",
         )
     return kind or (Kind.WORKERS if searches else Kind.WEAK)
 
@@ -221,7 +221,7 @@ def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
         if value is not None and option not in _TAKES[kind]:
             raise UsageError(
                 f"{option} {value if value != '' else repr(value)} is not for --kind {kind.value}",
-                cure=f"that takes {', '.join(_TAKES[kind])}",
+                hint=f"that takes {', '.join(_TAKES[kind])}",
             )
 
 
@@ -241,7 +241,7 @@ def _counts(text: str, option: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise UsageError(f"{option} {text}: not whole numbers from 1 up", cure=f"e.g. {option} 2")
+        raise UsageError(f"{option} {text}: not whole numbers from 1 up", hint=f"e.g. {option} 2")
     return found
 
 
@@ -255,7 +255,7 @@ def _room(settings: Settings, ranks: int, option: str) -> int:
     if on != "local" and (on != "slurm" or held_allocation() is None):
         raise UsageError(
             f"launch.on = {on} and no {option}: how much of it is yours?",
-            cure=f"say it: {option} …",
+            hint=f"say it: {option} …",
         )
     (section,) = settings.workloads.values()
     return capacity(room(settings.launch, section["train"]["device"], ranks), ranks)

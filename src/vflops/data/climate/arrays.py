@@ -28,7 +28,7 @@ def array_of(file: Any, key: str, path: Path) -> Any:
         what = f" has no array {key!r}; it holds {', '.join(sorted(file)) or 'nothing'}"
     raise UsageError(
         f"{path}{what}",
-        cure="expected images (N, 16, H, W) float32 and boxes (N, 15, 5): get the file again",
+        hint="expected images (N, 16, H, W) float32 and boxes (N, 15, 5): get the file again",
     )
 
 
@@ -47,7 +47,7 @@ def refuse_unwritten(array: Any, key: str, path: Path) -> None:
     if written < whole:
         raise UsageError(
             f"{path}: {whole - written:,} of {whole:,} {unit} of its {key} were never written",
-            cure="who wrote it did not end, or the copy did not: write it again, or get it again",
+            hint="who wrote it did not end, or the copy did not: write it again, or get it again",
         )
 
 
@@ -63,7 +63,7 @@ def _refuse_unknown_filters(array: Any, key: str, path: Path) -> None:
             raise UsageError(
                 f"{path}: {key} are compressed with HDF5 filter {number}{called}, which is not "
                 "installed here",
-                cure="store it anew where that filter is: h5repack -f GZIP=1 OLD.h5 NEW.h5; or "
+                hint="store it anew where that filter is: h5repack -f GZIP=1 OLD.h5 NEW.h5; or "
                 "name the folder of its plugin in HDF5_PLUGIN_PATH (pip install hdf5plugin "
                 "brings the usual ones, in hdf5plugin.PLUGIN_PATH)",
             )

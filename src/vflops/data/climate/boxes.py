@@ -79,7 +79,7 @@ def refuse_other_units(
         if (np.abs(columns[:, :4]) <= _FRACTION).all():
             raise UsageError(
                 f"{source}: boxes are fractions of the frame, expected pixels",
-                cure=f"multiply their y by {height} and their x by {width}",
+                hint=f"multiply their y by {height} and their x by {width}",
             )
         first, last = columns[:, 4].min(), columns[:, 4].max()
         as_published = sound(columns - [0, 0, 0, 0, 1], height, width)
@@ -87,7 +87,7 @@ def refuse_other_units(
             raise UsageError(
                 f"{source}: classes run from {first:g} to {last:g}, expected 0 to "
                 f"{len(CLASSES) - 1}",
-                cure=f"take 1 from each: 0 is {CLASSES[0]}, {len(CLASSES) - 1} is {CLASSES[-1]}",
+                hint=f"take 1 from each: 0 is {CLASSES[0]}, {len(CLASSES) - 1} is {CLASSES[-1]}",
             )
 
 
@@ -103,7 +103,7 @@ def recognise(rows: Rows, height: int, width: int, source: str) -> Found:
         raise UsageError(
             f"{source}: {wrong[PUBLISHED]} of {count} boxes are no {words(PUBLISHED)} inside "
             f"{height}x{width}, nor do they fit another known order",
-            cure="expected ymin < ymax, xmin < xmax in pixels and a class from 0 to "
+            hint="expected ymin < ymax, xmin < xmax in pixels and a class from 0 to "
             f"{len(CLASSES) - 1}; padding is -1 throughout. If you know their order, say it: "
             f"--box-order {'|'.join(ORDERS)}",
         )
@@ -125,7 +125,7 @@ def ambiguous(source: str, count: int, wrong: dict[Order, int] | None = None) ->
     )
     return UsageError(
         f"{source}: the column order of its {count} boxes cannot be told from their values: {fit}",
-        cure=f"say it: --box-order {PUBLISHED} for {words(PUBLISHED)} (as published), or one of "
+        hint=f"say it: --box-order {PUBLISHED} for {words(PUBLISHED)} (as published), or one of "
         + ", ".join(ORDERS[1:]),
     )
 

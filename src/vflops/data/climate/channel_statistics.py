@@ -95,7 +95,7 @@ def statistics(
             year, frame = bad
             raise UsageError(
                 f"cannot use {year.path}: frame {frame}: {found[year.year].bad[frame]}",
-                cure=f"get the file again; all that is wrong: vflops data check {folder.path}",
+                hint=f"get the file again; all that is wrong: vflops data check {folder.path}",
             )
         fresh_ones = {year.year: found[year.year].good() for year in missing}
         whole = {number: one for number, one in fresh_ones.items() if one is not None}

@@ -70,7 +70,7 @@ class ClimateReport(Document):
     """None where there are fewer than three years, or a file was refused: it may be one of them."""
     channels: dict[str, ChannelReport]
     refused: tuple[str, ...]
-    """Files that cannot be used, with the reason and the cure."""
+    """Files that cannot be used, with the reason and the hint."""
     bad_frames: tuple[LeftOut, ...]
     bad_boxes: tuple[LeftOut, ...]
     repeated: tuple[Repeated, ...]
@@ -102,7 +102,7 @@ def check(
     repeated = _repeated(folder.years, found)
     years = {year.year: _of_year(year, found[year.year]) for year in folder.years}
     reference = None if faults else _reference(folder)
-    refused = [f"{error.message} ({error.cure})" for error in faults]
+    refused = [f"{error.message} ({error.hint})" for error in faults]
     problems = _problems(refused, bad_frames, bad_boxes, repeated)
     flat = [] if total is None else [CHANNELS[i] for i in np.flatnonzero(total.std == 0)]
     if flat:
@@ -133,9 +133,9 @@ def _all_of(faults: Sequence[VflopsError], path: Path) -> VflopsError:
     """One error for a folder of which no file can be used."""
     if len(faults) == 1:
         return faults[0]
-    cures = dict.fromkeys(error.cure for error in faults if error.cure)
+    hints = dict.fromkeys(error.hint for error in faults if error.hint)
     said = "; ".join(error.message for error in faults)
-    return UsageError(f"no file of {path} can be used: {said}", cure="; ".join(cures))
+    return UsageError(f"no file of {path} can be used: {said}", hint="; ".join(hints))
 
 
 def _of_year(year: Year, found: FrameMoments) -> YearReport:

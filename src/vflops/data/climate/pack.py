@@ -131,12 +131,12 @@ def _finish(
         if not splits[name].frames:
             raise UsageError(
                 f"no frame of {name} can be used",
-                cure=f"see why: vflops data check {folder.path}",
+                hint=f"see why: vflops data check {folder.path}",
             )
         if not splits[name].boxes and name != "test":
             raise UsageError(
                 f"{name} has no box in any of the {splits[name].frames:,} frames that can be used",
-                cure="nothing can be learnt or judged by them: name other years for it, or mend "
+                hint="nothing can be learnt or judged by them: name other years for it, or mend "
                 f"what is wrong: vflops data check {folder.path}",
             )
     summary = channel_statistics.joined(train)
@@ -197,7 +197,7 @@ def _refuse_bad_boxes(folder: ClimateYears, split: YearSplit) -> None:
                 reason = wrong[0].rpartition(": ")[0]
                 raise UsageError(
                     f"cannot use {year.path}: frame {frame}: {reason}",
-                    cure="mend the file, or cut such boxes at the edge and drop those without "
+                    hint="mend the file, or cut such boxes at the edge and drop those without "
                     f"area with --policy skip; all of them: vflops data check {folder.path}",
                 )
 
@@ -219,7 +219,7 @@ def _refuse_want_of_room(
         raise UsageError(
             f"{workspace.destination} needs {quantity(needed, 'B')}, {quantity(free, 'B')} are "
             "free there",
-            cure=f"{less}choose a place with more room: vflops data pack {folder.path} DEST",
+            hint=f"{less}choose a place with more room: vflops data pack {folder.path} DEST",
         )
 
 
@@ -244,6 +244,6 @@ def _without_gaps(frames: PackedFrames, policy: Policy) -> PackedFrames:
         raise UsageError(
             f"{frames.path} was packed without {len(left)} frames that cannot be used, "
             f"{left[0].file} frame {left[0].frame} first: {left[0].reason}",
-            cure="mend them and pack into another place, or take it as it is: --policy skip",
+            hint="mend them and pack into another place, or take it as it is: --policy skip",
         )
     return frames

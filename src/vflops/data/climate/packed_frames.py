@@ -53,7 +53,7 @@ class PackedFrames(PackedFolder[FramesIndex]):
                 raise FolderError(
                     f"{self.path / INDEX}: {what} of {', '.join(flat)} is not above 0: values "
                     "cannot be normalised",
-                    cure="pack it again from files that have these channels",
+                    hint="pack it again from files that have these channels",
                 )
         for name, split in self.index.splits.items():
             for shard in split.shards:
@@ -61,18 +61,18 @@ class PackedFrames(PackedFolder[FramesIndex]):
                     raise FolderError(
                         f"{self.path / INDEX}: {shard.file} has {shard.bytes} bytes for "
                         f"{shard.frames} frames of {self.index.stride_bytes}",
-                        cure=REPAIR,
+                        hint=REPAIR,
                     )
             if split.frames != sum(shard.frames for shard in split.shards):
                 raise FolderError(
-                    f"{self.path / INDEX}: frames of {name} do not add up", cure=REPAIR
+                    f"{self.path / INDEX}: frames of {name} do not add up", hint=REPAIR
                 )
 
     def split(self, name: str) -> FrameSplit:
         """The frames of ``train``, ``validation`` or ``test``."""
         if name not in self.index.splits:
             raise UsageError(
-                f"{self.path} has no split {name!r}", cure=f"it has {', '.join(self.index.splits)}"
+                f"{self.path} has no split {name!r}", hint=f"it has {', '.join(self.index.splits)}"
             )
         return FrameSplit(self, name)
 
@@ -101,7 +101,7 @@ class FrameSplit:
         self.boxes: NDArray[np.float32] = table["boxes"]
         self.labels: NDArray[np.int64] = table["labels"]
         if not ((self.labels >= -1) & (self.labels < len(CLASSES))).all():
-            raise FolderError(f"{path} has labels outside -1 to {len(CLASSES) - 1}", cure=REPAIR)
+            raise FolderError(f"{path} has labels outside -1 to {len(CLASSES) - 1}", hint=REPAIR)
         counts = [shard.frames for shard in about.shards]
         self._shard_of = np.repeat(np.arange(len(counts)), counts)
         firsts = np.repeat(np.cumsum([0, *counts])[:-1], counts)

@@ -93,7 +93,7 @@ class FrameSource:
         if not same:
             raise UsageError(
                 f"{self.path} was changed while it was read",
-                cure="give the same command again when it is whole",
+                hint="give the same command again when it is whole",
             )
 
     @contextmanager
@@ -134,7 +134,7 @@ class Unreadable(UsageError):
         which = f"frame {first}" if last == first + 1 else f"frames {first} to {last - 1}"
         super().__init__(
             f"cannot read {which} of {path}: {self.reason}",
-            cure="the file is damaged: get it again, or leave such frames out with --policy skip",
+            hint="the file is damaged: get it again, or leave such frames out with --policy skip",
         )
 
 
@@ -168,36 +168,36 @@ def _cannot_open(path: Path, error: OSError) -> VflopsError:
     text = plain(error)
     if path.is_dir():
         return UsageError(
-            f"{path} is a folder, expected an HDF5 file", cure="move it out of the folder"
+            f"{path} is a folder, expected an HDF5 file", hint="move it out of the folder"
         )
     if path.is_symlink() and not path.exists():
         return UsageError(
             f"{path} is a link to {path.readlink()}, which is not there",
-            cure="bring back the file that it names, or remove the link",
+            hint="bring back the file that it names, or remove the link",
         )
     if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK):
         return UsageError(
             f"{path} is being written by another program: it holds a lock",
-            cure="wait until that ends, or copy the file and read the copy",
+            hint="wait until that ends, or copy the file and read the copy",
         )
     if "already open for write" in text:
         return UsageError(
             f"{path} is marked as open for writing, and nobody holds a lock on it: its writer was "
             "killed, or writes without locks",
-            cure=f"where nobody writes it, clear the mark: h5clear -s {path}; or get the file "
+            hint=f"where nobody writes it, clear the mark: h5clear -s {path}; or get the file "
             "again",
         )
     if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
         return UsageError(
             f"cannot lock {path}: its file system has no locks",
-            cure="set HDF5_USE_FILE_LOCKING=FALSE in the environment, and let nobody write",
+            hint="set HDF5_USE_FILE_LOCKING=FALSE in the environment, and let nobody write",
         )
     if error.errno == errno.EACCES:
-        return UsageError(f"you may not read {path}", cure="ask for the right: chmod +r")
+        return UsageError(f"you may not read {path}", hint="ask for the right: chmod +r")
     again = "get the file again: its download or copy did not end, or it was damaged"
     size = path.stat().st_size if path.is_file() else 0
     if "truncated" in text:
-        return UsageError(f"{path} is truncated: {text}", cure=again)
+        return UsageError(f"{path} is truncated: {text}", hint=again)
     if not size:
-        return UsageError(f"{path} is empty: 0 bytes", cure=again)
-    return UsageError(f"{path} is no HDF5 file that can be read: {text}", cure=again)
+        return UsageError(f"{path} is empty: 0 bytes", hint=again)
+    return UsageError(f"{path} is no HDF5 file that can be read: {text}", hint=again)

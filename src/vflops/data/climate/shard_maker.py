@@ -152,6 +152,6 @@ def _part(
 def _bad_frame(path: Path, frame: int, reason: str) -> UsageError:
     return UsageError(
         f"cannot use {path}: frame {frame}: {reason}",
-        cure="get the file again and give the same command, or leave such frames out with "
+        hint="get the file again and give the same command, or leave such frames out with "
         f"--policy skip; all of them: vflops data check {path.parent}",
     )

@@ -54,7 +54,7 @@ def split_years(
             raise UsageError(
                 f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
                 " the last tests, the one before validates, the rest train",
-                cure=_own_cure(years, form),
+                hint=_own_cure(years, form),
             )
         ordered = tuple(sorted(years))
         return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
@@ -67,7 +67,7 @@ def split_years(
         if not named[name]:
             raise UsageError(
                 f"the split of {source} has no year for {name}",
-                cure=f"the folder has {have}: {_own_cure(years, form, named['test'])}",
+                hint=f"the folder has {have}: {_own_cure(years, form, named['test'])}",
             )
     return YearSplit(
         named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
@@ -83,12 +83,12 @@ def _refuse_unknown(
             if year not in years:
                 raise UsageError(
                     f"the split names {year} for {name}; {source} has no climo_{year}.h5",
-                    cure=f"it has {have}",
+                    hint=f"it has {have}",
                 )
             if year in seen:
                 raise UsageError(
                     f"the split names {year} twice: for {seen[year]} and for {name}",
-                    cure="a year belongs to one split: what is learnt by heart is no quality",
+                    hint="a year belongs to one split: what is learnt by heart is no quality",
                 )
             seen[year] = name
 
@@ -116,6 +116,6 @@ def parse_years(text: str) -> tuple[int, ...]:
         match = _RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
-            raise UsageError(f"years {text!r}: {part!r} is none", cure="as in 1979-1983,1985")
+            raise UsageError(f"years {text!r}: {part!r} is none", hint="as in 1979-1983,1985")
         years += range(first, last + 1)
     return tuple(years)

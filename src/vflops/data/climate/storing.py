@@ -88,7 +88,7 @@ def refuse_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> N
     raise UsageError(
         f"{where}: {CHANNELS[int(np.argmin(fits))]} has values too far from its mean for half "
         "precision",
-        cure="keep the file's own values: --layout raw",
+        hint="keep the file's own values: --layout raw",
     )
 
 

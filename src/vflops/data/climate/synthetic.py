@@ -46,7 +46,7 @@ def years_of(train: int, validation: int, test: int) -> dict[str, dict[int, int]
     """Frames by year for each split: the last year tests, the one before validates."""
     for name, frames in (("train on", train), ("validate with", validation), ("test with", test)):
         if frames < 1:
-            raise UsageError(f"synthetic weather: {frames} frames to {name}", cure="give 1 or more")
+            raise UsageError(f"synthetic weather: {frames} frames to {name}", hint="give 1 or more")
     whole, rest = divmod(train, FRAMES_A_YEAR)
     lengths = [FRAMES_A_YEAR] * whole + [rest] * (rest > 0)
     last = FIRST_YEAR + len(lengths)
@@ -249,15 +249,15 @@ def _workers(recipe: WeatherRecipe, frames: int) -> int:
 
 def _check(frames: Mapping[int, int], compression: str | None) -> None:
     if not frames:
-        raise UsageError("synthetic weather: no years", cure="give at least one")
+        raise UsageError("synthetic weather: no years", hint="give at least one")
     for year, count in frames.items():
         if not 1 <= year <= 9999:
-            raise UsageError(f"synthetic weather: year {year}", cure="from 1 to 9999")
+            raise UsageError(f"synthetic weather: year {year}", hint="from 1 to 9999")
         if count < 1:
-            raise UsageError(f"synthetic weather: {count} frames in {year}", cure="give 1 or more")
+            raise UsageError(f"synthetic weather: {count} frames in {year}", hint="give 1 or more")
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(
-            f"compression is {compression!r}", cure=f"one of {', '.join(COMPRESSIONS)}, or none"
+            f"compression is {compression!r}", hint=f"one of {', '.join(COMPRESSIONS)}, or none"
         )
 
 
@@ -269,7 +269,7 @@ def _begin(folder: Path, recipe: WeatherRecipe, lengths: Mapping[int, int]) -> P
     mark = partial / MARK
     if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
         raise UsageError(
-            f"{partial} holds something else than these frames", cure="remove it, then try again"
+            f"{partial} holds something else than these frames", hint="remove it, then try again"
         )
     atomic.make_folder(partial)
     atomic.write_text(mark, text)
@@ -277,8 +277,8 @@ def _begin(folder: Path, recipe: WeatherRecipe, lengths: Mapping[int, int]) -> P
 
 
 @contextmanager
-def _stopped_by_hand(cure: str) -> Iterator[None]:
+def _stopped_by_hand(hint: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted("stopped by the user", cure=cure) from None
+        raise Interrupted("stopped by the user", hint=hint) from None

@@ -86,7 +86,7 @@ class WeatherRecipe:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise UsageError(
-                    f"synthetic weather: {name} is {value}", cure=f"from {least} to {most}"
+                    f"synthetic weather: {name} is {value}", hint=f"from {least} to {most}"
                 )
 
     def facts(self) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class FrameWriter:
 
         if self._moments is None:
             raise UsageError(
-                f"{self._workspace.destination}: no frame to train on", cure="add some to train"
+                f"{self._workspace.destination}: no frame to train on", hint="add some to train"
             )
         refuse_constant(str(self._workspace.destination), self._moments)
         for growing in self._splits.values():
@@ -206,7 +206,7 @@ def refuse_constant(where: str, train: Moments) -> None:
     if flat:
         raise UsageError(
             f"one value in all training frames of {where}: {', '.join(flat)}",
-            cure="such a channel was lost in this copy and cannot be normalised: get it again",
+            hint="such a channel was lost in this copy and cannot be normalised: get it again",
         )
 
 

@@ -138,7 +138,7 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
     layout = _LAYOUT.format(path)
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {what}; expected a folder of years", cure=layout)
+        raise UsageError(f"{path} {what}; expected a folder of years", hint=layout)
     found: dict[int, Path] = {}
     others = []
     for entry in sorted(path.iterdir()):
@@ -148,7 +148,7 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
         if match is None and entry.name.lower().startswith("climo"):
             raise UsageError(
                 f"{entry} has no year of four digits in its name",
-                cure="rename it to climo_YYYY.h5, or move it out of the folder",
+                hint="rename it to climo_YYYY.h5, or move it out of the folder",
             )
         if match is None:
             others.append(entry.name)
@@ -157,12 +157,12 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
         if year in found:
             raise UsageError(
                 f"{path} has the year {year} twice: {found[year].name} and {entry.name}",
-                cure="move one of them out of the folder",
+                hint="move one of them out of the folder",
             )
         found[year] = entry
     if not found:
         holds = f"; it holds {', '.join(others[:3])}" if others else ""
-        raise UsageError(f"{path} has no file climo_YYYY.h5{holds}", cure=layout)
+        raise UsageError(f"{path} has no file climo_YYYY.h5{holds}", hint=layout)
     return found, others
 
 
@@ -182,7 +182,7 @@ def open_year(
     if not here.any():
         raise UsageError(
             f"{path} has no box in any of its {source.frames} frames: all rows are -1",
-            cure="its labels are missing: get the file again, or move it out of the folder",
+            hint="its labels are missing: get the file again, or move it out of the folder",
         )
     boxes.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
     found = (
@@ -206,12 +206,12 @@ def _source(images: Any, path: Path, version: Version) -> FrameSource:
         raise UsageError(
             f"{path}: images are {_sizes(shape)}, expected (frames, {number}, height, width), "
             "none of them 0",
-            cure=f"the channels in order: {', '.join(CHANNELS)}",
+            hint=f"the channels in order: {', '.join(CHANNELS)}",
         )
     if images.dtype.kind != "f" or images.dtype.itemsize not in (4, 8):
         raise UsageError(
             f"{path}: images are {images.dtype}, expected float32",
-            cure="get the file as published: half precision ends at 65,504 and cannot hold a "
+            hint="get the file as published: half precision ends at 65,504 and cannot hold a "
             "pressure of 100,000 Pa, and integers were scaled in a way that is not known here",
         )
     refuse_unwritten(images, "images", path)
@@ -224,18 +224,18 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
         raise UsageError(
             f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MOST_BOXES}, "
             "5), a row of five numbers a box",
-            cure="images and boxes must have the same number of frames: get the file again",
+            hint="images and boxes must have the same number of frames: get the file again",
         )
     if rows.dtype.kind not in "iuf":
         raise UsageError(
-            f"{source.path}: boxes are {rows.dtype}, expected int32", cure="get the file again"
+            f"{source.path}: boxes are {rows.dtype}, expected int32", hint="get the file again"
         )
     refuse_unwritten(rows, "boxes", source.path)
     try:
         return np.asarray(rows[()], np.float64)
     except OSError as error:
         raise UsageError(
-            f"cannot read the boxes of {source.path}: {error}", cure="get the file again"
+            f"cannot read the boxes of {source.path}: {error}", hint="get the file again"
         ) from error
 
 
@@ -256,7 +256,7 @@ def _refuse_too_many(here: NDArray[np.bool_], path: Path) -> None:
     if counts[frame] > MOST_BOXES:
         raise UsageError(
             f"{path}: frame {frame} has {counts[frame]} boxes, at most {MOST_BOXES} are allowed",
-            cure=f"keep the {MOST_BOXES} that matter most, and fill the other rows with -1",
+            hint=f"keep the {MOST_BOXES} that matter most, and fill the other rows with -1",
         )
 
 
@@ -265,7 +265,7 @@ def _refuse_another_size(source: FrameSource, like: FrameSource | None) -> None:
         raise UsageError(
             f"{source.path} has frames of {source.height}x{source.width}, "
             f"{like.path.name} of {like.height}x{like.width}",
-            cure="years of one folder have one resolution: move the others to a folder of "
+            hint="years of one folder have one resolution: move the others to a folder of "
             "their own",
         )
 

@@ -56,7 +56,7 @@ class Recipe:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise UsageError(
-                    f"synthetic images: {name} is {value}", cure=f"from {least} to {most}"
+                    f"synthetic images: {name} is {value}", hint=f"from {least} to {most}"
                 )
 
     def as_dict(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class ImageFolder:
             found = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
             raise UsageError(
                 f"{train_folder} has {found}; expected two or more",
-                cure="put the images of each class in a folder of their own: train/<class>/*.jpg",
+                hint="put the images of each class in a folder of their own: train/<class>/*.jpg",
             )
         _some_images(train, train_folder)
         classes = tuple(sorted(train.folders))
@@ -100,13 +100,13 @@ class ImageFolder:
         if self.only_in_val:
             raise UsageError(
                 f"{self.path} has classes in val that train lacks: {some(self.only_in_val)}",
-                cure="remove them from val, or add their images to train",
+                hint="remove them from val, or add their images to train",
             )
         if self.empty_classes:
             raise UsageError(
                 f"{self.path / 'train'} has class folders without an image: "
                 f"{some(self.empty_classes)}",
-                cure="put images into them, or remove the folders",
+                hint="put images into them, or remove the folders",
             )
         label = {name: number for number, name in enumerate(self.classes)}
         return [label[name] for name in split.class_of]
@@ -122,23 +122,23 @@ def _split_folders(path: Path) -> tuple[Path, Path]:
     layout = _LAYOUT.format(path)
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {what}; expected a folder of images", cure=layout)
+        raise UsageError(f"{path} {what}; expected a folder of images", hint=layout)
     names = sorted(entry.name for entry in _entries(path) if not entry.name.startswith("."))
     if not names:
-        raise UsageError(f"{path} is empty", cure=layout)
+        raise UsageError(f"{path} is empty", hint=layout)
     if "index.json" in names:
         raise UsageError(
             f"{path} holds packed images, expected a folder of image files",
-            cure=f"to check packed ones: vflops data verify {path}",
+            hint=f"to check packed ones: vflops data verify {path}",
         )
     if not (path / "train").is_dir():
-        raise UsageError(f"{path} has no train/; it holds {some(names)}", cure=layout)
+        raise UsageError(f"{path} has no train/; it holds {some(names)}", hint=layout)
     for name in _VAL_NAMES:
         if (path / name).is_dir():
             return path / "train", path / name
     raise UsageError(
         f"{path} has no val/; it holds {some(names)}",
-        cure=f"quality is measured on images kept apart from training: {layout}",
+        hint=f"quality is measured on images kept apart from training: {layout}",
     )
 
 
@@ -173,7 +173,7 @@ def _some_images(split: ImageSplit, folder: Path) -> None:
         raise UsageError(
             f"{folder} holds no image: {len(split.folders)} class folders, "
             f"{split.ignored} files of other kinds",
-            cure=f"images end in {', '.join(SUFFIXES)}",
+            hint=f"images end in {', '.join(SUFFIXES)}",
         )
 
 
@@ -217,5 +217,5 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     except OSError as error:
         raise UsageError(
             f"cannot read {folder}: {error.strerror or error}",
-            cure="check that you may read the folder and that its disk is there",
+            hint="check that you may read the folder and that its disk is there",
         ) from error

@@ -36,14 +36,14 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
             if match is None:
                 raise UsageError(
                     f"{path}, line {number}: {lines[number - 1]!r} names no file",
-                    cure="either every line is `filename class`, or none names a file",
+                    hint="either every line is `filename class`, or none names a file",
                 )
             pairs.append((match[1], match[2].strip()))
         return _by_name(path, pairs, names, classes)
     if len(lines) != len(names):
         raise UsageError(
             f"{path} has {len(lines)} lines for {len(names)} images",
-            cure="one class a line in the order of file names, or `filename class` on each line",
+            hint="one class a line in the order of file names, or `filename class` on each line",
         )
     return _class_names(path, lines, classes)
 
@@ -58,13 +58,13 @@ def _labels_file(folders: Sequence[Path]) -> Path:
             raise UsageError(
                 f"{folder / _ILSVRC_OWN_ORDER} numbers the classes in an order of its own, "
                 "not by name: read as it is, nearly every label would be wrong",
-                cure=f"use {_ILSVRC_CSV} or val.txt with `filename class`, "
+                hint=f"use {_ILSVRC_CSV} or val.txt with `filename class`, "
                 "or sort the images into val/<class>/",
             )
     raise UsageError(
         f"{folders[-1]} holds images in no class folder, and no labels file is there or "
         f"in {folders[0]}",
-        cure=f"sort them into val/<class>/, or add {FILES[0]} with lines `filename class`",
+        hint=f"sort them into val/<class>/, or add {FILES[0]} with lines `filename class`",
     )
 
 
@@ -74,7 +74,7 @@ def _lines(path: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text: {error.reason}", cure="expected UTF-8") from error
+        raise UsageError(f"{path} is not text: {error.reason}", hint="expected UTF-8") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -106,7 +106,7 @@ def _by_name(
         if name is None:
             raise UsageError(
                 f"{path} names {file}, which is not among the {len(names)} images",
-                cure="the labels file and the images must be of the same set",
+                hint="the labels file and the images must be of the same set",
             )
         if found.setdefault(name, label) != label:
             raise UsageError(f"{path} gives {file} two classes: {found[name]} and {label}")
@@ -114,7 +114,7 @@ def _by_name(
     if without:
         raise UsageError(
             f"{path} has a class for {len(found)} of {len(names)} images; {without[0]} has none",
-            cure="one line for every image, or remove images without a class",
+            hint="one line for every image, or remove images without a class",
         )
     return [found[name] for name in names]
 
@@ -128,7 +128,7 @@ def _class_names(path: Path, labels: Sequence[str], classes: Sequence[str]) -> l
     if not all(label.isascii() and label.isdigit() and len(label) < 10 for label in labels):
         raise UsageError(
             f"{path} names the class {strange!r}, which train/ lacks",
-            cure=f"train/ has {len(classes)} classes, {classes[0]} … {classes[-1]}; "
+            hint=f"train/ has {len(classes)} classes, {classes[0]} … {classes[-1]}; "
             "numbers count them from 0 in the order of names",
         )
     highest = max(map(int, labels))
@@ -136,6 +136,6 @@ def _class_names(path: Path, labels: Sequence[str], classes: Sequence[str]) -> l
         raise UsageError(
             f"{path} has the class number {highest}; train/ has {len(classes)} classes, "
             f"0 … {len(classes) - 1}",
-            cure="numbers count from 0 in the order of class names: subtract 1 if yours start at 1",
+            hint="numbers count from 0 in the order of class names: subtract 1 if yours start at 1",
         )
     return [classes[int(label)] for label in labels]

@@ -83,7 +83,7 @@ class ShardTask:
 def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[ShardTask]:
     """The shards in order: a fixed number of images each, so that a shard is about 256 MB."""
     if short_side < 1:
-        raise UsageError(f"short_side is {short_side}", cure="give 1 or more pixels; 256 is usual")
+        raise UsageError(f"short_side is {short_side}", hint="give 1 or more pixels; 256 is usual")
     step = images_a_shard(short_side)
     tasks = []
     for split in folder.splits:
@@ -163,7 +163,7 @@ def _kept(task: ShardTask, workspace: Workspace, source_digest: str) -> Part | N
 def _bad_file(root: Path, file: str, reason: str) -> UsageError:
     return UsageError(
         f"cannot use {root / file}: {reason}",
-        cure="replace or remove the file and give the same command, or leave such files out with "
+        hint="replace or remove the file and give the same command, or leave such files out with "
         f"--policy skip; all of them: vflops data check {root}",
     )
 
@@ -182,7 +182,7 @@ def _finish(
         if not any(part.shard.images for part in of_split):
             raise UsageError(
                 f"no image of {folder.path / name} can be used",
-                cure=f"see why: vflops data check {folder.path}",
+                hint=f"see why: vflops data check {folder.path}",
             )
     recipe = drawn_from(folder.path)
     index = {
@@ -206,7 +206,7 @@ def _without_gaps(images: PackedImages, policy: Policy) -> PackedImages:
         raise UsageError(
             f"{images.path} was packed without {len(skipped)} images that cannot be used, "
             f"{skipped[0].file} first: {skipped[0].reason}",
-            cure="mend them and pack into another place, or take it as it is: --policy skip",
+            hint="mend them and pack into another place, or take it as it is: --policy skip",
         )
     return images
 

@@ -42,14 +42,14 @@ class PackedImages(PackedFolder[PackedIndex]):
         for name, split in self.index.splits.items():
             if split.images != sum(shard.images for shard in split.shards):
                 raise FolderError(
-                    f"{self.path / INDEX}: images of {name} do not add up", cure=REPAIR
+                    f"{self.path / INDEX}: images of {name} do not add up", hint=REPAIR
                 )
 
     def split(self, name: str) -> PackedSplit:
         """The images of ``train`` or ``val``."""
         if name not in self.index.splits:
             raise UsageError(
-                f"{self.path} has no split {name!r}", cure=f"it has {', '.join(self.index.splits)}"
+                f"{self.path} has no split {name!r}", hint=f"it has {', '.join(self.index.splits)}"
             )
         return PackedSplit(self, name)
 
@@ -155,5 +155,5 @@ class PackedSplit:
             raise FolderError(
                 f"{self._path / self._about.table.file}: image {number} lies outside its shard "
                 "or has no class",
-                cure=REPAIR,
+                hint=REPAIR,
             )

@@ -65,7 +65,7 @@ def write_folder(
     splits = _splits(recipe, train, val, folder)
     if format not in get_args(Format):
         raise UsageError(
-            f"format is {format!r}", cure=f"expected one of {', '.join(get_args(Format))}"
+            f"format is {format!r}", hint=f"expected one of {', '.join(get_args(Format))}"
         )
     about = {**recipe.as_dict(), "images": splits, "format": format}
     partial = _begin(folder, about)
@@ -225,14 +225,14 @@ def _all(
 def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:
     """Images by split, after a look at whether they can be made there."""
     if folder is not None and occupied(folder):
-        raise UsageError(f"{folder} exists and is not empty", cure="choose another place")
+        raise UsageError(f"{folder} exists and is not empty", hint="choose another place")
     if train < recipe.classes:
         raise UsageError(
             f"synthetic images: {train} to train on for {recipe.classes} classes",
-            cure="give at least one a class",
+            hint="give at least one a class",
         )
     if val < 1:
-        raise UsageError(f"synthetic images: {val} to validate with", cure="give 1 or more")
+        raise UsageError(f"synthetic images: {val} to validate with", hint="give 1 or more")
     return {"train": train, "val": val}
 
 
@@ -248,7 +248,7 @@ def _begin(folder: Path, about: dict[str, Any]) -> Path:
     mark = partial / MARK
     if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
         raise UsageError(
-            f"{partial} holds something else than these images", cure="remove it, then try again"
+            f"{partial} holds something else than these images", hint="remove it, then try again"
         )
     atomic.make_folder(partial)
     atomic.write_text(mark, text)

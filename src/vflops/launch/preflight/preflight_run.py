@@ -47,7 +47,7 @@ def preflight(
     if nodes is not None and (nodes < 1 or (on == "local" and nodes > 1)):
         raise UsageError(
             f"--nodes {nodes} --on {on}",
-            cure="at least 1" if nodes < 1 else "this machine is one node: leave --nodes out",
+            hint="at least 1" if nodes < 1 else "this machine is one node: leave --nodes out",
         )
     missing: list[start_probes.Unusable] = []
     count = 1
@@ -67,7 +67,7 @@ def preflight(
             what="scheduler",
             value=f"gives it to no job: {node.why}",
             verdict="fail",
-            cure=f"scontrol update nodename={node.name} state=resume, once it is mended",
+            hint=f"scontrol update nodename={node.name} state=resume, once it is mended",
         )
         for node in missing
     ]

@@ -144,13 +144,13 @@ def choose(wanted: int | None, partition: str | None) -> tuple[int, list[Unusabl
         if wanted is not None and wanted > len(held.nodes):
             raise UsageError(
                 f"--nodes {wanted}, and the allocation that is held has {len(held.nodes)}",
-                cure="leave --nodes out, or start outside of the allocation",
+                hint="leave --nodes out, or start outside of the allocation",
             )
         return wanted or len(held.nodes), []
     if wanted is None:
         raise UsageError(
             "how many nodes shall be looked at?",
-            cure="say --nodes N, as many as the run will take, or start in an allocation",
+            hint="say --nodes N, as many as the run will take, or start in an allocation",
         )
     listed = slurm_nodes(partition)
     ours = [node for node in listed if partition or node.in_default] or listed
@@ -166,6 +166,6 @@ def choose(wanted: int | None, partition: str | None) -> tuple[int, list[Unusabl
     if not good or len(nodes) < wanted:
         raise UsageError(
             f"SLURM has {len(good)} nodes that a job could get, and {wanted} are wanted",
-            cure="look at sinfo, or set another partition in site.toml",
+            hint="look at sinfo, or set another partition in site.toml",
         )
     return len(good), bad

@@ -32,12 +32,12 @@ def specification(scheduler: str, request: Request) -> JobSpec:
     site, flux = request.site, scheduler == "flux"
     if site.time_limit_s is None:  # psij would make it ten minutes
         raise UsageError(
-            f"a job for {scheduler} needs a time limit", cure="set time_limit in site.toml"
+            f"a job for {scheduler} needs a time limit", hint="set time_limit in site.toml"
         )
     if flux and site.directives:
         raise UsageError(
             f"directives = {list(site.directives)} cannot be passed to Flux through psij",
-            cure="take them out of site.toml",
+            hint="take them out of site.toml",
         )
     options = (directive.lstrip("-").partition(" ") for directive in site.directives)
     return JobSpec(

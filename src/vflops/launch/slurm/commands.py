@@ -18,15 +18,15 @@ def scancel(*arguments: str) -> None:
     """End or signal jobs and steps; those that are gone are no fault."""
     done = ask(["scancel", "--quiet", *arguments])
     if done.returncode != 0 and done.stderr.strip():
-        raise RunFailed(f"scancel: {last_line(done.stderr)}", cure="cancel again")
+        raise RunFailed(f"scancel: {last_line(done.stderr)}", hint="cancel again")
 
 
 def no_answer(command: str, words: str) -> RunFailed | UsageError:
     """The error for a command that failed with ``words``."""
     message = f"{command}: {last_line(words)}"
     if NO_SLURM in words:
-        return UsageError(message, cure=NO_SLURM_CURE)
-    return RunFailed(message, cure="is the scheduler up? then try again")
+        return UsageError(message, hint=NO_SLURM_CURE)
+    return RunFailed(message, hint="is the scheduler up? then try again")
 
 
 def last_line(text: str) -> str:

@@ -43,12 +43,12 @@ class HeldAllocation(Scheduler):
         if request.nodes > len(nodes):
             raise UsageError(
                 f"{request.nodes} nodes are needed, and the allocation {job} has {len(nodes)}",
-                cure="run fewer models, hold more nodes, or start outside of the allocation",
+                hint="run fewer models, hold more nodes, or start outside of the allocation",
             )
         if living(job) is None:
             raise RunFailed(
                 f"the allocation {job} has ended",
-                cure="go on outside of it, or in another: vflops attach RUN",
+                hint="go on outside of it, or in another: vflops attach RUN",
             )
         chosen = sorted(nodes, key=lambda node: node in request.exclude)[: request.nodes]
         self._chosen[request.script.stem] = tuple(chosen)

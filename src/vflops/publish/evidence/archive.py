@@ -65,7 +65,7 @@ def _target(folder: RunFolder, target: Path | None) -> Path:
     path = place / f"{folder.record.id}{SUFFIX}" if place.is_dir() else place
     if path.resolve().is_relative_to(folder.path.resolve()):
         raise UsageError(
-            f"{path} is inside the run folder, which it would alter", cure="choose another --out"
+            f"{path} is inside the run folder, which it would alter", hint="choose another --out"
         )
     return path
 
@@ -75,7 +75,7 @@ def _names(folder: RunFolder) -> list[str]:
     found = listing(folder.path)
     if found.odd:
         raise FolderError(
-            f"{folder.path} holds what no archive may: {found.odd[0]}", cure="remove or rename it"
+            f"{folder.path} holds what no archive may: {found.odd[0]}", hint="remove or rename it"
         )
     if wrong := fault(folder.record.id) or ("/" in folder.record.id and "a path"):
         raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {wrong}")

@@ -40,7 +40,7 @@ class Unpacked:
         """The next ``size`` bytes, piece by piece."""
         while size:
             if not self._buffer and not self._fill():
-                raise ArchiveRefused(f"{self._path} is cut off", cure="fetch it once more")
+                raise ArchiveRefused(f"{self._path} is cut off", hint="fetch it once more")
             part, self._buffer = self._buffer[:size], self._buffer[size:]
             size -= len(part)
             yield part
@@ -57,13 +57,13 @@ class Unpacked:
         while not self._buffer and not self._decompressor.eof:
             packed = self._file.read(_CHUNK) if self._decompressor.needs_input else b""
             if self._decompressor.needs_input and not packed:
-                raise ArchiveRefused(f"{self._path} is cut off", cure="fetch it once more")
+                raise ArchiveRefused(f"{self._path} is cut off", hint="fetch it once more")
             try:
                 self._buffer = self._decompressor.decompress(packed, _CHUNK)
             except (OSError, ValueError) as error:
                 raise ArchiveRefused(
                     f"{self._path} is not a bzip2 file, or damaged: {error}",
-                    cure="give a file that `vflops archive` made",
+                    hint="give a file that `vflops archive` made",
                 ) from error
             self._came_bytes += len(self._buffer)
             self._limits.refuse_ratio(self._path, self._came_bytes)

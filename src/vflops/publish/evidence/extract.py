@@ -37,7 +37,7 @@ def extract(file: Path, into: Path, limits: Limits = LIMITS) -> Path:
     """Unpack an archive; gives the run folder, which appears in ``into`` whole or not at all."""
     if not file.is_file():
         what = "is not a file" if file.exists() else "does not exist"
-        raise UsageError(f"{file} {what}", cure="give a file that `vflops archive` made")
+        raise UsageError(f"{file} {what}", hint="give a file that `vflops archive` made")
     atomic.make_folder(into)
     try:
         place = Path(mkdtemp(prefix=".extract-", dir=into))
@@ -60,11 +60,11 @@ def _keep(file: Path, made: Path, target: Path) -> Path:
     try:
         record = RunFolder.open(made).record
     except FolderError as error:
-        raise ArchiveRefused(f"{file}: {error.message}", cure=error.cure) from error
+        raise ArchiveRefused(f"{file}: {error.message}", hint=error.hint) from error
     if record.id != made.name:
         raise ArchiveRefused(f"{file} has the folder {made.name}, and in it the run {record.id}")
     if target.exists() or target.is_symlink():
-        raise UsageError(f"{target} exists", cure="remove it first, or choose another --out")
+        raise UsageError(f"{target} exists", hint="remove it first, or choose another --out")
     made.rename(target)
     atomic.sync_folder(target.parent)
     return target
@@ -146,5 +146,5 @@ class _Entries:
 
     def _refused(self, why: str) -> ArchiveRefused:
         return ArchiveRefused(
-            f"{self._file} was not unpacked: {why}", cure="ask for one that `vflops archive` made"
+            f"{self._file} was not unpacked: {why}", hint="ask for one that `vflops archive` made"
         )

@@ -54,7 +54,7 @@ def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
     """Sign ``path`` with ``key``, by default the user's usual one; gives the key that was used."""
     key = key or _usual_key()
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", cure="give the file of your key with --key")
+        raise UsageError(f"there is no key {key}", hint="give the file of your key with --key")
     with TemporaryDirectory() as place:
         copy = Path(place, "manifest.json")
         copy.write_bytes(path.read_bytes())
@@ -71,7 +71,7 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
     if signers is not None and not signers.is_file():
         raise UsageError(
             f"there is no list of signers {signers}",
-            cure=f"a line of it: {_LINE}",
+            hint=f"a line of it: {_LINE}",
         )
     if signers is not None:
         _must_be_keys(signers)
@@ -118,7 +118,7 @@ def _must_be_keys(signers: Path) -> None:
         text = line.strip()
         if text and not text.startswith("#") and not _KEY.search(text):
             raise UsageError(
-                f"{signers}:{number} holds no key: {text[:60]!r}", cure=f"a line of it: {_LINE}"
+                f"{signers}:{number} holds no key: {text[:60]!r}", hint=f"a line of it: {_LINE}"
             )
 
 
@@ -141,7 +141,7 @@ def _ssh_keygen(
     except FileNotFoundError as error:
         raise UsageError(
             "there is no ssh-keygen here, which signs and checks signatures",
-            cure="install OpenSSH's client: apt install openssh-client, dnf install openssh",
+            hint="install OpenSSH's client: apt install openssh-client, dnf install openssh",
         ) from error
 
 
@@ -158,19 +158,19 @@ def _usual_key() -> Path:
             return key
     raise UsageError(
         f"there is no key in {keys[0].parent}: {', '.join(USUAL_KEYS)}",
-        cure="give one with --key FILE, or make one: ssh-keygen -t ed25519",
+        hint="give one with --key FILE, or make one: ssh-keygen -t ed25519",
     )
 
 
 def _cannot_sign(key: Path, said: str) -> UsageError:
     if "load public key" in said or "invalid format" in said:
         return UsageError(
-            f"{key} is not an SSH key", cure="give the file of your private key with --key"
+            f"{key} is not an SSH key", hint="give the file of your private key with --key"
         )
-    for sign, meaning, cure in _CURES:
+    for sign, meaning, hint in _CURES:
         if sign in said:
             wrong = f"cannot sign with {key}: {meaning}"
-            return UsageError(wrong, cure=cure.replace("KEY", str(key)))
+            return UsageError(wrong, hint=hint.replace("KEY", str(key)))
     return UsageError(f"cannot sign with {key}: {_last(said)}")
 
 

@@ -21,7 +21,7 @@ def must_be_whole(folder: RunFolder, done: str) -> None:
         resume = f"go on with it first: vflops resume {folder.path}"
         raise UsageError(
             f"{folder.path} is not {done}: it is not complete: {state.reason}",
-            cure="wait until it ends" if contents.in_progress else resume,
+            hint="wait until it ends" if contents.in_progress else resume,
         )
     if read_manifest(folder.path) is None:
         write_manifest(folder)
@@ -29,5 +29,5 @@ def must_be_whole(folder: RunFolder, done: str) -> None:
     if found:
         raise UsageError(
             f"{folder.path} is not {done}: it is not as it was concluded: {found[0]}",
-            cure=f"see all of it: vflops verify {folder.path}",
+            hint=f"see all of it: vflops verify {folder.path}",
         )

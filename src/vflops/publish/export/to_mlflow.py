@@ -43,7 +43,7 @@ def log_run(contents: Contents, to: str) -> str:
     except (mlflow.exceptions.MlflowException, OSError) as error:
         raise RunFailed(
             f"MLflow at {to} did not take {contents.folder.path}: {error}",
-            cure="check the address and that you are logged in there",
+            hint="check the address and that you are logged in there",
         ) from error
 
 
@@ -55,7 +55,7 @@ def _package() -> Any:
     except ImportError as error:
         raise UsageError(
             "an export to MLflow needs its client, which is not installed",
-            cure="pip install 'vflops[mlflow]'",
+            hint="pip install 'vflops[mlflow]'",
         ) from error
     return mlflow
 

@@ -86,7 +86,7 @@ def _proven(pool: ProcessPoolExecutor) -> None:
     except BrokenProcessPool as error:
         raise RunFailed(
             "no process that reads submissions stays alive",
-            cure="free some memory; a script that calls this needs `if __name__ == '__main__':`",
+            hint="free some memory; a script that calls this needs `if __name__ == '__main__':`",
         ) from error
 
 

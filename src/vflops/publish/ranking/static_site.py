@@ -48,11 +48,11 @@ def add(archive: Path, folder: Path) -> bool:
     """
     if not archive.is_file() or not archive.name.endswith(ARCHIVE):
         raise UsageError(
-            f"{archive} is no archive of a run", cure=f"give a {ARCHIVE} of vflops archive"
+            f"{archive} is no archive of a run", hint=f"give a {ARCHIVE} of vflops archive"
         )
     target = folder / archive.name
     if target.exists() and not filecmp.cmp(target, archive, shallow=False):
-        raise UsageError(f"{target} is another submission", cure="give the archive another name")
+        raise UsageError(f"{target} is another submission", hint="give the archive another name")
     if target.exists():
         return False
     atomic.make_folder(folder)
@@ -78,14 +78,14 @@ def build(
     entries_folder = site / ".entries"
     if site.is_file() or (site.exists() and not entries_folder.is_dir() and any(site.iterdir())):
         raise UsageError(
-            f"{site} holds something else than a ranking", cure="name a new or an empty folder"
+            f"{site} holds something else than a ranking", hint="name a new or an empty folder"
         )
     skipped: list[Path] = []
     submissions = find(folders, site, skipped)
     if not submissions and not entries_folder.is_dir():
         raise UsageError(
             f"{', '.join(map(str, folders))}: no submission there",
-            cure="put run folders or archives there: vflops archive makes one, --add copies it",
+            hint="put run folders or archives there: vflops archive makes one, --add copies it",
         )
     store = Store(entries_folder, judged_by(signers))
     # Where nothing is kept, the processes that read take the fingerprints as well.

@@ -64,7 +64,7 @@ def find(
     for folder in folders:
         if not folder.exists():
             raise UsageError(
-                f"{folder} does not exist", cure="name folders that hold run folders or archives"
+                f"{folder} does not exist", hint="name folders that hold run folders or archives"
             )
         base = (
             folder.resolve()

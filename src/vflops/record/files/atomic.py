@@ -105,5 +105,5 @@ def sync_folder(path: Path) -> None:
 def cannot_write(path: Path, error: OSError) -> VflopsError:
     """The error for a write that failed: a full disk is the run's failure, the rest wrong use."""
     kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
-    cure = _CURES.get(error.errno or 0, "check the path, or choose another place")
-    return kind(f"cannot write {path}: {error.strerror or error}", cure=cure)
+    hint = _CURES.get(error.errno or 0, "check the path, or choose another place")
+    return kind(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -52,20 +52,20 @@ class Document(Data):
         if name != cls.schema_name or not re.fullmatch("[1-9][0-9]{0,5}", version):
             raise FolderError(
                 f"{source} is not a {cls.schema_name} file: its schema is {tag!r}",
-                cure=f"expected {cls.schema_name}/{cls.schema_version}",
+                hint=f"expected {cls.schema_name}/{cls.schema_version}",
             )
         if int(version) > cls.schema_version:
             raise FolderError(
                 f"{source} was written by a newer vflops: schema {tag}, "
                 f"this one reads up to {cls.schema_name}/{cls.schema_version}",
-                cure="upgrade: pip install -U vflops",
+                hint="upgrade: pip install -U vflops",
             )
         try:
             return cls.model_validate(data)
         except ValidationError as error:
             raise FolderError(
                 f"{source} does not fit its schema {tag}: {first_fault(error)}",
-                cure="the file was changed or damaged: take it from a backup, or run again",
+                hint="the file was changed or damaged: take it from a backup, or run again",
             ) from error
 
 

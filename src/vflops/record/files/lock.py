@@ -38,7 +38,7 @@ def held(lock: Path, folder: Path) -> Iterator[None]:
             owner = file.read().strip() or "unknown"
             raise InUse(
                 f"{folder} is in use by process {owner}",
-                cure="wait until it ends, or stop that process first",
+                hint="wait until it ends, or stop that process first",
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))

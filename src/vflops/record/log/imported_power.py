@@ -30,7 +30,7 @@ def import_power(
         raise UsageError(
             f"{log} is of another time: from {_utc(first_s)} to {_utc(last_s)}, no training of "
             f"{folder} ran then",
-            cure="give the log of the run's own time; times are UTC unless they say otherwise",
+            hint="give the log of the run's own time; times are UTC unless they say otherwise",
         )
     text = _as_telemetry(log, node)
     kept = imported_files(folder)
@@ -38,7 +38,7 @@ def import_power(
         if path.read_bytes().partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
             raise UsageError(
                 f"{log} was imported before, as {path}",
-                cure="nothing is to be done: twice the same log would count its energy twice",
+                hint="nothing is to be done: twice the same log would count its energy twice",
             )
     number = 1 + max((_number(path) for path in kept), default=0)
     path = folder / "telemetry" / f"imported-{number}.jsonl"

@@ -34,7 +34,7 @@ class Column:
 def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[float | None]]]]:
     """Its columns, and each reading as seconds of Unix time and values in W or J.
 
-    A ``UsageError`` names the line, the value and the cure.
+    A ``UsageError`` names the line, the value and the hint.
     """
     rows = _rows(log)
     names = next(rows, (0, []))[1]
@@ -47,13 +47,13 @@ def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[floa
         if samples and at_s <= samples[-1][0]:
             raise UsageError(
                 f"{where}: time {row[time]!r} is not later than the line before it",
-                cure="sort the log by time and keep one reading for each instant",
+                hint="sort the log by time and keep one reading for each instant",
             )
         samples.append((at_s, [_value(row, column, where) for column in columns]))
     if len(samples) < 2:
         raise UsageError(
             f"{log} has {len(samples)} readings, expected two or more",
-            cure="export a log that begins before the run and ends after it",
+            hint="export a log that begins before the run and ends after it",
         )
     return columns, samples
 
@@ -65,10 +65,10 @@ def _rows(log: Path) -> Iterator[tuple[int, list[str]]]:
     except OSError as error:
         raise UsageError(
             f"cannot read {log}: {error.strerror or error}",
-            cure=f"name the CSV that the meter wrote: {_EXPECTED}",
+            hint=f"name the CSV that the meter wrote: {_EXPECTED}",
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{log} is not UTF-8: {error}", cure="save it as CSV in UTF-8") from error
+        raise UsageError(f"{log} is not UTF-8: {error}", hint="save it as CSV in UTF-8") from error
     first = next((line for line in text.splitlines() if line.strip()), "")
     reader = csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count))
     try:
@@ -83,7 +83,7 @@ def _require_cells(row: list[str], width: int, where: str) -> None:
     if len(row) != width:
         raise UsageError(
             f"{where} has {len(row)} cells, expected {width} as in the header",
-            cure="complete or remove the line; write decimals with a point, not a comma",
+            hint="complete or remove the line; write decimals with a point, not a comma",
         )
 
 
@@ -92,7 +92,7 @@ def _time_column(names: list[str], log: Path) -> int:
     if len(found) != 1:
         raise UsageError(
             f"{log} has {len(found)} time columns in its header: {', '.join(names) or 'empty'}",
-            cure="name one of them time: UTC as 2026-01-31T12:00:00Z, or seconds of Unix time",
+            hint="name one of them time: UTC as 2026-01-31T12:00:00Z, or seconds of Unix time",
         )
     return found[0]
 
@@ -103,7 +103,7 @@ def _value_columns(names: list[str], log: Path) -> list[Column]:
     if not found or len(set(kinds)) != len(kinds):
         raise UsageError(
             f"{log} has {len(found)} columns of power or energy in its header: {', '.join(names)}",
-            cure=f"{_EXPECTED}; one of each at most, import feeds one by one",
+            hint=f"{_EXPECTED}; one of each at most, import feeds one by one",
         )
     return found
 
@@ -115,7 +115,7 @@ def _column(index: int, name: str, log: Path) -> Column | None:
     if re.search(r"(?<![A-Za-z])M[WJ](?![A-Za-z])", name):
         raise UsageError(
             f"{log}: the unit of column {name!r} can be read as mega or as milli",
-            cure="give it in W, kW, J, kJ, Wh or kWh",
+            hint="give it in W, kW, J, kJ, Wh or kWh",
         )
     if "power" in quantity and unit in _POWERS:
         return Column(index, name, "gauge", _POWERS[unit])
@@ -137,7 +137,7 @@ def _time_s(cell: str, where: str) -> float:
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
             f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
-            cure="divide milliseconds by 1000; local or relative times cannot be placed",
+            hint="divide milliseconds by 1000; local or relative times cannot be placed",
         )
     return at_s
 
@@ -148,13 +148,13 @@ def _iso_s(cell: str, where: str) -> float:
     except ValueError as error:
         raise UsageError(
             f"{where}: time {shown(cell)} is neither ISO 8601 nor a number",
-            cure="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
+            hint="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
         ) from error
     at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
             f"{where}: time {cell!r} is not of the years 2001 to 2286",
-            cure="set the clock of whatever wrote the log",
+            hint="set the clock of whatever wrote the log",
         )
     return at_s
 
@@ -170,6 +170,6 @@ def _value(row: list[str], column: Column, where: str) -> float | None:
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
             f"{where}: {column.name} is {shown(cell)}, expected a number of 0 or more",
-            cure="leave the cell empty where there was no reading; write decimals with a point",
+            hint="leave the cell empty where there was no reading; write decimals with a point",
         )
     return value

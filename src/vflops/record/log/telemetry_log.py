@@ -71,7 +71,7 @@ def read(path: Path) -> Telemetry:
     if not lines:
         raise FolderError(
             f"{path} has no header: it was cut off when it was begun",
-            cure="remove it; the run has no telemetry",
+            hint="remove it; the run has no telemetry",
         )
     header = Header.parse(_object(lines[0], path), path)
     samples = _Samples(len(header.series))

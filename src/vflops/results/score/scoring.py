@@ -26,7 +26,7 @@ def score(contents: Contents) -> Score:
         what = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise FolderError(
             f"{contents.folder.path} holds what no run comes to: {what}",
-            cure="a file was changed or damaged: vflops check names what is wrong",
+            hint="a file was changed or damaged: vflops check names what is wrong",
         ) from error
 
 

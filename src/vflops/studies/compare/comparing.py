@@ -72,10 +72,10 @@ def sides(words: Sequence[str]) -> list[Side]:
     if len(groups) < 2 or not all(groups):
         raise UsageError(
             f"{' '.join(words) or 'no run'}: a comparison needs two sides",
-            cure="vflops compare A B, or several repeats a side: vflops compare A1 A2 vs B1 B2",
+            hint="vflops compare A B, or several repeats a side: vflops compare A1 A2 vs B1 B2",
         )
     if len(groups) > len(string.ascii_uppercase):
-        raise UsageError(f"{len(groups)} sides, at most 26 are compared", cure="name fewer")
+        raise UsageError(f"{len(groups)} sides, at most 26 are compared", hint="name fewer")
     found = [
         Side(name, tuple(read_run(Path(word)) for word in group))
         for name, group in zip(string.ascii_uppercase, groups, strict=False)
@@ -92,7 +92,7 @@ def _must_differ(found: Sequence[Side]) -> None:
             paths = [run.contents.folder.path for run in runs if run.id == id]
             raise UsageError(
                 f"run {id} is given {times} times: {', '.join(map(str, paths))}",
-                cure="give each run once; whether a copy was altered says: "
+                hint="give each run once; whether a copy was altered says: "
                 f"vflops verify {paths[-1]}",
             )
 

@@ -50,7 +50,7 @@ class Course(Data):
     """Between one level and the next."""
     regression: Change | None
     """From the best earlier level that the newest is worse than, beyond chance; None: there is
-    none. A level that got a little better again is no cure."""
+    none. A level that got a little better again is no hint."""
 
     @property
     def title(self) -> str:

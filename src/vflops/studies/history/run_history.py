@@ -120,7 +120,7 @@ def _run_folders(folder: Path) -> list[Path]:
     """All run folders below, by name; what lies in a run is not looked at."""
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} is no folder", cure="name the folder that runs are made in, e.g. runs"
+            f"{folder} is no folder", hint="name the folder that runs are made in, e.g. runs"
         )
     found = []
     for place, inside, files in os.walk(folder):
@@ -134,7 +134,7 @@ def _run_folders(folder: Path) -> list[Path]:
         alone = (folder / "run.json").is_file()
         raise UsageError(
             f"{folder} is a run: a history is of several" if alone else f"no run below {folder}",
-            cure=f"name the folder that it lies in: vflops history {folder.parent}"
+            hint=f"name the folder that it lies in: vflops history {folder.parent}"
             if alone
             else "start one: vflops run",
         )
@@ -171,7 +171,7 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise FolderError(f"{text!r} is no time", cure="e.g. 2026-01-31") from error
+        raise FolderError(f"{text!r} is no time", hint="e.g. 2026-01-31") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

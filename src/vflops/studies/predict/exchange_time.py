@@ -81,7 +81,7 @@ class NotKnown(UsageError):
 
 def needs(name: str, why: str) -> NotKnown:
     """An error for a figure that is not known."""
-    return NotKnown(f"{name} is not known, and {why}", cure=f"type it: --set {name}=…")
+    return NotKnown(f"{name} is not known, and {why}", hint=f"type it: --set {name}=…")
 
 
 def ring(group: Group, size: float, buckets: int = 1) -> float:
@@ -155,7 +155,7 @@ def _rows(group: Group) -> tuple[int, Link | None, Link | None]:
             raise UsageError(
                 f"communication.near {group.near}: rows are predicted for the {group.beside} ranks"
                 " of a node, whose links differ from those between nodes",
-                cure=f"--set communication.near={group.beside}, or leave it out",
+                hint=f"--set communication.near={group.beside}, or leave it out",
             )
         return group.beside, links[0], links[1]
     side = group.near or square(group.ranks)

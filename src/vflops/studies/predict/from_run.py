@@ -51,7 +51,7 @@ def read_inputs(contents: Contents) -> Found:
     if not trainings:
         raise UsageError(
             f"run {contents.folder.path} has no complete training with counted operations",
-            cure="train one: vflops run image-classification, or type the figures with --set",
+            hint="train one: vflops run image-classification, or type the figures with --set",
         )
     alone = next((each for each in trainings if each.ranks == 1), None)
     _training(found, contents, alone or trainings[0])

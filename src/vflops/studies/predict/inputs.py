@@ -188,7 +188,7 @@ class Inputs(Section):
             raise UsageError(
                 f"communication.precision = {own.precision}: what it saves depends on the"
                 " shapes of the layers and on its rank",
-                cure="type it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
+                hint="type it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
             )
         return found
 
@@ -253,7 +253,7 @@ def validated(data: Mapping[str, Any]) -> Inputs:
             raise UsageError(message) from error
         raise UsageError(
             f"setting {name} = {shown(fault['input'])}: {fault['msg'].lower()}",
-            cure="docs/prediction.md says what each setting is, and its unit",
+            hint="docs/prediction.md says what each setting is, and its unit",
         ) from error
 
 

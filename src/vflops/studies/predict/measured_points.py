@@ -67,5 +67,5 @@ def _inputs(each: MeasuredStep, source: Path) -> Inputs:
         return validated(each.inputs)
     except UsageError as error:
         raise FolderError(
-            f"{source}: inputs of point {each.name!r}: {error.message}", cure=error.cure
+            f"{source}: inputs of point {each.name!r}: {error.message}", hint=error.hint
         ) from error

@@ -126,13 +126,13 @@ def _as_a_run(inputs: Inputs, ranks: int) -> ParallelSettings:
         found.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
         inputs.communication.check(found, copies)
     except ValueError as error:
-        message, _, cure = str(error).rpartition(": ")
-        raise UsageError(message or cure, cure=cure if message else None) from error
+        message, _, hint = str(error).rpartition(": ")
+        raise UsageError(message or hint, hint=hint if message else None) from error
     if found.mesh and node % sharing and sharing % node:
         raise UsageError(
             f"parallel.sharing = {sharing} neither divides node.accelerators = {node} nor is a"
             " multiple of it: copies would lie across nodes",
-            cure=f"parallel.sharing = {node} would fit",
+            hint=f"parallel.sharing = {node} would fit",
         )
     return found
 
@@ -144,7 +144,7 @@ def _check_whole(sharing: int | None, ranks: int, node: int) -> None:
     if ranks % each:
         raise UsageError(
             f"{ranks:,} ranks are no whole number of copies of parallel.sharing = {each}",
-            cure=f"{_around(ranks, each)} would fit",
+            hint=f"{_around(ranks, each)} would fit",
         )
 
 
@@ -159,7 +159,7 @@ def group_of(inputs: Inputs, ranks: int) -> Group:
     if ranks > node and ranks % node:
         raise UsageError(
             f"{ranks:,} ranks do not fill nodes of node.accelerators = {node}",
-            cure=f"{_around(ranks, node)} would",
+            hint=f"{_around(ranks, node)} would",
         )
     within = _link(inputs, "node") if min(ranks, node) > 1 else None
     return Group(ranks, node, within, _link(inputs, "link") if ranks > node else None)
@@ -177,7 +177,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
         each = f" of {chunks} stages each" if chunks > 1 else ""
         raise UsageError(
             f"{sharing:,} ranks{each} are more than model.layers = {layers}",
-            cure=f"at most {layers // chunks:,} would fit",
+            hint=f"at most {layers // chunks:,} would fit",
         )
     if parallel.inner == "model":
         return steps.model(compute_s, group, activations)
@@ -186,7 +186,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
         raise UsageError(
             f"train.accumulate = {micro_batches} does not divide the batch of {sharing} ranks,"
             f" {samples:,} samples",
-            cure=f"train.accumulate = {sharing} would",
+            hint=f"train.accumulate = {sharing} would",
         )
     return steps.pipeline(compute_s, group, activations, micro_batches, chunks)
 
@@ -237,13 +237,13 @@ def _refused(inputs: Inputs, models: int, ranks: int) -> int:
     if models < 1 or ranks < 1:
         raise UsageError(
             f"{models} models of {ranks} ranks: expected whole numbers from 1 up",
-            cure="e.g. --models 1 --ranks 8",
+            hint="e.g. --models 1 --ranks 8",
         )
     found = system_scale(models=models, parallel_degree=ranks)
     if found > MOST:
         raise UsageError(
             f"{models:,} × {ranks:,} are {found:,} accelerators: the model was made for {MOST:,}",
-            cure=f"with {min(ranks, MOST):,} ranks each, M = {max(1, MOST // ranks):,} at most",
+            hint=f"with {min(ranks, MOST):,} ranks each, M = {max(1, MOST // ranks):,} at most",
         )
     return found
 

@@ -52,7 +52,7 @@ def _compared(point: MeasuredPoint, inputs: Inputs) -> Compared:
     if not 0 < point.step_s < math.inf:
         raise UsageError(
             f"step_s of measured point {point.name or point.ranks} is {point.step_s!r}",
-            cure="expected a finite number of seconds greater than 0",
+            hint="expected a finite number of seconds greater than 0",
         )
     found = predict(inputs.changed(**point.changes), point.models, point.ranks)
     return Compared(point, found.step.total_s)
@@ -89,7 +89,7 @@ def measured_scales(scale: Scale) -> list[MeasuredScale]:
         raise UsageError(
             f"this experiment begins with {scale.base.jobs} × {scale.base.ranks}: its efficiencies"
             " are not those against one accelerator",
-            cure="measure from one on: vflops scale WORKLOAD --scales 1,2,4",
+            hint="measure from one on: vflops scale WORKLOAD --scales 1,2,4",
         )
     found = [
         MeasuredScale(point.jobs, point.ranks, own.efficiency, own.flops)
@@ -99,6 +99,6 @@ def measured_scales(scale: Scale) -> list[MeasuredScale]:
     if not found:
         raise UsageError(
             f"the experiment of {scale.workload} has no complete ensemble with an efficiency",
-            cure="go on with it: the same vflops scale command",
+            hint="go on with it: the same vflops scale command",
         )
     return found

@@ -70,13 +70,13 @@ def settings_of(
         if words and not allow_command:
             raise UsageError(
                 f"{name} of {folder.record.id} runs its author's program: {shlex.join(words)}",
-                cure="read that program first; if you trust it, add --allow-command",
+                hint="read that program first; if you trust it, add --allow-command",
             )
         place = section.get("data")
         if data is None and place is not None and not Path(place).exists():
             raise UsageError(
                 f"{name} of {folder.record.id} was trained with {place}, which is not here",
-                cure="say where that data is: --data DIR",
+                hint="say where that data is: --data DIR",
             )
     assignments = [f"launch.on={on}"] if on else []
     if data is not None:

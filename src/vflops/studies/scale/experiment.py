@@ -74,7 +74,7 @@ class Experiment:
         if settings.bagging.waves:
             raise UsageError(
                 "bagging.waves = true: models that wait for others say nothing about scaling",
-                cure="leave it out",
+                hint="leave it out",
             )
         alike = axis.shared(settings, workload, points)
         if settings.launch.on == "local" and settings.launch.cores_per_rank is None:
@@ -86,7 +86,7 @@ class Experiment:
         if len(refused) == len(made.sizes):
             raise UsageError(
                 f"no point of this experiment can be had here: {next(iter(refused.values()))}",
-                cure="take other variants, sizes or precisions",
+                hint="take other variants, sizes or precisions",
             )
         return replace(made, refused=refused)
 
@@ -140,7 +140,7 @@ class Experiment:
                 pipeline.conclude(folder, watch)
         except Interrupted as error:
             raise Interrupted(
-                error.message, cure="go on with it: the same command again; what is done is kept"
+                error.message, hint="go on with it: the same command again; what is done is kept"
             ) from error
 
     def _point(self, size: Size) -> Point:
@@ -182,7 +182,7 @@ class Experiment:
             if (other.workload, other.kind) != (self.workload, self.axis.kind):
                 raise UsageError(
                     f"{self.folder} holds another experiment: {other.kind} of {other.workload}",
-                    cure="give another --out",
+                    hint="give another --out",
                 )
         refused: dict[Size, str] = {}
         for size in self.sizes:
@@ -208,7 +208,7 @@ def _refuse_other(before: RunFolder, wanted: Settings) -> None:
     more = [f"{len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
     raise UsageError(
         f"{before.path} is a point with other settings: {'; '.join(told[:_MOST_NAMED] + more)}",
-        cure="give the settings of that one to go on with it, or another --out",
+        hint="give the settings of that one to go on with it, or another --out",
     )
 
 

@@ -52,7 +52,7 @@ def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
     known: tuple[str, ...] = get_args(TrainingPrecision)
     if not all(names):
         several = "has an empty name" if len(names) > 1 else "is empty"
-        raise UsageError(f"--precisions {','.join(names)!r} {several}", cure="e.g. fp32,mixed-bf16")
+        raise UsageError(f"--precisions {','.join(names)!r} {several}", hint="e.g. fp32,mixed-bf16")
     for name in names:
         if name not in known:
             raise unknown_name("training precision", name, known, where=" in --precisions")
@@ -68,10 +68,10 @@ def parsed(texts: Sequence[str]) -> tuple[Variant, ...]:
     return found
 
 
-def _refuse_twice(option: str, names: Sequence[str], cure: str) -> None:
+def _refuse_twice(option: str, names: Sequence[str], hint: str) -> None:
     (most, times), *_ = Counter(names).most_common()
     if times > 1:
-        raise UsageError(f"{option} {most} is given {times} times", cure=cure)
+        raise UsageError(f"{option} {most} is given {times} times", hint=hint)
 
 
 def _parsed(text: str) -> Variant:
@@ -79,7 +79,7 @@ def _parsed(text: str) -> Variant:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"--variant {text!r}: {name!r} is no name of a folder",
-            cure="e.g. --variant int8=communication.precision=int8",
+            hint="e.g. --variant int8=communication.precision=int8",
         )
     settings = {}
     for assignment in _NEXT_SETTING.split(rest) if rest else ():
@@ -87,12 +87,12 @@ def _parsed(text: str) -> Variant:
         if not (key and equals):
             raise UsageError(
                 f"--variant {text!r}: {assignment!r} has no '='",
-                cure="write NAME=key=value,key=value",
+                hint="write NAME=key=value,key=value",
             )
         if key.rpartition(".")[2] in _OF_THE_SIZE:
             raise UsageError(
                 f"--variant {text!r}: {key} is the same for all variants",
-                cure="take --ranks, and --scales for models",
+                hint="take --ranks, and --scales for models",
             )
         settings[key] = value
     return Variant(name=name, settings=settings)

@@ -44,10 +44,10 @@ class Bootstrap:
 def counts(method: str, seed: int, model: int, size: int) -> Indices:
     """How often each of ``size`` samples is in the bag of base model number ``model``."""
     if model < 0:
-        raise UsageError(f"base model {model} does not exist", cure="models count from 0")
+        raise UsageError(f"base model {model} does not exist", hint="models count from 0")
     if not 1 <= size < _LARGEST:
         raise UsageError(
-            f"a bag cannot be drawn from {size} samples", cure="give 1 to 4,294,967,295 samples"
+            f"a bag cannot be drawn from {size} samples", hint="give 1 to 4,294,967,295 samples"
         )
     chosen = bootstrap(method)
     return _checked(chosen, chosen.draw(seed, model, size), size)
@@ -78,7 +78,7 @@ def _checked(chosen: Bootstrap, drawn: NDArray[np.integer], size: int) -> Indice
         return found
     raise UsageError(
         f"bootstrap {chosen.name!r} of {chosen.origin} {wrong}",
-        cure=f"mend {chosen.origin}, or choose another bootstrap",
+        hint=f"mend {chosen.origin}, or choose another bootstrap",
     )
 
 

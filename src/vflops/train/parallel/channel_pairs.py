@@ -46,7 +46,7 @@ def check_pairs(model: nn.Module, ranks: int, workload: str) -> None:
         raise UsageError(
             f"nothing in the model of {workload} can be divided between ranks: "
             "it names no channel_pairs",
-            cure="take --set train.parallel.split=layers",
+            hint="take --set train.parallel.split=layers",
         )
     common = gcd(*(pair.channels for pair in found))
     bad = next((pair for pair in found if pair.channels % ranks), None)
@@ -55,7 +55,7 @@ def check_pairs(model: nn.Module, ranks: int, workload: str) -> None:
         raise UsageError(
             f"{ranks} ranks cannot share the {bad.channels} channels of {bad.names[0]} of "
             f"{workload} evenly",
-            cure=f"let a copy of the model have {', '.join(fitting)} ranks"
+            hint=f"let a copy of the model have {', '.join(fitting)} ranks"
             if fitting
             else "take --set train.parallel.split=layers",
         )

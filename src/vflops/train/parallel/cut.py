@@ -60,7 +60,7 @@ def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> li
         fit = most * train.ranks // stages // copies * copies
         raise UsageError(
             f"{name} cannot be cut into {stages} stages: {most} of its layers could be one each",
-            cure=f"take --ranks {fit} or fewer" if fit >= 2 * copies else _OTHERWISE,
+            hint=f"take --ranks {fit} or fewer" if fit >= 2 * copies else _OTHERWISE,
         )
     sent = [traced.crossing_bytes(place) for place in places]
     ends = balanced(places, traced.work, traced.layers, sent, stages)
@@ -76,7 +76,7 @@ def trace(model: nn.Module, name: str) -> fx.Graph:
         raise UsageError(
             f"{name} cannot be cut into stages: torch.fx cannot follow it: "
             f"{(str(error) or type(error).__name__).splitlines()[0]}",
-            cure="give the class of the module that depends on shapes or values "
+            hint="give the class of the module that depends on shapes or values "
             f"`traced_whole = True`; or {_OTHERWISE}",
         ) from error
     finally:
@@ -85,7 +85,7 @@ def trace(model: nn.Module, name: str) -> fx.Graph:
         raise UsageError(
             f"{name} cannot be cut into stages: its model calls other things in training than in "
             "evaluation",
-            cure="give the class of the module that asks for self.training "
+            hint="give the class of the module that asks for self.training "
             f"`traced_whole = True`; or {_OTHERWISE}",
         )
     return graphs[0]

@@ -78,7 +78,7 @@ class Builder:
             if self.ledger.lost(parent) or time.monotonic() > end_s:
                 raise FolderError(
                     f"the result of its parent {parent.name} is in no worker's log",
-                    cure="vflops check says which line of which log is damaged",
+                    hint="vflops check says which line of which log is damaged",
                 )
             pause.wait()
             self.ledger.read()

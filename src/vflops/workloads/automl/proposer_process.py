@@ -70,7 +70,7 @@ class Searching:
         code = self._process.poll()
         if code:
             raise RunFailed(
-                f"the search ended with code {code}: {self.last_words}", cure=f"see {self._log}"
+                f"the search ended with code {code}: {self.last_words}", hint=f"see {self._log}"
             )
         return code is None
 
@@ -161,7 +161,7 @@ def main(run: str, job: str) -> int:
         print(error.message, file=sys.stderr)
         return 0
     except VflopsError as error:
-        print(error.message, error.cure or "", file=sys.stderr)
+        print(error.message, error.hint or "", file=sys.stderr)
         return error.exit_code
     return 0
 

@@ -92,11 +92,11 @@ class SearchLedger(Document):
         if not file.is_file():
             raise FolderError(
                 f"{path} holds no ledger.json" if path.is_dir() else f"{path} does not exist",
-                cure="give the run folder of a search that came to its end, or its ledger.json",
+                hint="give the run folder of a search that came to its end, or its ledger.json",
             )
         found = cls.read(file)
         for fault in found._faults():
-            raise FolderError(f"{file}: {fault}", cure=_DAMAGED)
+            raise FolderError(f"{file}: {fault}", hint=_DAMAGED)
         return found
 
     def _faults(self) -> Iterator[str]:
@@ -129,7 +129,7 @@ class SearchLedger(Document):
         if not self.candidates:
             raise UsageError(
                 f"the ledger of {self.run} holds no candidate that was trained",
-                cure="search for longer, then replay that",
+                hint="search for longer, then replay that",
             )
         file = path / "ledger.json" if path.is_dir() else path
         section = {
@@ -152,7 +152,7 @@ class SearchLedger(Document):
                 raise UsageError(
                     f"{name} = {value!r}: {self.run} searched with {before.get(name)!r}, and a "
                     "replay does the same work",
-                    cure="leave it out; to try another value, search with it: vflops run automl",
+                    hint="leave it out; to try another value, search with it: vflops run automl",
                 )
 
     def refuse_unshared(self, settings: AutomlSettings) -> None:
@@ -167,7 +167,7 @@ class SearchLedger(Document):
                     f"{each.candidate.turn.name} has a batch of {each.candidate.hyper.batch}, "
                     f"which {train.ranks} ranks × {train.accumulate} accumulation × "
                     f"{train.ghosts} ghosts cannot share evenly",
-                    cure=f"all candidates fit with --ranks {fitting[-1]}"
+                    hint=f"all candidates fit with --ranks {fitting[-1]}"
                     if fitting
                     else "all candidates fit with --set train.accumulate=1",
                 )
@@ -178,7 +178,7 @@ class SearchLedger(Document):
             raise UsageError(
                 f"this is not the data that {self.run} searched with: its fingerprint is "
                 f"{data.fingerprint[:16]}, expected {self.data_fingerprint[:16]}",
-                cure="give that data with --data, and change no setting of it",
+                hint="give that data with --data, and change no setting of it",
             )
 
     @property

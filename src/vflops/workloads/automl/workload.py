@@ -50,7 +50,7 @@ class Automl(ImageClassification):
         if faults:
             raise UsageError(
                 f"the network that the search starts from is too large: {'; '.join(faults)}",
-                cure="raise search.limits, or take a smaller network",
+                hint="raise search.limits, or take a smaller network",
             )
 
     @classmethod

@@ -48,7 +48,7 @@ class Process:
         except OSError as error:
             raise RunFailed(
                 f"the command {command[0]!r} cannot be started: {error.strerror or error}",
-                cure="check that it is there and may be executed",
+                hint="check that it is there and may be executed",
             ) from error
         assert self._child.stdout is not None and self._child.stderr is not None
         self._readers = [

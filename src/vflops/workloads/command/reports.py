@@ -69,7 +69,7 @@ class Reader:
         for key in data:
             if key not in KEYS:
                 fault = unknown_name("key", key, KEYS)
-                raise ValueError(f"{fault.message}; {fault.cure}")
+                raise ValueError(f"{fault.message}; {fault.hint}")
         if "phase" in data:
             if len(data) > 1:
                 raise ValueError("a phase stands alone in its line")
@@ -110,7 +110,7 @@ class Reader:
         shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
         return RunFailed(
             f"line {self._line} of the command's output cannot be used: {why}: {shown}",
-            cure="what a script may say is in docs/workloads.md; mend it and start a new run",
+            hint="what a script may say is in docs/workloads.md; mend it and start a new run",
         )
 
 

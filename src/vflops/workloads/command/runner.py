@@ -31,7 +31,7 @@ def run(context: JobContext) -> None:
     if fingerprint(settings, folder) != context.record.data.fingerprint:
         raise UsageError(
             "the command's script has changed since this run began",
-            cure="start a new run, or put back the script that it began with",
+            hint="start a new run, or put back the script that it began with",
         )
     variables = environment(context, settings)
     process = Process(words(settings), folder, variables)
@@ -79,7 +79,7 @@ def _judge(process: Process, job: CommandJob, context: JobContext) -> None:
         said = process.last_errors
         raise RunFailed(
             f"the command {how}" + (f"; its last lines:\n{said}" if said else ", without a word"),
-            cure=f"all it said: {context.attempt / f'rank-{context.rank}.log'}",
+            hint=f"all it said: {context.attempt / f'rank-{context.rank}.log'}",
         )
     if context.rank == 0:
         job.finish()
@@ -163,7 +163,7 @@ class CommandJob:
         if missing:
             raise RunFailed(
                 f"the command ended without reporting {missing}",
-                cure="its script must print JSON lines: docs/workloads.md shows them",
+                hint="its script must print JSON lines: docs/workloads.md shows them",
             )
         payload = Finished(**self._standing(), reason="command", weights_sha256=None)
         self._context.tell("finished", payload)
@@ -207,5 +207,5 @@ class CommandJob:
     def _diverged(self) -> RunFailed:
         return RunFailed(
             f"the loss is {self._loss} after {self.samples} samples: the command was stopped",
-            cure="start again with a smaller learning rate, or a higher precision",
+            hint="start again with a smaller learning rate, or a higher precision",
         )

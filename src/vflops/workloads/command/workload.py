@@ -47,7 +47,7 @@ class Command(WorkloadCode):
         _check_work(settings)
         data = None if settings.data is None else Path(settings.data).resolve()
         if data is not None and not data.exists():
-            raise UsageError(f"the data {settings.data} does not exist", cure="check --data")
+            raise UsageError(f"the data {settings.data} does not exist", hint="check --data")
         device, device_name = _device(settings.train.device)
         return DataFacts(
             path=str(data or ""),
@@ -111,7 +111,7 @@ def _find_program(settings: CommandSettings) -> None:
         raise UsageError(
             f"the command {program!r} "
             + ("is a file that may not be executed" if there else "is not found on the PATH"),
-            cure=f"start it by its interpreter, e.g. '{{python}} {program}'"
+            hint=f"start it by its interpreter, e.g. '{{python}} {program}'"
             if there
             else "check its name; '{python}' is the Python that runs vflops",
         )
@@ -126,7 +126,7 @@ def _find_scripts(settings: CommandSettings) -> None:
         if Path(word).suffix in _SCRIPTS and not word.startswith("-") and not Path(word).exists():
             raise UsageError(
                 f"the command names {word}, which does not exist",
-                cure="check its path; it is relative to the folder that vflops is started in",
+                hint="check its path; it is relative to the folder that vflops is started in",
             )
 
 
@@ -135,12 +135,12 @@ def _check_work(settings: CommandSettings) -> None:
         if count(_graph(settings.graph), rule_set(SCORING_RULES)).total.total <= 0:
             raise UsageError(
                 f"{settings.graph} has no operation that {SCORING_RULES} counts",
-                cure="declare them instead: ops_forward and ops_total",
+                hint="declare them instead: ops_forward and ops_total",
             )
     elif settings.ops_total is None:
         raise UsageError(
             "the operations of one sample are not known: they make the FLOPS",
-            cure="--set ops_forward=N --set ops_total=N, or --set graph=FILE "
+            hint="--set ops_forward=N --set ops_total=N, or --set graph=FILE "
             "(vflops count MODEL --export graph --out FILE)",
         )
 
@@ -150,7 +150,7 @@ def _graph(file: str) -> Graph:
         return Graph.read(Path(file))
     except FolderError as error:
         record = "record one: vflops count MODEL --export graph --out FILE"
-        raise UsageError(f"setting graph: {error.message}", cure=error.cure or record) from error
+        raise UsageError(f"setting graph: {error.message}", hint=error.hint or record) from error
 
 
 def _device(name: str) -> tuple[str, str]:
@@ -169,7 +169,7 @@ def _needed(name: str, value: _Given | None, what: str, example: str) -> _Given:
     if value is None:
         raise UsageError(
             f"the workload command needs {name}: {what}",
-            cure=f"--set command.{name}={example}, or [command] {name} in a --config FILE.toml "
+            hint=f"--set command.{name}={example}, or [command] {name} in a --config FILE.toml "
             "(docs/workloads.md)",
         )
     return value

@@ -56,7 +56,7 @@ class WorkloadSpec:
         if name not in self.profiles:
             raise UsageError(
                 f"workload {self.name} has no profile {name!r}",
-                cure=f"one of: {', '.join(self.profiles)}",
+                hint=f"one of: {', '.join(self.profiles)}",
             )
         return self.profiles[name]()
 

@@ -97,7 +97,7 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
     if needed > _DRAWN_BYTES:
         raise UsageError(
             f"{frames} synthetic frames would take {quantity(needed, 'B')}",
-            cure="give your years, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+            hint="give your years, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
         )
     recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
     told = partial(progress, "drawing frames")
@@ -110,7 +110,7 @@ def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress)
     if needed > _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(needed, 'B')} when packed",
-            cure=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
         )
     name = digest([source_identity(folder, split), split.all, settings.faulty])
     return pack(
@@ -136,18 +136,18 @@ def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
 
 @contextmanager
 def _said_as_settings(source: str) -> Iterator[None]:
-    """Options of `vflops data pack` that a cure names, as a run is told the same."""
+    """Options of `vflops data pack` that a hint names, as a run is told the same."""
     try:
         yield
     except UsageError as error:
-        cure = error.cure or ""
+        hint = error.hint or ""
         for option, setting in (
             ("--policy skip", "--set faulty=skip"),
             ("--box-order ", "--set box_order="),
             ("--layout raw", f"vflops data pack {source} --layout raw"),
         ):
-            cure = cure.replace(option, setting)
-        raise UsageError(error.message, cure=cure or None) from error
+            hint = hint.replace(option, setting)
+        raise UsageError(error.message, hint=hint or None) from error
 
 
 def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> None:
@@ -155,7 +155,7 @@ def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> No
     if settings.box_order is not None:
         raise UsageError(
             f"box_order is {settings.box_order}, and {frames.path} is packed: its boxes are read",
-            cure="leave it out, or pack the years again: vflops data pack DIR DEST --box-order "
+            hint="leave it out, or pack the years again: vflops data pack DIR DEST --box-order "
             f"{settings.box_order}",
         )
     own, index = settings.years, frames.index
@@ -170,7 +170,7 @@ def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> No
         options = " ".join(f"--{name}-years {_listed(years)}" for name, years in own if years)
         raise UsageError(
             f"years are set, and {frames.path} is packed with a split of its own: {said}",
-            cure=f"leave them out, or pack another: vflops data pack DIR DEST {options}",
+            hint=f"leave them out, or pack another: vflops data pack DIR DEST {options}",
         )
 
 
@@ -180,7 +180,7 @@ def _refuse_missing(frames: PackedFrames, drawn: bool) -> None:
             raise UsageError(
                 f"{frames.path} has no frames for {name}: it cannot be "
                 + ("trained on" if name == "train" else "judged by its target"),
-                cure="pack it with years for each: vflops data pack DIR DEST --train-years "
+                hint="pack it with years for each: vflops data pack DIR DEST --train-years "
                 "1979-1988 --validation-years 1989",
             )
         split = frames.index.splits[name]
@@ -188,7 +188,7 @@ def _refuse_missing(frames: PackedFrames, drawn: bool) -> None:
             raise UsageError(
                 f"{frames.path} has no box in the {split.frames:,} frames of {name}: there is "
                 + ("nothing to learn" if name == "train" else "nothing to be judged by"),
-                cure=f"draw more: --set synthetic.{name}={10 * split.frames}"
+                hint=f"draw more: --set synthetic.{name}={10 * split.frames}"
                 if drawn
                 else f"pack years that have boxes: vflops data pack DIR DEST --{name}-years 1989",
             )

@@ -69,7 +69,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
     if needed > 16 * _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{made.train + made.validation} synthetic images would take {quantity(needed, 'B')}",
-            cure="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+            hint="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
         )
     told = partial(progress, "drawing images")
     return synthetic.cached(recipe, made.train, made.validation, told)
@@ -80,7 +80,7 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
     if needed > _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(needed, 'B')} when decoded",
-            cure=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
         )
     tasks = plan(folder, settings.resize, settings.unreadable)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
@@ -94,8 +94,8 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
             on_progress=partial(progress, "packing images"),
         )
     except UsageError as error:  # the option of `data pack` is a setting here
-        cure = str(error.cure).replace("--policy skip", "--set unreadable=skip")
-        raise UsageError(error.message, cure=cure) from error
+        hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
+        raise UsageError(error.message, hint=hint) from error
 
 
 def verify(facts: DataFacts) -> None:

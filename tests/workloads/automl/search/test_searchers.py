@@ -118,7 +118,7 @@ def test_limits_are_kept(name: str) -> None:
 def test_an_empty_space_is_said_to_be_empty(name: str) -> None:
     with pytest.raises(EmptySpace, match=f"{name} search found no new architecture") as caught:
         some(name).propose(TRIALS[:2], random.Random(1), Limits(parameters=1))
-    assert "raise the limits" in str(caught.value.cure)
+    assert "raise the limits" in str(caught.value.hint)
 
 
 @dataclass(frozen=True)
@@ -288,6 +288,6 @@ def test_searches_are_found_by_name() -> None:
     assert isinstance(searcher("evolution"), EvolutionarySearch)
     with pytest.raises(UsageError, match="unknown search 'baysian'") as caught:
         searcher("baysian")
-    assert caught.value.cure == "did you mean bayesian?"
+    assert caught.value.hint == "did you mean bayesian?"
     with pytest.raises(UsageError, match="tournament is 0"):
         EvolutionarySearch(tournament=0)

@@ -232,5 +232,5 @@ def _refuse(source: Path, content: Content, given: dict[str, object]) -> None:
         raise UsageError(
             f"{', '.join(wrong)}: an option for {WORDS[other]}, and {source} holds "
             f"{WORDS[content]}",
-            cure="leave it out",
+            hint="leave it out",
         )

@@ -61,7 +61,7 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         faults = report.bad_frames or report.bad_boxes
         raise CheckFailed(
             f"{shown(source)} is not ok: {'; '.join(report.problems)}",
-            cure="mend what is named above" + (f", or {pack_it} --policy skip" if faults else ""),
+            hint="mend what is named above" + (f", or {pack_it} --policy skip" if faults else ""),
         )
     if not json:
         next_step(pack_it, "so that reading never holds up training")

@@ -56,7 +56,7 @@ def check(source: Path, json: bool, workers: int | None) -> None:
         faults = len(report.unreadable) + len(report.zero_byte)
         raise CheckFailed(
             f"{shown(source)} is not ok: {'; '.join(report.problems)}",
-            cure="mend what is named above"
+            hint="mend what is named above"
             + (f", or vflops data pack {shown(source)} --policy skip" if faults else ""),
         )
     if not json:

@@ -101,7 +101,7 @@ def train_settings(job: JobRecord) -> TrainSettings:
     except ValidationError as error:
         raise FolderError(
             f"job {job.job}: its settings of training are not known here: {first_fault(error)}",
-            cure="export it with the vflops that ran it",
+            hint="export it with the vflops that ran it",
         ) from error
 
 

@@ -97,7 +97,7 @@ def _must_be_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} is there already, and results of two exports must not mix",
-            cure="remove it, or choose another place: --out FOLDER",
+            hint="remove it, or choose another place: --out FOLDER",
         )
 
 
@@ -122,7 +122,7 @@ def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
     if not found:
         raise UsageError(
             "there is no result for MLPerf: " + ("; ".join(notes) or "nothing was trained"),
-            cure=f"give runs that trained it: vflops run {WORKLOAD} --repeat {RESULTS}",
+            hint=f"give runs that trained it: vflops run {WORKLOAD} --repeat {RESULTS}",
         )
     return found, notes
 
@@ -134,7 +134,7 @@ def _one_system(runs: Sequence[Contents]) -> SystemRecord:
         shown = "; ".join(", ".join(machine) for machine in sorted(machines))
         raise UsageError(
             f"the runs are of {len(machines)} systems: {shown}",
-            cure="export the runs of each system by themselves",
+            hint="export the runs of each system by themselves",
         )
     return records[0]
 

@@ -102,7 +102,7 @@ def apply(architecture: Architecture, morph: Morph) -> Architecture:
     if fault:
         raise UsageError(
             f"morph {morph.kind} does not fit layer {morph.layer} of the architecture: {fault}",
-            cure="take one of morphs.possible(architecture)",
+            hint="take one of morphs.possible(architecture)",
         )
     return _made(architecture, morph)
 

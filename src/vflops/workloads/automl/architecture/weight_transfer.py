@@ -45,7 +45,7 @@ def transfer(
     if not isinstance(parent, Network):
         raise UsageError(
             f"weights are transferred from a built architecture, not a {type(parent).__name__}",
-            cure="unwrap the module, or build(parent_architecture) and load its state",
+            hint="unwrap the module, or build(parent_architecture) and load its state",
         )
     if morphs.apply(parent_architecture, morph) != child_architecture:
         raise UsageError(f"the child is not what the morph {morph.kind} makes of its parent")

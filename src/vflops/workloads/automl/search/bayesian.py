@@ -62,7 +62,7 @@ class Annealing:
         }
         if not all(valid.values()):
             broken = ", ".join(rule for rule, holds in valid.items() if not holds)
-            raise UsageError(f"{self} does not fit", cure=f"choose values with {broken}")
+            raise UsageError(f"{self} does not fit", hint=f"choose values with {broken}")
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class EvolutionarySearch(Mutation):
 
     def __post_init__(self) -> None:
         if self.tournament < 1:
-            raise UsageError(f"tournament is {self.tournament}", cure="choose at least 1")
+            raise UsageError(f"tournament is {self.tournament}", hint="choose at least 1")
 
     def choose(self, count: int, rng: random.Random) -> int:
         """The best rank of ``tournament`` different ones."""

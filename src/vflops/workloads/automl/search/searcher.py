@@ -83,7 +83,7 @@ class Searcher(ABC):
             raise EmptySpace(
                 f"{self.name} search found no new architecture within {limits}: "
                 f"{len(ranked)} were tried, {len(pending)} are pending",
-                cure="raise the limits of the search, or end the run here",
+                hint="raise the limits of the search, or end the run here",
             )
         return proposal
 
@@ -102,7 +102,7 @@ def rank(history: Sequence[Trial]) -> tuple[Trial, ...]:
     """The trials from best to worst; equal ones by their id."""
     if not history:
         raise UsageError(
-            "there is no trial to search from", cure="train the first architecture before a search"
+            "there is no trial to search from", hint="train the first architecture before a search"
         )
     for trial in history:
         if not isfinite(trial.accuracy):

@@ -46,7 +46,7 @@ class Space:
             if not sizes or sizes[0] < 1 or list(sizes) != sorted(set(sizes)):
                 raise UsageError(
                     f"the {name} sizes to tune over are {list(sizes)}",
-                    cure="name one or more, ascending, each once, from 1 up",
+                    hint="name one or more, ascending, each once, from 1 up",
                 )
 
     def __contains__(self, setting: Setting) -> bool:
