@@ -67,7 +67,7 @@ def preflight(
             what="scheduler",
             value=f"gives it to no job: {node.why}",
             verdict="fail",
-            hint=f"scontrol update nodename={node.name} state=resume, once it is mended",
+            cure=f"scontrol update nodename={node.name} state=resume, once it is mended",
         )
         for node in missing
     ]
