@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from vflops.config.profiles import gpu, laptop
-from vflops.config.settings import load
 from vflops.record.readout.contents import Contents
 from vflops.run import pipeline
 from vflops.units import quantity
+from vflops.workloads.contract.run_settings import load
 
 WARM_UP, CALLS = 3, 10
 

@@ -15,14 +15,13 @@ from tests.support.links_bench import Host, Ranks, hosts, train
 from tests.support.links_codec import CODED
 from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
-from vflops.config.profiles import profile
-from vflops.config.settings import load
+from vflops.machine import devices
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import Exchanged, JobStarted, Progressed
 from vflops.run import jobs as training
 from vflops.studies.predict.exchange_time import SHARES
-from vflops.train import rank_device
 from vflops.train.communication.powersgd import START
+from vflops.workloads.contract.run_settings import load, profile
 
 WORK = (
     "micro.benchmarks=[]",
@@ -124,7 +123,7 @@ def _trained(point: Point, steps: int, places: list[Host], folder: Path, starter
         [*WORK, *sizes, *point.settings, f"bagging.models={len(jobs)}"],
     )
     run = RunFolder.create(folder, "image-classification", settings)
-    rank_device.here = lambda *_: (len(places), False)  # a host each, whatever cores are here
+    devices.rank_capacity = lambda *_: (len(places), False)  # a host each, whatever cores are here
     with run.start_attempt(0) as events:
         training.plan(run, events, None, lambda what, done, whole: None)
     before = sum(place.sent_bytes() for place in places)

@@ -19,11 +19,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from vflops.machine.host import usable_cores
 from vflops.record.folder import RunFolder, latest
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import Trained
 from vflops.results.score.ensemble_score import window
-from vflops.train.rank_device import usable_cores
 
 
 def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:

@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load
 from vflops.record.formats.job import JobRecord
 from vflops.run import jobs
 from vflops.train.context import JobContext
@@ -33,6 +31,7 @@ from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
 from vflops.train.rank_device import rank_device, use_threads
 from vflops.train.signals import StopRequest
+from vflops.workloads.contract.run_settings import load, profile
 from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.image_classification.data import ImageSamples
 

@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load
 from vflops.data.batch_memory import Room
 from vflops.data.climate.synthetic import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
@@ -30,6 +28,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.run import pipeline
 from vflops.train.checkpoint import Checkpoints
+from vflops.workloads.contract.run_settings import load, profile
 from vflops.workloads.contract.workload import Split
 from vflops.workloads.extreme_weather.fusion import fuse
 from vflops.workloads.extreme_weather.settings import WeatherSettings, laptop

@@ -17,8 +17,7 @@ import pytest
 from tests.support.trained_runs import job as a_job
 from vflops.cli import main
 from vflops.cli.terminal.jobs_table import _line
-from vflops.config.profiles import profile
-from vflops.config.settings import Settings, load, workload_settings
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.controller import JobStanding
 from vflops.launch.factory import scheduled, waves
@@ -27,6 +26,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.run import validate
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import load, profile, workload_settings
 
 IMAGES = "image-classification"
 FORMER = "[container]\nimage = 'before.sif'\n"

@@ -14,11 +14,11 @@ import pytest
 
 from tests.support.slurm_bench import SlurmBench
 from vflops.cli import main
-from vflops.config.profiles import profile
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import Predicted
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
+from vflops.workloads.contract.run_settings import profile
 from vflops.workloads.image_classification.workload import ImageClassification
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]

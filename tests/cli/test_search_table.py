@@ -16,6 +16,7 @@ from vflops.launch.controller import JobStanding
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
+from vflops.workloads.automl.worker_progress import WorkerStanding, observer
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
 
 def followed(run: HandmadeSearch, notes: list[Note]) -> JobStanding:
     """A worker that runs, as far as its log goes."""
-    standing = JobStanding(run.records[0], state="running", where="2 cores")
+    standing = JobStanding(
+        run.records[0], state="running", where="2 cores", observer=observer(run.records[0])
+    )
     standing.take("worker", {"worker": 0, "left_s": 100.0, "clock": None})
     for at_s, kind, data in notes:
         phases = {"start-up": 7.0, "training": at_s - 5}
@@ -62,21 +65,21 @@ def test_the_table_names_each_workers_candidate(run: HandmadeSearch) -> None:
 def test_samples_of_a_candidate_that_is_gone_on_with_are_charged_once(run: HandmadeSearch) -> None:
     notes = one_worker(run)[:3]  # the first candidate and its evaluation
     standing = followed(run, notes)
-    assert standing.searching is not None
-    before = standing.searching.ops
+    assert isinstance(standing.observer, WorkerStanding)
+    before = standing.observer.ops
     standing.take("worker", {"worker": 0, "left_s": 60.0, "clock": None})
     for _, kind, data in notes[1:]:
         phases = {"start-up": 7.0, "training": 1.0}
         standing.take(kind, {**data, "phases": phases} if "samples" in data else data)
-    assert standing.searching.ops == before == 32_000
-    assert standing.searching.elapsed_s == pytest.approx(40 + 6)
+    assert standing.observer.ops == before == 32_000
+    assert standing.observer.elapsed_s == pytest.approx(40 + 6)
 
 
 def test_a_line_that_cannot_be_read_is_passed_over(run: HandmadeSearch) -> None:
     standing = followed(run, one_worker(run)[:3])
-    assert standing.searching is not None
-    standing.searching.take("evaluation", evaluated(2, 0.9))  # without its phases
-    assert standing.searching.best == 0.6
+    assert isinstance(standing.observer, WorkerStanding)
+    standing.observer.take("evaluation", evaluated(2, 0.9))  # without its phases
+    assert standing.observer.best == 0.6
 
 
 def test_the_score_says_it_in_words_and_names_the_best(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vflops.config.profiles import PROFILES, for_all, for_one, profile, tiny
-from vflops.config.settings import load
+from vflops.config.profiles import PROFILES, for_all, for_one, tiny
 from vflops.errors import UsageError
+from vflops.workloads.contract.run_settings import load, profile
 
 
 @pytest.mark.parametrize("name", PROFILES)

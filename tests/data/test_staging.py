@@ -20,8 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
-from vflops.config.profiles import profile, tiny
-from vflops.config.settings import load
+from vflops.config.profiles import tiny
 from vflops.data import local_copy
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.images.writer import ShardWriter
@@ -33,6 +32,7 @@ from vflops.launch.local.launcher import on_this_machine
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord, Staged
 from vflops.run import jobs as training
+from vflops.workloads.contract.run_settings import load, profile
 
 SIDE = 100
 STAGE = """

@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from tests.support.ranking_runs import submit
 from tests.support.search_runs import HandmadeSearch, one_worker
 from vflops.config.profiles import tiny
-from vflops.config.settings import load
 from vflops.data.climate.field_names import CHANNELS
 from vflops.data.climate.index import FramesIndex
 from vflops.data.climate.packed_frames import PackedFrames
@@ -49,6 +48,7 @@ from vflops.results.evidence.manifest import read_manifest
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 from vflops.workloads.automl.replay import SearchLedger
+from vflops.workloads.contract.run_settings import load
 
 MORE = int(os.environ.get("VFLOPS_FUZZ", "0"))
 SETTINGS = """seed = 7

@@ -22,12 +22,12 @@ from vflops.run.training_cost import (
     Training,
     bounding_speed,
     estimate,
-    kept_bytes,
     measured_speed,
     places,
     words,
 )
 from vflops.testing.rules import sample_graph
+from vflops.train.ensemble.predictions import kept_bytes
 from vflops.train.parallel.footprint import Held
 
 FOUR = [Node(f"n{number}", 2) for number in range(1, 3)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vflops.config import profiles
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts
 from vflops.record.log.events import EventWriter
 from vflops.workloads.automl.proposer import Proposer, first_network
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
+from vflops.workloads.contract import run_settings
 
 DATA = DataFacts(
     synthetic=True,
@@ -70,7 +70,7 @@ def trained(name: str, accuracy: float, **facts: Any) -> CandidateTrained:
 
 def new_run(place: Path) -> RunFolder:
     """A run folder without any job."""
-    return RunFolder.create(place, "automl", profiles.profile("tiny", ["automl"]))
+    return RunFolder.create(place, "automl", run_settings.profile("tiny", ["automl"]))
 
 
 def tell(log: EventWriter, kind: str, payload: Any) -> None:

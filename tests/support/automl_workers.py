@@ -7,12 +7,13 @@ from pathlib import Path
 
 from tests.support.automl_runs import SMALL
 from tests.support.fork_server import Forked, server
-from vflops.config.profiles import for_one, profile
-from vflops.config.settings import Settings, load
+from vflops.config.profiles import for_one
+from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobPlanned, JobRecord
 from vflops.run import jobs as training
 from vflops.workloads.automl.replay import SearchLedger, keep_ledger
+from vflops.workloads.contract.run_settings import load, profile
 
 _RANK = Path(__file__).with_name("forked_rank.py")
 

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vflops.config.profiles import profile
-from vflops.config.settings import CountSettings, MicroSettings, Settings, load
+from vflops.config.settings import CountSettings, MicroSettings, Settings
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.training_score import training_scores
 from vflops.run import pipeline
+from vflops.workloads.contract.run_settings import load, profile
 
 GOOD = """
 say(samples=0)

@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 
 from tests.support.fork_server import server, start_alone
-from vflops.config.profiles import profile
-from vflops.config.settings import load
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import Evaluated, Finished, Progressed
 from vflops.record.log.events import Log
 from vflops.run import jobs
+from vflops.workloads.contract.run_settings import load, profile
 
 RANK = Path(__file__).with_name("train_rank.py")
 SMALL = (

@@ -19,7 +19,11 @@ from vflops.record.log.events import Log
 def trained(place: Path, *assignments: str, ranks: int) -> Log:
     told = [f"train.{each}" for each in ("warmup_epochs=0", *assignments)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vflops.train.rank_device.here", lambda *_: (ranks, False))  # cores or not
+        patch.setattr(
+            # As many ranks as the test wants, whatever cores there are.
+            "vflops.machine.devices.rank_capacity",
+            lambda *_: (ranks, False),
+        )  # cores or not
         folder = planned(place, f"train.ranks={ranks}", *told)
     return run_ranks(folder, ranks)
 

@@ -54,9 +54,9 @@ def settings(
     ``workloads`` is one of them by its name, ``suite`` for all, or None for none.
     """
     from vflops.config.profiles import for_all, for_one
-    from vflops.config.profiles import profile as find
-    from vflops.config.settings import load
     from vflops.workloads.contract.registry import suite, workload
+    from vflops.workloads.contract.run_settings import load
+    from vflops.workloads.contract.run_settings import profile as find
 
     name = profile or default_profile()
     names = suite() if workloads == "suite" else [workload(workloads).name] if workloads else []

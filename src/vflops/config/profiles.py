@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
-from vflops.config.training import CEILING_OF
+from vflops.config.training import CEILING_OF, WorkloadSettings
 from vflops.errors import unknown_name
 
 _ONE_BUDGET_S = 12.0
@@ -47,13 +47,16 @@ PROFILES: dict[str, Callable[[], Settings]] = {
 }
 
 
-def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
-    """The configuration that ``name`` stands for, with each of ``workloads`` at that size."""
-    from vflops.workloads.contract.registry import workload
-
+def check_name(name: str) -> None:
+    """Raise a ``UsageError`` unless ``name`` is a profile."""
     if name not in PROFILES:
         raise unknown_name("profile", name, PROFILES)
-    sections = {each: workload(each).profile(name).model_dump(mode="json") for each in workloads}
+
+
+def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Settings:
+    """Return the profile ``name`` with the settings of these workloads."""
+    check_name(name)
+    sections = {key: section.model_dump(mode="json") for key, section in workloads.items()}
     return PROFILES[name]().model_copy(update={"workloads": sections})
 
 

@@ -88,12 +88,18 @@ class Settings(Section):
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Settings:
-    """``base`` changed by a TOML file and then by ``section.key=value`` assignments.
+SettingsTypes = Mapping[str, type[WorkloadSettings]]
+"""The settings type of each workload, by its name."""
 
-    A key that is no section of a run belongs to its workloads: ``train.epochs=3`` is set for each
-    workload that has it, ``image-classification.train.epochs=3`` for that one; ``parallel.mode``
-    is short for ``train.parallel.mode``, also behind a workload's name.
+
+def load_settings(
+    base: Settings, file: Path | None, assignments: Sequence[str], types: SettingsTypes
+) -> Settings:
+    """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments.
+
+    A key that is not a section of a run belongs to its workloads: ``train.epochs=3`` is set for
+    every workload that has it, ``image-classification.train.epochs=3`` for that one only.
+    ``parallel.mode`` is short for ``train.parallel.mode``, also after a workload's name.
     """
     data = base.model_dump()
     if file is not None:
@@ -103,7 +109,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
         _apply(data, change, where=f" in --set {assignment}")
     settings = _validated(Settings, data, "")
     try:
-        checked = workload_settings(settings)
+        checked = typed_settings(settings, types)
     except UsageError as error:
         error.hint = error.hint or _for_one(error.message, assignments, settings.workloads)
         raise
@@ -111,13 +117,10 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
     return settings.model_copy(update={"workloads": sections})
 
 
-def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
-    """The settings of each workload of the run, as its own type."""
-    from vflops.workloads.contract.registry import workload
-
+def typed_settings(settings: Settings, types: SettingsTypes) -> dict[str, WorkloadSettings]:
+    """Return the settings of each workload of the run, validated as its own type."""
     return {
-        name: _validated(workload(name).settings, data, f"{name}.")
-        for name, data in settings.workloads.items()
+        name: _validated(types[name], data, f"{name}.") for name, data in settings.workloads.items()
     }
 
 

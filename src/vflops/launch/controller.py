@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch.interface import ASKED, Launcher
-from vflops.launch.job_history import LEFT, pasts
+from vflops.launch.job_history import EXCUSING_EVENT, LEFT, excused, pasts
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import WORK_PHASES, JobBegun, JobGivenUp, JobLost, JobRecord
 from vflops.record.log.events import EventWriter
 from vflops.record.log.tail import Tail
-from vflops.workloads.automl.worker_history import gave_up_candidate
-from vflops.workloads.automl.worker_progress import WorkerStanding
 
 _LOOK_S, _LOOK_A_JOB_S, _LOOK_MOST_S = 0.25, 0.001, 5.0
 """The pause between two looks grows with the jobs: each is a few files to look at."""
@@ -32,6 +30,18 @@ _CHECK_S = 20.0
 
 class Leave(KeyboardInterrupt):
     """Raised where a person wants to go and have the jobs run on."""
+
+
+class JobObserver(Protocol):
+    """What a workload makes of the events of one of its jobs while it runs."""
+
+    def take(self, kind: str, data: dict[str, Any]) -> None:
+        """Take in an event of the job's newest attempt."""
+
+
+def no_observer(record: JobRecord) -> JobObserver | None:
+    """Return None: most jobs are shown by their epochs and qualities alone."""
+    return None
 
 
 @dataclass
@@ -63,21 +73,17 @@ class JobStanding:
     """Whether an attempt was begun that has no folder yet."""
     last: tuple[str, dict[str, Any]] | None = None
     """The newest event of the newest attempt."""
-    searching: WorkerStanding | None = None
-    """Of a worker of a search."""
+    observer: JobObserver | None = None
+    """What the workload makes of the job's events, where it has a view of its own."""
     excused: bool = False
-    """Whether the newest attempt's last deed was to give up a candidate that cannot be trained."""
-
-    def __post_init__(self) -> None:
-        if self.record.worker is not None:
-            self.searching = WorkerStanding(self.record.settings["search"]["duration_s"])
+    """Whether the newest attempt ended with an event that excuses it (see ``job_history``)."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Take in an event of the newest attempt."""
         self.last = kind, data
-        self.excused = self.excused if kind == "failed" else kind == "candidate-failed"
-        if self.searching is not None:
-            self.searching.take(kind, data)
+        self.excused = self.excused if kind == "failed" else kind == EXCUSING_EVENT
+        if self.observer is not None:
+            self.observer.take(kind, data)
         if kind in ("progress", "evaluation", "finished"):
             self.epoch = float(data["epoch"])
             self.samples = int(data["samples"])
@@ -132,12 +138,14 @@ class Controller:
         *,
         attempts: int,
         ops_per_sample: int | None = None,
+        observe: Callable[[JobRecord], JobObserver | None] = no_observer,
         show: Callable[[Sequence[JobStanding]], None] = lambda jobs: None,
     ) -> None:
         self._folder, self._events, self._launcher = folder, events, launcher
         self._attempts, self._show = attempts, show
         self._jobs = {
-            record.job: JobStanding(record, ops_per_sample=ops_per_sample) for record in records
+            record.job: JobStanding(record, ops_per_sample=ops_per_sample, observer=observe(record))
+            for record in records
         }
         self._tails: dict[int, Tail] = {}
         self._checked_s = 0.0
@@ -175,7 +183,7 @@ class Controller:
         for job, standing in self._jobs.items():
             before, made = past[job], self._folder.next_attempt(job)
             died = history.jobs.get(job, ())[: -1 if before.running else None]
-            standing.attempts = max(before.losses - sum(map(gave_up_candidate, died)), 0)
+            standing.attempts = max(before.losses - sum(map(excused, died)), 0)
             begun = before.begun
             if history.ended(job):
                 standing.state = "ended"

@@ -133,9 +133,9 @@ def nodes(
     if number is not None and slots is not None:
         return [Node(f"node {each}", slots) for each in range(1, number + 1)]
     if settings.on == "local":
-        from vflops.train.rank_device import here
+        from vflops.machine.devices import rank_capacity
 
-        return [Node("this machine", here(device, settings.cores_per_rank)[0])]
+        return [Node("this machine", rank_capacity(device, settings.cores_per_rank)[0])]
     if settings.on == "slurm":
         return [Node(each.name, slots or each.slots) for each in _slurm_nodes(settings)]
     raise UsageError(

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobBegun, JobGivenUp, JobLost
+from vflops.record.log.events import Log
 
+EXCUSING_EVENT = "candidate-failed"
+"""An attempt that dies after this event is not counted against its job.
+
+A worker of a search has recorded that its candidate cannot be trained, and the next attempt does
+not try it again.
+"""
 LEFT = "its jobs were left running"
 """How a run stopped whose jobs go on."""
 
@@ -50,3 +57,9 @@ def pasts(folder: RunFolder) -> Mapping[int, JobPast]:
                 if job.given_up is not None:
                     job.losses, job.given_up = 0, None
     return found
+
+
+def excused(log: Log) -> bool:
+    """Whether an attempt ended right after an event that excuses it."""
+    kinds = [event.kind for event in log.events if event.kind != "failed"]
+    return kinds[-1:] == [EXCUSING_EVENT]

@@ -160,3 +160,18 @@ def first_line(error: BaseException) -> str:
 
 def _choice(names: list[str], setting: str) -> str:
     return f"set {setting} to one of: {', '.join(['auto', *names])}"
+
+
+def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bool]:
+    """Return how many ranks this machine has room for, and whether they compute on accelerators."""
+    cores = len(host.usable_cores())
+    by_cores = cores // (cores_per_rank or 1)
+    if by_cores < 1:
+        raise UsageError(
+            f"launch.cores_per_rank = {cores_per_rank}: there are {cores} processor cores",
+            hint=f"take at most {cores}",
+        )
+    if pick(name, "train.device").place.type == "cpu":
+        return by_cores, False
+    devices = 1 if ":" in name else torch.accelerator.device_count()
+    return min(devices, by_cores) if cores_per_rank else devices, True

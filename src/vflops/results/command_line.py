@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vflops.config.profiles import for_all, for_one, profile
-from vflops.config.settings import MicroSettings, Settings, load
+from vflops.config.profiles import for_all, for_one
+from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
 from vflops.record.folder import RunRecord
+from vflops.workloads.contract.run_settings import load, profile
 
 _LEFT_TO_FOLLOW = (("count", "micro"), ("micro",), ("count",), ())
 """Sections that a run of one workload makes of its other settings, unless they are set."""

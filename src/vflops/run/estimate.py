@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from vflops.config.settings import Settings, workload_settings
+from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import Count, count
 from vflops.extensions import imported
 from vflops.launch.placement import Plan
@@ -16,12 +16,13 @@ from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import roofs
-from vflops.results.score.training_score import SCORING_RULES, training_scores
+from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as reckon
 from vflops.run.validate import check_model
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
 
 _NOT_THE_MODELS = {"train", "data", "target", "synthetic", "models"}

@@ -11,9 +11,10 @@ from itertools import product
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from vflops.config.settings import Settings, workload_settings
+from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
 from vflops.errors import RunFailed
+from vflops.extensions import imported
 from vflops.record.effective_job import running_record
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
@@ -31,6 +32,7 @@ from vflops.record.formats.node import node_files
 from vflops.record.log.events import Counted, EventWriter
 from vflops.run import validate
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
 
 if TYPE_CHECKING:
@@ -213,16 +215,19 @@ def run_side_by_side(
     show: Callable[[Sequence[JobStanding]], None],
 ) -> None:
     """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
-    from vflops.launch.controller import Controller, JobStanding
+    from vflops.launch.controller import Controller, JobStanding, no_observer
     from vflops.launch.factory import launcher, waves
     from vflops.launch.node_clock import served
 
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
+    maker = workload(records[0].workload).observer
+    observe = no_observer if maker is None else imported(maker)
     standings: list[JobStanding] = []
     with served(folder) if settings.launch.on != "local" else nullcontext():
         for wave in waves(settings, records):
-            later = [JobStanding(each) for each in records[len(standings) + len(wave) :]]
+            waiting = records[len(standings) + len(wave) :]
+            later = [JobStanding(record, observer=observe(record)) for record in waiting]
             controller = Controller(
                 folder,
                 events,
@@ -230,6 +235,7 @@ def run_side_by_side(
                 wave,
                 attempts=settings.bagging.attempts,
                 ops_per_sample=ops,
+                observe=observe,
                 show=partial(_show_all, show, tuple(standings), later),
             )
             standings += controller.run()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vflops.config.parallel import ParallelSettings
-from vflops.config.settings import Settings, load, workload_settings
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.effective_job import running_record
 from vflops.record.folder import RunFolder
@@ -14,6 +14,7 @@ from vflops.record.formats.job import JobPlanned, JobRearranged
 from vflops.results.check.level import flat
 from vflops.run import validate
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import load, workload_settings
 from vflops.workloads.contract.spec import ENGINE
 
 _FREE = (

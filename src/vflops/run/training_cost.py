@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import e, prod
+from math import e
 
 from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.counting.count import Count
@@ -12,14 +12,11 @@ from vflops.launch.placement import Placement, Plan
 from vflops.record.files.document import Data
 from vflops.results.roofline.analysis import Roofs, bound
 from vflops.results.score.score_file import TrainingScore
-from vflops.train.ensemble.predictions import KEPT_COLUMNS
 from vflops.train.parallel.footprint import HELD, Held
 from vflops.units import integer, quantity, seconds
 
 _CHECKPOINTS = 3
 """Of a model on disk at once: the two that are kept, and the one that is being written."""
-_PLACE_BYTES = 8
-"""Where a prediction belongs."""
 _MOST_NODES = 4
 """Of a model that are all named."""
 _LONG_S = 3 * 3600.0
@@ -196,12 +193,6 @@ def _time_s(one: Training, speed: Speed) -> float:
     """Of one model, from the start of its processes to the end of its last evaluation."""
     checked_s = one.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
     return speed.start_s + one.trained / speed.samples_per_s + checked_s
-
-
-def kept_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:
-    """Of one sample's predictions of ``shape`` as a model keeps them, with what is true of it."""
-    wide = len(shape) == 1 and shape[0] > KEPT_COLUMNS
-    return 4 * (2 * KEPT_COLUMNS if wide else prod(shape)) + truth_bytes + _PLACE_BYTES
 
 
 def measured_speed(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from vflops.config.launch import LaunchSettings
-from vflops.config.settings import Settings, workload_settings
+from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Held
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 
@@ -50,9 +51,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
     if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
-        from vflops.train.rank_device import check_placement
-
-        check_placement(section.train, models, settings.launch, waves=waves)
+        _check_placement(section.train, models, settings.launch, waves=waves)
     if settings.launch.on == "slurm":
         _check_slurm(settings.launch, section.train, models, waves)
 
@@ -147,3 +146,26 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
             f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
             hint="run it again with another --seed, or repeat its work: vflops replay RUN",
         )
+
+
+def _check_placement(
+    settings: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
+) -> None:
+    """Refuse more ranks than this machine has devices for, and precisions that they lack."""
+    from vflops.launch.placement import Node, plan
+    from vflops.machine.devices import pick, rank_capacity
+    from vflops.train.precision import Precision
+
+    name, ranks = settings.device, settings.ranks
+    place = pick(name, "train.device").place
+    count, devices = rank_capacity(name, launch.cores_per_rank)
+    what = f"{place.type} devices" if devices else "processor cores"
+    if devices and ":" in name:
+        what = f"named device, {name}"
+    if ranks > count:
+        raise UsageError(
+            f"{ranks} ranks need a device each: there are {count} {what}",
+            hint=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
+        )
+    plan([Node("this machine", count)], models, ranks, waves=waves)
+    Precision.named(settings.precision, place)

@@ -21,9 +21,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.config.profiles import profile
-from vflops.config.settings import CountSettings, MicroSettings, load
-from vflops.counting.conventions import rule_set
+from vflops.config.settings import CountSettings, MicroSettings
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
 from vflops.data.batch_memory import Room
 from vflops.data.sampler import uniforms
@@ -31,10 +30,11 @@ from vflops.extensions import imported
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job import DataFacts
 from vflops.record.readout.contents import Contents
-from vflops.results.score.training_score import SCORING_RULES, training_scores
+from vflops.results.score.training_score import training_scores
 from vflops.run import pipeline
 from vflops.testing.specs import SpecConformance
 from vflops.workloads.contract.registry import workloads
+from vflops.workloads.contract.run_settings import load, profile
 from vflops.workloads.contract.workload import Inputs, Split, Workload
 
 __all__ = ["SpecConformance", "WorkloadConformance"]

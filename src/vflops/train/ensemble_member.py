@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from vflops.record.formats.job import BagRecord, OutOfBag, Predicted
+from vflops.train.context import JobContext
 from vflops.train.ensemble.predictions import keep, kept_files
 from vflops.train.ensemble.sample import outside
-from vflops.train.evaluation import Kept
+from vflops.train.evaluation import Evaluation, Kept
+from vflops.train.parallel.factory import ParallelPlan
+from vflops.train.state import TrainState
+from vflops.workloads.contract.workload import Indices, Split
 
-if TYPE_CHECKING:
-    from vflops.train.engine import Engine
+
+class TrainedMember(Protocol):
+    """What is needed of an engine whose training has ended."""
+
+    context: JobContext
+    state: TrainState
+    plan: ParallelPlan
+
+    def evaluation(self, split: Split, indices: Indices | None = None) -> Evaluation:
+        """Return the evaluation on a split of the data, or on some of its samples."""
 
 
-def conclude_member(engine: Engine, bag: BagRecord) -> None:
+def conclude_member(engine: TrainedMember, bag: BagRecord) -> None:
     """Judge the model by samples that it has not learned from, and keep what it predicts."""
     _out_of_bag(engine, bag)
     _predictions(engine)
 
 
-def _out_of_bag(engine: Engine, bag: BagRecord) -> None:
+def _out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
     indices = outside(bag, engine.context.record.data.train)
     if not bag.out_of_bag or not len(indices):
         return
@@ -32,7 +44,7 @@ def _out_of_bag(engine: Engine, bag: BagRecord) -> None:
     engine.context.tell("out-of-bag", found)
 
 
-def _predictions(engine: Engine) -> None:
+def _predictions(engine: TrainedMember) -> None:
     kept = Kept()
     evaluation = engine.evaluation("validation")
     outcome = engine.state.evaluate(lambda predict: evaluation(predict, kept))

@@ -16,12 +16,13 @@ from tests.support.sample_parts import write_system
 from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.errors import FolderError
 from vflops.publish.evidence.archive import archive
-from vflops.publish.evidence.verify import altered_record, verify
+from vflops.publish.evidence.verify import verify
 from vflops.publish.report import report_page
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.evidence.evidence_names import DERIVED
+from vflops.results.evidence.integrity import altered_record
 from vflops.results.evidence.line_marks import differences, marks
 from vflops.results.evidence.manifest import Manifest, read_manifest, write_manifest
 from vflops.run import pipeline

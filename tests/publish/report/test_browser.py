@@ -11,11 +11,12 @@ from tests.support.browser import Browser, Tab
 from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job, started, two_seeds, write_telemetry
 from vflops.publish.report import exhibits
-from vflops.publish.report.exhibits import Figure, Shown
+from vflops.publish.report.exhibits import Shown
 from vflops.publish.report.report_page import write_report
 from vflops.record.formats.job import Goal
 from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
 from vflops.record.readout.contents import Contents
+from vflops.workloads.contract.exhibit import Figure
 
 HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1</script>"
 POINT = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x"}}}

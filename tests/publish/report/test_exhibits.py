@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from tests.support.trained_runs import WORKLOAD, HandmadeRun, Note, course, job
 from vflops.publish.report import exhibits
-from vflops.publish.report.exhibits import Figure, Shown
+from vflops.publish.report.exhibits import Shown
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
+from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workload
 
 GOOD = course(0.4, 0.85, 0.88)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from vflops.config.profiles import profile
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.rule_sets import RULE_SETS, own_rule_set, rule_set
+from vflops.workloads.contract.run_settings import profile
 
 DOCUMENT = ROOT / "docs" / "checks.md"
 SUITE = ("image-classification", "extreme-weather", "automl")

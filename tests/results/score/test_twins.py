@@ -14,8 +14,6 @@ import pytest
 from tests.support.ensemble_runs import ended, started
 from tests.support.trained_runs import HandmadeRun, Note, course
 from tests.support.trained_runs import job as a_job
-from vflops.config.profiles import profile
-from vflops.config.settings import load
 from vflops.errors import UsageError
 from vflops.launch.node_layout import Shape
 from vflops.record.folder import RunFolder
@@ -29,6 +27,7 @@ from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
 from vflops.run.jobs import in_order, prepare
 from vflops.train.ensemble.sample import drawn
+from vflops.workloads.contract.run_settings import load, profile
 
 WORK = ("data", "training")
 QUALITIES = (0.3, 0.6, 0.9)

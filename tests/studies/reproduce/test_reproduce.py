@@ -12,7 +12,6 @@ import pytest
 from tests.support.evidence_runs import concluded
 from tests.support.sample_parts import write_system
 from tests.support.trained_runs import HandmadeRun, course, job
-from vflops.config.settings import load
 from vflops.errors import UsageError
 from vflops.publish.evidence.archive import archive
 from vflops.record.folder import RunFolder
@@ -25,6 +24,7 @@ from vflops.studies.reproduce import reproduce
 from vflops.studies.reproduce.reproduce import Recorded, compare, opened, settings_of
 from vflops.studies.reproduce.reproduced_figures import figures
 from vflops.studies.reproduce.reproduction import Figure, Reproduction, rows
+from vflops.workloads.contract.run_settings import load
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 Make = Callable[..., RunFolder]

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.schemas import schemas
-from vflops.config.profiles import profile
-from vflops.config.settings import Settings, load
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
+from vflops.machine.host import usable_cores
 from vflops.record.folder import RunFolder
 from vflops.run.pipeline import Watch, conclude
 from vflops.studies.scale.axis import axis_of
@@ -23,7 +23,7 @@ from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size
-from vflops.train.rank_device import usable_cores
+from vflops.workloads.contract.run_settings import load, profile
 
 ONE = Size(1, 1)
 

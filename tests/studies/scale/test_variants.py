@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.schemas import schemas
-from vflops.config.profiles import profile
-from vflops.config.settings import Settings, load
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.run.pipeline import Watch, conclude
@@ -23,6 +22,7 @@ from vflops.studies.scale.experiment import Experiment, sizes
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import EnsembleFigures, Kind, Point, Scale, Size, Variant
 from vflops.studies.scale.variants import optimisations, parsed, precisions
+from vflops.workloads.contract.run_settings import load, profile
 
 WORKLOAD = "image-classification"
 NO_TF32 = "precision tf32 is not to be had here: a CPU has no tf32"

@@ -15,8 +15,7 @@ import pytest
 from tests.support.sample_parts import write_system
 from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
-from vflops.config.profiles import profile
-from vflops.config.settings import Settings, load
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.run.pipeline import Watch, conclude
 from vflops.studies.scale.axis import axis_of
@@ -24,6 +23,7 @@ from vflops.studies.scale.experiment import Experiment
 from vflops.studies.scale.scale_page import write_page
 from vflops.studies.scale.scale_result import Point, Scale, SearchFigures, Size
 from vflops.workloads.automl.search_events import Turn
+from vflops.workloads.contract.run_settings import load, profile
 
 AXIS = axis_of("workers")
 ONE, TWO = Size(1, 1), Size(2, 1)

@@ -13,11 +13,10 @@ import pytest
 from tests.support.links_bench import Host, Ranks, hosts, lacking, missing_tools, train
 from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
-from vflops.config.profiles import profile
-from vflops.config.settings import load
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import Exchanged
 from vflops.run import jobs
+from vflops.workloads.contract.run_settings import load, profile
 
 GIGABIT = 1e9
 

@@ -12,11 +12,11 @@ from tests.support.divided_runs import SHORT, all_losses
 from tests.support.team_runs import SMALL, Team
 from tests.support.train_runs import losses, planned, run_ranks, start_ranks
 from vflops.errors import UsageError
+from vflops.machine import host
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.consistency import as_told
 from vflops.run.rearrange import rearranged
-from vflops.train import rank_device
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"ghosts": 2},
@@ -80,7 +80,7 @@ def test_what_would_be_another_training_is_not_gone_on_with(tmp_path: Path) -> N
 def test_what_belongs_to_the_mode_goes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_device, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(host, "usable_cores", lambda: [0, 1, 2, 3])
     sharing = (
         "train.ranks=4",
         "parallel.mode=mixed",

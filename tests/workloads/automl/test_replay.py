@@ -10,12 +10,12 @@ import pytest
 from tests.support.automl_parts import DATA, candidate, settings, trained, turn
 from tests.support.automl_runs import essence, replayed, results, searched
 from tests.support.sample_parts import Vflops
-from vflops.config.settings import workload_settings
 from vflops.errors import FolderError, UsageError
 from vflops.workloads.automl.replay import Replayed, SearchLedger
 from vflops.workloads.automl.search_events import Hyper
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.workload import Automl
+from vflops.workloads.contract.run_settings import workload_settings
 
 
 def ledger(**facts: Any) -> SearchLedger:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.automl_parts import trained, turn
+from vflops.launch.job_history import excused
 from vflops.record.formats.job import Evaluated, Finished
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.search_events import (
@@ -18,7 +19,7 @@ from vflops.workloads.automl.search_events import (
     CandidateFailed,
     WorkerBegun,
 )
-from vflops.workloads.automl.worker_history import Past, gave_up_candidate
+from vflops.workloads.automl.worker_history import Past
 
 _START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -177,4 +178,4 @@ def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death
         ([*begun, gave_up, _begun("r00001-w00000"), failed], False),
         ([], False),
     ):
-        assert gave_up_candidate(past(attempt).logs[0]) == expected
+        assert excused(past(attempt).logs[0]) == expected

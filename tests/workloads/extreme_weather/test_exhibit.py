@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vflops.extensions import imported
-from vflops.publish.report.exhibits import Figure
+from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workloads
 from vflops.workloads.extreme_weather import colours
 from vflops.workloads.extreme_weather.exhibit import figures

@@ -13,8 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load, workload_settings
 from vflops.data.batch_memory import Room
 from vflops.data.climate import synthetic
 from vflops.data.climate.pack import pack
@@ -27,6 +25,7 @@ from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.testing.workloads import WorkloadConformance
 from vflops.workloads.contract.registry import workload
+from vflops.workloads.contract.run_settings import load, profile, workload_settings
 from vflops.workloads.contract.workload import Inputs
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 from vflops.workloads.extreme_weather.workload import ExtremeWeather

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load, workload_settings
 from vflops.data.climate.field_names import CLASSES, MOST_BOXES
 from vflops.data.climate.weather import WeatherRecipe, storms_of
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.record.formats.job import DataFacts
+from vflops.workloads.contract.run_settings import load, profile, workload_settings
 from vflops.workloads.contract.workload import Summary
 from vflops.workloads.extreme_weather.fusion import fuse
 from vflops.workloads.extreme_weather.quality import detection_quality

@@ -214,8 +214,8 @@ def _missed(folder: RunFolder) -> TrainingScore | None:
 
 def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
     """The command of the same run for twice the epochs; None where none can be given."""
-    from vflops.config.profiles import for_one, profile
-    from vflops.config.settings import load
+    from vflops.config.profiles import for_one
+    from vflops.workloads.contract.run_settings import load, profile
 
     ran = folder.record.settings
     name = missed.workload

@@ -9,12 +9,12 @@ from vflops.cli.terminal.jobs_table import JobsView
 from vflops.results.score.figure_text import count, number
 from vflops.results.score.search_score import regulated
 from vflops.units import quantity, seconds
+from vflops.workloads.automl.worker_progress import WorkerStanding
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from vflops.launch.controller import JobStanding
-    from vflops.workloads.automl.worker_progress import WorkerStanding
 
 _COLUMNS = ("worker", "state", "where", "candidate", "epoch", "accuracy", "trained", "best")
 _WORDS = 4
@@ -26,11 +26,15 @@ class SearchView(JobsView):
 
     def line(self, jobs: Sequence[JobStanding]) -> str:
         """The search in one line."""
-        workers = [each.searching for each in jobs if each.searching]
+        workers = [each.observer for each in jobs if isinstance(each.observer, WorkerStanding)]
         running = sum(each.state == "running" for each in jobs)
         told = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
         left_s = max(
-            (each.searching.left_s() for each in jobs if each.searching and each.state != "ended"),
+            (
+                job.observer.left_s()
+                for job in jobs
+                if isinstance(job.observer, WorkerStanding) and job.state != "ended"
+            ),
             default=0.0,
         )
         # A replay takes as long as it takes: its time is that of all candidates, not of a clock.
@@ -69,8 +73,8 @@ def _so_far(workers: Sequence[WorkerStanding]) -> list[str]:
 
 
 def _row(job: JobStanding) -> tuple[str, ...]:
-    worker, at = job.record.worker, job.searching
-    assert worker is not None and at is not None
+    worker, at = job.record.worker, job.observer
+    assert worker is not None and isinstance(at, WorkerStanding)
     busy = job.state == "running"
     return (
         str(worker.worker + 1),

@@ -21,6 +21,8 @@ BUILT_IN: tuple[RuleSet, ...] = (
     EXECUTED_TORCH,
 )
 
+SCORING_RULES = "hpcai500"
+"""The rule set that trainings are scored by."""
 ENTRY_POINTS = "vflops.rules"
 """Other packages offer a rule set by an entry point of this group."""
 
@@ -42,4 +44,4 @@ def rule_set(name: str) -> RuleSet:
     return rule_sets()[name]
 
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "Ops", "RuleSet", "rule_set", "rule_sets"]
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "SCORING_RULES", "Ops", "RuleSet", "rule_set", "rule_sets"]

@@ -50,10 +50,11 @@ def split_cores(
 
 def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
     """The launcher of jobs that run side by side, each with its share of this machine."""
-    from vflops.train.rank_device import here, usable_cores
+    from vflops.machine.devices import rank_capacity
+    from vflops.machine.host import usable_cores
 
     ranks, each = records[0].ranks, folder.record.settings.launch.cores_per_rank
-    count, devices = here(records[0].settings["train"]["device"], each)
+    count, devices = rank_capacity(records[0].settings["train"]["device"], each)
     number = count if devices else min(count, len(records) * ranks)
     planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
     cuda = "CUDA_VISIBLE_DEVICES"  # the user may hide some

@@ -77,16 +77,6 @@ def verify_contents(contents: Contents, signers: Path | None = None) -> Verifica
     return _verify(contents.once(Held.of), signers, contents)
 
 
-def altered_record(contents: Contents) -> tuple[str, ...]:
-    """What of the recorded files is not as it was pinned; nothing where nothing was pinned yet.
-
-    For rules: it asks for no signature and no derived file, so findings do not follow from
-    themselves.
-    """
-    held = contents.once(Held.of)
-    return tuple(line for words in held.compared.altered.values() for line in words)
-
-
 def _verify(held: Held, signers: Path | None, contents: Contents | None = None) -> Verification:
     altered: dict[str, Sequence[str]] = {"odd": held.listing.odd}
     notes = list[str]()

@@ -47,14 +47,30 @@ them where it is seen, so that a change of the scheme needs no script.
 """
 
 
+_CONFIG: dict[str, Any] = {
+    "background": "white",
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": "#ccc"},
+    "axis": {"labelColor": "#444", "titleColor": "#444", "titleFontWeight": 500},
+}
+"""Vega-Lite's own configuration that all charts share."""
+
+
 def finished(chart: Any) -> dict[str, Any]:
-    """The specification of ``chart``, styled like all others."""
-    font = "system-ui, sans-serif"
-    styled = chart.configure(font=font, background="white").configure_view(stroke="#ccc")
-    specification: dict[str, Any] = styled.configure_axis(
-        labelColor="#444", titleColor="#444", titleFontWeight=500
-    ).to_dict()
-    return specification
+    """Return the specification of an altair ``chart`` in the style of all others."""
+    return with_style(chart.to_dict())
+
+
+def with_style(specification: dict[str, Any]) -> dict[str, Any]:
+    """Return a Vega-Lite specification in the style of all others, with its own settings kept."""
+    config = {**_CONFIG}
+    for key, value in specification.get("config", {}).items():
+        shared = config.get(key)
+        if isinstance(shared, dict) and isinstance(value, dict):
+            config[key] = {**shared, **value}
+        else:
+            config[key] = value
+    return {**specification, "config": config}
 
 
 def data(rows: list[dict[str, Any]]) -> Any:

@@ -11,14 +11,16 @@ import io
 import json
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflops.errors import FolderError, VflopsError
 from vflops.extensions import imported
+from vflops.publish.pages.chart_style import with_style
 from vflops.record.formats.job import MOST_EXHIBIT_BYTES, Exhibited
 from vflops.record.readout.trained_job import Trained
+from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workload
 
 if TYPE_CHECKING:
@@ -26,22 +28,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = MOST_EXHIBIT_BYTES
 """Of the file, and four times as much when it is unpacked: a page is not the place for more."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the page: a picture of its own, or a chart."""
-
-    title: str
-    caption: str
-    svg: str | None = None
-    """Goes onto the page as it is: whoever makes it escapes the text in it."""
-    chart: dict[str, Any] | None = None
-    """A Vega-Lite specification, as ``report.style.finished`` gives it."""
-
-    def __post_init__(self) -> None:
-        if (self.svg is None) == (self.chart is None):
-            raise ValueError(f"figure {self.title!r} needs an svg or a chart, and not both")
 
 
 @dataclass(frozen=True)
@@ -95,12 +81,18 @@ def _figures(job: Trained) -> tuple[Figure, ...]:
             if not isinstance(figure, Figure):
                 raise TypeError(f"{figure!r} is no Figure")
             json.dumps(figure.chart, allow_nan=False)
+        return tuple(_styled(figure) for figure in figures)
     except VflopsError:
         raise
     except Exception as error:  # code of a workload, on data of a run: anything may happen
         reason = f"{type(error).__name__}: {error}"
         raise FolderError(f"{maker} makes no figures of {exhibit.path}: {reason}") from error
-    return figures
+
+
+def _styled(figure: Figure) -> Figure:
+    if figure.chart is None:
+        return figure
+    return replace(figure, chart=with_style(figure.chart))
 
 
 def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
 from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.page import chart_library, render
@@ -26,7 +26,6 @@ from vflops.results.roofline.analysis import COMPUTE, Bound, Roofs, roofs
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
-from vflops.results.score.training_score import SCORING_RULES
 from vflops.units import quantity
 
 _ROOFS = (*COMPUTE, "memory", "all-reduce")

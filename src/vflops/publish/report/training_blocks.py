@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
@@ -21,7 +21,6 @@ from vflops.results.roofline.analysis import Bound, Roofs, bound
 from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
-from vflops.results.score.training_score import SCORING_RULES
 from vflops.units import percent, quantity, seconds
 
 

@@ -113,3 +113,13 @@ class Held:
         now_bytes = self.digest(pin.path).size_bytes
         size = f"{pin.size_bytes} bytes then, {now_bytes} now"
         return [f"changed ({'the size is the same' if pin.size_bytes == now_bytes else size})"]
+
+
+def altered_record(contents: Contents) -> tuple[str, ...]:
+    """What of the recorded files is not as it was pinned; nothing where nothing was pinned yet.
+
+    For rules: it asks for no signature and no derived file, so findings do not follow from
+    themselves.
+    """
+    held = contents.once(Held.of)
+    return tuple(line for words in held.compared.altered.values() for line in words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from vflops.counting.conventions import BUILT_IN, rule_set
+from vflops.counting.conventions import BUILT_IN, SCORING_RULES, rule_set
 from vflops.counting.count import Count, count
 from vflops.errors import FolderError
 from vflops.record.files.document import first_fault
@@ -15,7 +15,7 @@ from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
 from vflops.results.score.ensemble_score import ensemble_scores
 from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.results.score.search_score import search_scores
-from vflops.results.score.training_score import SCORING_RULES, repeat_scores, training_scores
+from vflops.results.score.training_score import repeat_scores, training_scores
 
 
 def score(contents: Contents) -> Score:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
 from vflops.metrics import (
     coefficient_of_variation,
@@ -33,7 +33,6 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 
-SCORING_RULES = "hpcai500"
 """The rule set of the two HPC AI500 workloads and of the bounds."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vflops.config.settings import Settings, load
+from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.publish.evidence.extract import extract
 from vflops.publish.evidence.verify import verify
@@ -23,6 +23,7 @@ from vflops.results.score.scoring import score
 from vflops.results.score.twins import same_bits
 from vflops.studies.reproduce.reproduced_figures import figures
 from vflops.studies.reproduce.reproduction import Difference, Figure, Reproduction
+from vflops.workloads.contract.run_settings import load
 
 SOFTWARE = ("communication libraries", "accelerator libraries", "framework")
 """The layers that decide which bits come out."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vflops.config.settings import Settings, load
+from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
 from vflops.record.files import atomic
 from vflops.record.files.lock import held
@@ -22,6 +22,7 @@ from vflops.run import pipeline
 from vflops.run.pipeline import Watch
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
+from vflops.workloads.contract.run_settings import load
 
 _MOST_NAMED = 4
 """Settings that a refusal names."""
@@ -232,7 +233,8 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def _share(device: str, slots: int) -> int:
     """Cores of one slot, the same at every point: of the largest point, or of a device."""
-    from vflops.train.rank_device import here, usable_cores
+    from vflops.machine.devices import rank_capacity
+    from vflops.machine.host import usable_cores
 
-    count, devices = here(device)
+    count, devices = rank_capacity(device)
     return max(len(usable_cores()) // (count if devices else slots), 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vflops.config.settings import Settings, workload_settings
+from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
@@ -19,6 +19,7 @@ from vflops.studies.scale.scale_charts import Across, Curve, Moment, Row
 from vflops.studies.scale.scale_result import Kind, Scale, SearchFigures, Size
 from vflops.units import percent, quantity
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.contract.run_settings import workload_settings
 
 _CONVERGED = {None: "cannot tell", True: "yes", False: "no"}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from vflops.record.files import atomic
 from vflops.record.folder import file_hash
 from vflops.record.formats.job import KeptFile
 
+_INDEX_BYTES = 8
+"""Of the sample's index beside its predictions."""
 KEPT_COLUMNS = 32
 """Probabilities that are kept of a row: 512 models of ImageNet take 6.6 GB instead of 102."""
 
@@ -140,3 +143,9 @@ def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
 def _loaded(path: Path) -> dict[str, Array]:
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
+
+
+def kept_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:
+    """Return the size of one sample's kept predictions of ``shape``, with its true labels."""
+    wide = len(shape) == 1 and shape[0] > KEPT_COLUMNS
+    return 4 * (2 * KEPT_COLUMNS if wide else prod(shape)) + truth_bytes + _INDEX_BYTES

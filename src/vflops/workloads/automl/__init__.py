@@ -20,5 +20,7 @@ def automl() -> WorkloadSpec:
         profiles=PROFILES,
         code="vflops.workloads.automl.workload:Automl",
         runner="vflops.workloads.automl.worker:run",
+        observer="vflops.workloads.automl.worker_progress:observer",
+        is_search=True,
         expected="vflops.workloads.image_classification.expected:expected",
     )

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vflops.config.profiles import for_one, profile
-from vflops.config.settings import Settings, load
+from vflops.config.profiles import for_one
+from vflops.config.settings import Settings
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
@@ -22,6 +22,7 @@ from vflops.workloads.automl.candidate_buffer import Buffer
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained
 from vflops.workloads.automl.search_history import Search, Story
 from vflops.workloads.automl.settings import AutomlSettings
+from vflops.workloads.contract.run_settings import load, profile
 
 _NO_END_S = 30 * 86400.0
 """A replay takes as long as it takes."""

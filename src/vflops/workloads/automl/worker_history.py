@@ -139,9 +139,3 @@ class Past:
 
     def _events(self) -> Iterator[Event]:
         return (event for log in self.logs for event in log.events)
-
-
-def gave_up_candidate(log: Log) -> bool:
-    """Whether the last deed of an attempt was to write down a candidate that cannot be trained."""
-    kinds = [event.kind for event in log.events if event.kind != "failed"]
-    return kinds[-1:] == ["candidate-failed"]

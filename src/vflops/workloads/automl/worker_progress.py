@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vflops.record.formats.job import Evaluated, Standing
+from vflops.record.formats.job import Evaluated, JobRecord, Standing
 from vflops.record.readout.trained_job import STANDINGS
 from vflops.workloads.automl.search_events import (
     CandidateBegun,
@@ -108,3 +108,8 @@ class WorkerStanding:
 
     def _hear(self, elapsed_s: float) -> None:
         self.elapsed_s, self._heard_s = max(elapsed_s, 0.0), time.monotonic()
+
+
+def observer(record: JobRecord) -> WorkerStanding:
+    """Return a new view of the worker that ``record`` describes."""
+    return WorkerStanding(record.settings["search"]["duration_s"])

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import file_hash
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
-from vflops.results.score.training_score import SCORING_RULES
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.contract.code import Progress, WorkloadCode
 from vflops.workloads.contract.spec import Quality

@@ -7,7 +7,6 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from vflops import workloads as package
 from vflops.errors import unknown_name
 from vflops.extensions import broken, offered
 from vflops.workloads.contract.spec import WorkloadSpec
@@ -15,6 +14,7 @@ from vflops.workloads.contract.spec import WorkloadSpec
 ENTRY_POINTS = "vflops.workloads"
 """Other packages offer a ``WorkloadSpec`` by an entry point of this group."""
 
+_PACKAGE = "vflops.workloads"
 _BUILT_IN: dict[str, WorkloadSpec] = {}
 
 
@@ -28,9 +28,10 @@ def register(describe: Callable[[], WorkloadSpec]) -> Callable[[], WorkloadSpec]
 @cache
 def workloads() -> Mapping[str, WorkloadSpec]:
     """All workloads: built in and installed by others."""
+    package = importlib.import_module(_PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg:  # a folder is a workload
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        if module.ispkg:  # a folder is a workload, and registers itself
+            importlib.import_module(f"{_PACKAGE}.{module.name}")
     return {**_BUILT_IN, **offered(ENTRY_POINTS), **_BUILT_IN}  # built-in ones are never replaced
 
 

@@ -45,6 +45,11 @@ class WorkloadSpec:
     """``package.module:function`` that makes figures of what a job left to be shown (no torch)."""
     expected: str | None = None
     """``package.module:function`` from its settings to ``ExpectedData`` (no torch)."""
+    observer: str | None = None
+    """``package.module:function`` from a ``JobRecord`` to a ``JobObserver`` that follows the job's
+    events for the live table (no torch); None: epochs and qualities are enough."""
+    is_search: bool = False
+    """Whether its jobs are workers of one search, not trainings by themselves."""
     can_be_bagged: bool = True
     """Whether its models leave predictions, which an ensemble combines."""
     in_suite: bool = True

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.publish.pages.chart_style import data, finished
-from vflops.publish.report.exhibits import Figure
+from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.extreme_weather.colours import style
 from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, drawn
 
@@ -177,7 +176,7 @@ def _curves(arrays: Mapping[str, Array]) -> Figure:
         symbolType="stroke",
     )
     chart = (
-        alt.Chart(data(rows))
+        alt.Chart(alt.Data(values=rows))
         .mark_line(strokeWidth=2.2, point={"opacity": 0, "size": 60}, clip=False)
         .encode(
             x=alt.X("recall:Q").scale(share).title("recall").axis(gridOpacity=0.5, tickCount=5),
@@ -194,7 +193,7 @@ def _curves(arrays: Mapping[str, Array]) -> Figure:
     )
     if absent:
         caption += f" Without a true box, so without a curve: {', '.join(absent)}."
-    return Figure("Precision over recall", caption, chart=finished(chart))
+    return Figure("Precision over recall", caption, chart=chart.to_dict())
 
 
 def _until_zero(curve: Array) -> list[tuple[float, float]]:

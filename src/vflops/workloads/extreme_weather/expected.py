@@ -7,7 +7,7 @@ from pathlib import Path
 from vflops.data.climate.field_names import MOST_BOXES
 from vflops.data.climate.index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.run.training_cost import kept_bytes
+from vflops.train.ensemble.predictions import kept_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 

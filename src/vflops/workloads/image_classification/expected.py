@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vflops.data.images.index import CHANNELS
 from vflops.data.images.packed_images import PackedImages
-from vflops.run.training_cost import kept_bytes
+from vflops.train.ensemble.predictions import kept_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.image_classification.settings import ImageSettings
 

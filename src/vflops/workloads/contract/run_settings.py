@@ -1,0 +1,34 @@
+"""The settings of a run with those of its workloads: profiles, files and assignments.
+
+``vflops.config`` knows no workload; here its functions are given the types of the registered ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vflops.config import profiles
+from vflops.config.settings import Settings, SettingsTypes, load_settings, typed_settings
+from vflops.config.training import WorkloadSettings
+from vflops.workloads.contract.registry import workload
+
+
+def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
+    """Return the settings of the profile ``name``, with each of ``workloads`` at that size."""
+    profiles.check_name(name)
+    return profiles.with_workloads(name, {key: workload(key).profile(name) for key in workloads})
+
+
+def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Settings:
+    """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
+    return load_settings(base, file, assignments, _types(base))
+
+
+def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
+    """Return the settings of each workload of the run, as its own type."""
+    return typed_settings(settings, _types(settings))
+
+
+def _types(settings: Settings) -> SettingsTypes:
+    return {name: workload(name).settings for name in settings.workloads}

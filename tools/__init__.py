@@ -1,0 +1,1 @@
+"""Tools for developers of vflops; nothing here is part of the package."""

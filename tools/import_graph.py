@@ -1,0 +1,192 @@
+"""The imports between the modules of vflops, read from the source without importing anything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+PACKAGE = "vflops"
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: which module imports which, and where."""
+
+    importer: str
+    imported: str
+    file: str
+    """Relative to the repository."""
+    line: int
+    at_import_time: bool
+    """Whether it runs when the importer is imported: not in a function, not for types alone."""
+
+
+def unit(module: str) -> str:
+    """Return the second-level package or module that holds ``module``: ``record.log``, ``errors``."""
+    return ".".join(module.split(".")[1:3])
+
+
+def room(module: str) -> str:
+    """Return the first-level package or module that holds ``module``."""
+    return module.split(".")[1] if "." in module else module
+
+
+class ImportGraph:
+    """Every module of a source folder and every import between them."""
+
+    def __init__(self, source: Path = SOURCE) -> None:
+        self._source = source
+        paths = sorted((source / PACKAGE).rglob("*.py"))
+        self.modules = {self._name(path): path for path in paths}
+
+    @cached_property
+    def imports(self) -> tuple[Import, ...]:
+        """All imports of one module of the package by another, in the order of the files."""
+        return tuple(
+            edge for module, path in self.modules.items() for edge in self._imports(module, path)
+        )
+
+    @cached_property
+    def imports_of_torch(self) -> tuple[Import, ...]:
+        """All imports of torch itself."""
+        return tuple(
+            edge
+            for module, path in self.modules.items()
+            for edge in self._imports(module, path, of="torch")
+        )
+
+    def units(self) -> list[str]:
+        """Return the names of all second-level units."""
+        return sorted({unit(module) for module in self.modules if module != PACKAGE})
+
+    def edges(self) -> dict[tuple[str, str], Import]:
+        """Return the pairs of units of which one imports the other, with the first such import."""
+        found: dict[tuple[str, str], Import] = {}
+        for edge in self.imports:
+            pair = unit(edge.importer), unit(edge.imported)
+            if pair[0] != pair[1] and all(pair):
+                found.setdefault(pair, edge)
+        return found
+
+    def cycles(self) -> list[list[str]]:
+        """Return the groups of units that import each other in a circle."""
+        targets: dict[str, set[str]] = {}
+        for importer, imported in self.edges():
+            targets.setdefault(importer, set()).add(imported)
+        return [sorted(group) for group in _strongly_connected(targets) if len(group) > 1]
+
+    def reaching_torch(self, modules: Iterable[str], *, local: bool) -> dict[str, list[str]]:
+        """Return those of ``modules`` that import torch, each with the chain of modules to it.
+
+        ``local``: follow imports inside functions too.
+        """
+        direct = {e.importer for e in self.imports_of_torch if local or e.at_import_time}
+        targets: dict[str, set[str]] = {}
+        for edge in self.imports:
+            if local or edge.at_import_time:
+                targets.setdefault(edge.importer, set()).update(_with_parents(edge.imported))
+        return {
+            module: chain
+            for module in modules
+            if (chain := _chain(module, direct, targets)) is not None
+        }
+
+    def _name(self, path: Path) -> str:
+        parts = path.relative_to(self._source).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def _imports(self, module: str, path: Path, of: str = PACKAGE) -> Iterator[Import]:
+        file = str(path.relative_to(self._source.parent))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node, at_import_time in _statements(tree.body, True):
+            for name in self._names(node):
+                if name == of or name.startswith(f"{of}."):
+                    yield Import(module, name, file, node.lineno, at_import_time)
+
+    def _names(self, node: ast.Import | ast.ImportFrom) -> list[str]:
+        if isinstance(node, ast.Import):
+            return [alias.name for alias in node.names]
+        module = node.module or ""
+        inside = [f"{module}.{alias.name}" for alias in node.names]
+        found = [name if name in self.modules else module for name in inside]
+        return list(dict.fromkeys(found))
+
+
+def _statements(
+    body: Iterable[ast.stmt], at_import_time: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, at_import_time
+            continue
+        typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        runs = at_import_time and not typing_only
+        runs = runs and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        inner = [child for child in ast.walk(node) if isinstance(child, ast.stmt) and child != node]
+        if isinstance(node, ast.ClassDef | ast.If | ast.Try | ast.With):
+            nested = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+            handlers = getattr(node, "handlers", [])
+            nested += [statement for handler in handlers for statement in handler.body]
+            yield from _statements(nested, runs)
+            continue
+        for child in inner:
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                yield child, False
+
+
+def _with_parents(module: str) -> Iterator[str]:
+    """Importing ``a.b.c`` imports ``a`` and ``a.b`` first."""
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        yield ".".join(parts[:end])
+
+
+def _chain(start: str, goals: set[str], targets: dict[str, set[str]]) -> list[str] | None:
+    before: dict[str, str | None] = {start: None}
+    waiting = [start]
+    while waiting:
+        module = waiting.pop(0)
+        if module in goals:
+            chain: list[str] = []
+            at: str | None = module
+            while at is not None:
+                chain.insert(0, at)
+                at = before[at]
+            return chain
+        for target in sorted(targets.get(module, ())):
+            if target not in before:
+                before[target] = module
+                waiting.append(target)
+    return None
+
+
+def _strongly_connected(targets: dict[str, set[str]]) -> list[set[str]]:
+    """Tarjan's algorithm; the graph has a few hundred nodes."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(targets.get(node, ())):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            group = set[str]()
+            while node not in group:
+                group.add(stack.pop())
+            groups.append(group)
+
+    for node in sorted(targets):
+        if node not in index:
+            visit(node)
+    return groups
