@@ -22,7 +22,7 @@ from pathlib import Path
 from vflops.machine.host import usable_cores
 from vflops.record.folder import RunFolder, latest
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.ensemble_score import window
 
 
@@ -33,13 +33,13 @@ def command(arguments: argparse.Namespace, out: Path, *more: str) -> list[str]:
     return [*start, "--profile", arguments.profile, "--out", str(out), *settings]
 
 
-def trained(out: Path) -> list[Trained]:
+def trained(out: Path) -> list[TrainedJob]:
     path = latest(out)
     assert path is not None
     return Contents(RunFolder.open(path)).trained
 
 
-def rate(jobs: list[Trained]) -> float:
+def rate(jobs: list[TrainedJob]) -> float:
     """Samples a second of all of them, from the first step of the first to the last of the last."""
     return sum(job.samples_trained for job in jobs) / window(jobs)
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate.synthetic import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
 from vflops.data.climate.writer import FrameWriter
@@ -52,7 +52,7 @@ def detected(folder: RunFolder, record: JobRecord, split: Split) -> tuple[Detect
     with torch.no_grad():
         for start in range(0, len(samples), BATCH):
             places = np.arange(start, min(start + BATCH, len(samples)))
-            inputs = workload.inputs(samples.read(places, Room()), None, torch.float32)
+            inputs = workload.inputs(samples.read(places, BatchMemory()), None, torch.float32)
             rows.append(workload.predict(model(*inputs[: workload.model_inputs])).numpy())
     whole = np.concatenate(rows)
     return whole, quality(whole, workload, split)

@@ -26,7 +26,7 @@ class Import:
 
 
 def unit(module: str) -> str:
-    """Return the second-level package or module that holds ``module``: ``record.log``, ``errors``."""
+    """Return the second-level package or module that holds ``module``, such as ``record.log``."""
     return ".".join(module.split(".")[1:3])
 
 

@@ -19,7 +19,7 @@ from vflops.cli import main
 from vflops.cli.terminal.jobs_table import _line
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.launch.controller import JobStanding
+from vflops.launch.controller import JobProgress
 from vflops.launch.factory import scheduled, waves
 from vflops.launch.scheduler import Scheduler
 from vflops.record.folder import RunFolder
@@ -190,7 +190,7 @@ def test_waves_are_as_many_jobs_as_fit_at_once(cluster: Cluster) -> None:
 
 def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
     jobs = [
-        JobStanding(record, state="running", awaited=True, where="PENDING: Resources")
+        JobProgress(record, state="running", awaited=True, where="PENDING: Resources")
         for record in records(2)
     ]
     assert _line(jobs).startswith("2 models: 2 waiting (PENDING: Resources);")

@@ -20,7 +20,7 @@ from vflops.cli.cluster.control import _by_agents
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord, WorkerRecord
 from vflops.record.formats.system import SystemRecord
@@ -218,7 +218,7 @@ def test_cancel_ends_the_jobs_of_a_scheduler_and_no_other(
     process = started(tmp_path, "--models", "2", "--on", "slurm", epochs=500)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     killed(process)
-    assert not is_held(folder.path / ".lock")
+    assert not is_locked(folder.path / ".lock")
     cancelled = vflops("cancel", folder.path)
     assert cancelled.returncode == 0, cancelled.stderr
     assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout

@@ -12,11 +12,11 @@ from tests.support.search_runs import HandmadeSearch, Note, evaluated, one_worke
 from vflops.cli.results import score as command
 from vflops.cli.terminal.run_display import Progress
 from vflops.cli.terminal.search_table import SearchView
-from vflops.launch.controller import JobStanding
+from vflops.launch.controller import JobProgress
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
-from vflops.workloads.automl.worker_progress import WorkerStanding, observer
+from vflops.workloads.automl.worker_progress import WorkerProgress, observer
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
     return made
 
 
-def followed(run: HandmadeSearch, notes: list[Note]) -> JobStanding:
+def followed(run: HandmadeSearch, notes: list[Note]) -> JobProgress:
     """A worker that runs, as far as its log goes."""
-    standing = JobStanding(
+    standing = JobProgress(
         run.records[0], state="running", where="2 cores", observer=observer(run.records[0])
     )
     standing.take("worker", {"worker": 0, "left_s": 100.0, "clock": None})
@@ -65,7 +65,7 @@ def test_the_table_names_each_workers_candidate(run: HandmadeSearch) -> None:
 def test_samples_of_a_candidate_that_is_gone_on_with_are_charged_once(run: HandmadeSearch) -> None:
     notes = one_worker(run)[:3]  # the first candidate and its evaluation
     standing = followed(run, notes)
-    assert isinstance(standing.observer, WorkerStanding)
+    assert isinstance(standing.observer, WorkerProgress)
     before = standing.observer.ops
     standing.take("worker", {"worker": 0, "left_s": 60.0, "clock": None})
     for _, kind, data in notes[1:]:
@@ -77,7 +77,7 @@ def test_samples_of_a_candidate_that_is_gone_on_with_are_charged_once(run: Handm
 
 def test_a_line_that_cannot_be_read_is_passed_over(run: HandmadeSearch) -> None:
     standing = followed(run, one_worker(run)[:3])
-    assert isinstance(standing.observer, WorkerStanding)
+    assert isinstance(standing.observer, WorkerProgress)
     standing.observer.take("evaluation", evaluated(2, 0.9))  # without its phases
     assert standing.observer.best == 0.6
 

@@ -22,10 +22,10 @@ from tests.support.paths import ROOT
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed
 from vflops.launch import agent, controller
-from vflops.launch.controller import Controller, JobStanding
+from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.interface import Launcher
 from vflops.launch.job_history import LEFT, pasts
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobBegun, JobGivenUp, JobLost, JobRecord
 
@@ -109,7 +109,7 @@ def seen_through(
     records = [JobRecord.read(folder.job_file(1))]
     happens = iter(script)
 
-    def show(jobs: Sequence[JobStanding]) -> None:
+    def show(jobs: Sequence[JobProgress]) -> None:
         next(happens, lambda: None)()
         stage.shown.update(each.where for each in jobs)
 
@@ -376,7 +376,7 @@ def test_jobs_that_are_left_go_on_and_the_command_says_how_to_find_them(tmp_path
     words = " ".join(until(outer, said, "vflops attach").split())
     assert "interrupted, its jobs were left running" in words
     assert process.wait(timeout=60) == 130
-    assert all(is_held(folder.job_lock(job)) for job in (1, 2))
+    assert all(is_locked(folder.job_lock(job)) for job in (1, 2))
     vflops = [sys.executable, "-m", "vflops", "cancel", str(folder.path)]
     done = subprocess.run(vflops, capture_output=True, text=True, timeout=100, check=False)
     assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout
@@ -411,7 +411,7 @@ def test_ctrl_c_is_a_question_only_while_there_are_jobs(
     with (tmp_path / "screen").open("w") as screen:
         view = JobsView(Console(file=screen, force_terminal=True))
         assert signal.getsignal(signal.SIGINT) == before
-        standing = JobStanding(record, state="running")
+        standing = JobProgress(record, state="running")
         view.show([standing])
         assert signal.getsignal(signal.SIGINT) != before
         standing.state = "ended"
@@ -422,7 +422,7 @@ def test_ctrl_c_is_a_question_only_while_there_are_jobs(
 
 def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> None:
     (record,) = run_of(tmp_path)[1]
-    standing = JobStanding(record, ops_per_sample=10)
+    standing = JobProgress(record, ops_per_sample=10)
     assert standing.flops is None
     phases = {"training": 1.5, "data": 0.5, "evaluation": 9.0}
     standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": phases})

@@ -30,7 +30,7 @@ from vflops.launch.node_group import Team
 from vflops.launch.node_layout import Shape
 from vflops.launch.scheduler import Allocation, Scheduler, expand, held_allocation, slurm_nodes
 from vflops.launch.site import SiteSettings
-from vflops.record.files.lock import held
+from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 
@@ -465,7 +465,7 @@ def test_a_job_in_the_hands_of_another_agent_is_left_to_it(tmp_path: Path) -> No
         data=DataFacts(path="", synthetic=True, fingerprint="", train=1, validation=1),
     ).write(folder.job_file(1))
     agent = [sys.executable, *AGENT, str(folder.path), "1"]
-    with held(folder.job_lock(1), folder.path):
+    with locked(folder.job_lock(1), folder.path):
         done = subprocess.run(agent, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ELSEWHERE_CODE and f": job 1: {ELSEWHERE}" in done.stderr
     assert not folder.next_attempt(1)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.support.ensemble_runs import ended, processes_of, started, wait_for
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import (
     Ensembled,
@@ -23,7 +23,7 @@ from vflops.train.ensemble.predictions import KeptPredictions
 
 
 def agent_of(folder: RunFolder, job: int) -> psutil.Process:
-    assert is_held(folder.job_lock(job))
+    assert is_locked(folder.job_lock(job))
     return psutil.Process(int(folder.job_lock(job).read_text()))
 
 

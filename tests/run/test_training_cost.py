@@ -15,7 +15,7 @@ from vflops.counting.count import count
 from vflops.launch.placement import Node, plan
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import bound, roofs
+from vflops.results.roofline.analysis import bound, measured_ceilings
 from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import (
     Speed,
@@ -28,7 +28,7 @@ from vflops.run.training_cost import (
 )
 from vflops.testing.rules import sample_graph
 from vflops.train.ensemble.predictions import kept_bytes
-from vflops.train.parallel.footprint import Held
+from vflops.train.parallel.footprint import Footprint
 
 FOUR = [Node(f"n{number}", 2) for number in range(1, 3)]
 
@@ -103,7 +103,7 @@ def test_memory_and_checkpoints_follow_the_optimizer(
 
 
 def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
-    shared = replace(training(), held=Held(4, 5, "its stage"))
+    shared = replace(training(), held=Footprint(4, 5, "its stage"))
     found = estimate(plan(FOUR, 2, 2), shared)
     assert found.memory_rank_bytes == (4 * 3 + 5) * 4
     assert found.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
@@ -156,7 +156,7 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
 
 
 def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
-    machine = roofs(Contents(run_folder).measurements)
+    machine = measured_ceilings(Contents(run_folder).measurements)
     counted = count(sample_graph(batch=4), rule_set("hpcai500"))
     found = bounding_speed(counted, machine, training(), "before", share=0.5)
     assert found is not None and found.least_time

@@ -37,7 +37,7 @@ from vflops.record.formats.job import (
     Resumed,
 )
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.scoring import score
 from vflops.run import jobs as training
 
@@ -222,7 +222,7 @@ def _ranks_of(folder: RunFolder) -> list[str]:
 def test_a_job_without_a_log_says_that_nothing_was_trained(tmp_path: Path) -> None:
     folder = planned(tmp_path)
     (job,) = Contents(folder).trained
-    assert job == Trained(job.record, ())
+    assert job == TrainedJob(job.record, ())
     training = score(Contents(folder)).trainings[0]
     assert training.speed is None
     assert training.quality.achieved is None

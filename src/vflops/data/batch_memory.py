@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Room:
+class BatchMemory:
     """Buffers of one batch in flight; a loader has as many rooms as batches ahead."""
 
     def __init__(self, *, pinned: bool = False) -> None:

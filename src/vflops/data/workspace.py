@@ -13,7 +13,7 @@ from vflops.data.packed import INDEX, PACKING, PackedDocument, Packing, StoredFi
 from vflops.errors import FolderError, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
-from vflops.record.files.lock import held
+from vflops.record.files.lock import locked
 
 _PARTS = ".parts"
 """Holds what is known of finished shards and the lock, until all is done."""
@@ -39,7 +39,7 @@ class Workspace:
         self.path = partial_of(self.destination)
 
     @contextmanager
-    def held(self) -> Iterator[Self]:
+    def locked(self) -> Iterator[Self]:
         """Make or go on with the folder; another packing's, or one in use, is refused."""
         refuse_fixed(self.destination)
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -66,7 +66,7 @@ class Workspace:
             )
 
     def _lock(self) -> AbstractContextManager[None]:
-        return held(self.path / _PARTS / "lock", self.path)
+        return locked(self.path / _PARTS / "lock", self.path)
 
     def part_file(self, shard: str) -> Path:
         """Where what is known of a finished shard is kept."""

@@ -24,7 +24,7 @@ from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, said
 from vflops.launch.node_group import CORES, Team
 from vflops.record.effective_job import running_record
-from vflops.record.files.lock import InUse, held
+from vflops.record.files.lock import InUse, locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
@@ -45,7 +45,7 @@ def main(run: str, job: str) -> int:
         team = Team.of()
         if folder.ended(record.job):  # a copy that the scheduler started late
             return 0
-        with held(folder.job_lock(record.job), folder.path) if team.leads else nullcontext():
+        with locked(folder.job_lock(record.job), folder.path) if team.leads else nullcontext():
             run_job(
                 folder, record, lambda kind, data: None, team, partial(_prepare, folder, record)
             )

@@ -18,7 +18,7 @@ from typing import Protocol
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.factory import scheduled
 from vflops.launch.interface import ASKED
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
@@ -192,7 +192,7 @@ def _wait(until: Callable[[], bool], end_s: float) -> None:
 def _controller(folder: RunFolder) -> int | None:
     """The process that holds the run; None: nobody does."""
     lock = folder.lock
-    if not is_held(lock):
+    if not is_locked(lock):
         return None
     text = lock.read_text().strip()
     if text.isdigit() and _has_open(int(text), lock):

@@ -45,7 +45,7 @@ def no_observer(record: JobRecord) -> JobObserver | None:
 
 
 @dataclass
-class JobStanding:
+class JobProgress:
     """Where one job stands, as the table shows it."""
 
     record: JobRecord
@@ -139,18 +139,18 @@ class Controller:
         attempts: int,
         ops_per_sample: int | None = None,
         observe: Callable[[JobRecord], JobObserver | None] = no_observer,
-        show: Callable[[Sequence[JobStanding]], None] = lambda jobs: None,
+        show: Callable[[Sequence[JobProgress]], None] = lambda jobs: None,
     ) -> None:
         self._folder, self._events, self._launcher = folder, events, launcher
         self._attempts, self._show = attempts, show
         self._jobs = {
-            record.job: JobStanding(record, ops_per_sample=ops_per_sample, observer=observe(record))
+            record.job: JobProgress(record, ops_per_sample=ops_per_sample, observer=observe(record))
             for record in records
         }
         self._tails: dict[int, Tail] = {}
         self._checked_s = 0.0
 
-    def run(self) -> list[JobStanding]:
+    def run(self) -> list[JobProgress]:
         """Until every job has ended or was given up; how each stands then."""
         try:
             self._take_over()
@@ -224,7 +224,7 @@ class Controller:
             self._jobs[job].excused = False
             self._tails.pop(job, None)
 
-    def _begun(self, standing: JobStanding) -> None:
+    def _begun(self, standing: JobProgress) -> None:
         standing.state, standing.where = "running", self._launcher.where(standing.record.job)
         standing.attempts += 1
         begun = JobBegun(
@@ -250,7 +250,7 @@ class Controller:
             if job not in alive and standing.state == "running":
                 self._gone(standing)
 
-    def _read(self, standing: JobStanding) -> None:
+    def _read(self, standing: JobProgress) -> None:
         """Take in what was written since, also by attempts that the launcher itself began."""
         job = standing.record.job
         if job in self._tails:
@@ -264,7 +264,7 @@ class Controller:
             standing.awaited, standing.newest = False, attempt
             self._follow(standing)
 
-    def _follow(self, standing: JobStanding) -> None:
+    def _follow(self, standing: JobProgress) -> None:
         """Read the log of the newest attempt."""
         if standing.newest >= 0:
             job = standing.record.job
@@ -283,7 +283,7 @@ class Controller:
                 hint="runs must be on a file system that all nodes share: name one with --out",
             )
 
-    def _gone(self, standing: JobStanding) -> None:
+    def _gone(self, standing: JobProgress) -> None:
         if self._launcher.elsewhere(standing.record.job):  # nothing died; look again later
             standing.attempts -= 1
             standing.state, standing.again_s = "waiting", time.monotonic() + _LONGEST_PAUSE_S
@@ -301,7 +301,7 @@ class Controller:
         )
         self._events.write("job-given-up", **given_up.model_dump(mode="json"))
 
-    def _lost(self, standing: JobStanding) -> None:
+    def _lost(self, standing: JobProgress) -> None:
         job = standing.record.job
         # Several ranks begin anew after a candidate that cannot be trained: no fault of theirs.
         standing.attempts -= standing.excused

@@ -40,12 +40,12 @@ def scheduled(folder: RunFolder, records: Sequence[JobRecord]) -> ScheduledJobs:
     """The same where a scheduler has the nodes; in an allocation that is held all run together."""
     from vflops.launch.scheduled_jobs import JobsApart, JobsTogether
     from vflops.launch.scheduler import Scheduler
-    from vflops.launch.slurm.slurm_allocation import HeldAllocation, slurm_of
+    from vflops.launch.slurm.slurm_allocation import HeldAllocation, scheduler_for
 
     settings = folder.record.settings.launch
     ranks = {record.job: record.ranks for record in records}
     if settings.on == "slurm":
-        scheduler = slurm_of(folder, [*ranks])
+        scheduler = scheduler_for(folder, [*ranks])
         together = settings.start == "together" or isinstance(scheduler, HeldAllocation)
     else:
         scheduler, together = Scheduler(settings.on, folder.path / "psij"), False

@@ -11,7 +11,7 @@ from vflops.errors import UsageError
 from vflops.record.files import atomic
 from vflops.record.folder import RunRecord
 from vflops.record.formats.measurement import Measurement
-from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.roofline.roofline_text import sentences
 
 
@@ -20,7 +20,7 @@ class Roofline:
     """Models under the ceilings of one run."""
 
     run: RunRecord
-    machine: Roofs
+    machine: Ceilings
     bounds: tuple[Bound, ...]
 
     @classmethod
@@ -32,7 +32,7 @@ class Roofline:
         precision: str | None,
     ) -> Roofline:
         """Place ``counts`` under the run's ceilings, in the fastest precision by default."""
-        machine = roofs(measurements)
+        machine = measured_ceilings(measurements)
         known = machine.precisions()
         if not known or machine.memory is None:
             raise UsageError(

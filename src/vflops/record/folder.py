@@ -32,8 +32,8 @@ from vflops.errors import FolderError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
-from vflops.record.files.folder_listing import folders_inside, inside
-from vflops.record.files.lock import held
+from vflops.record.files.folder_listing import matching_files, subfolders
+from vflops.record.files.lock import locked
 from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
@@ -140,12 +140,12 @@ class RunFolder:
                 hint=f"if `vflops archive` made it: vflops extract {path}",
             )
         if not is_run:
-            inside = latest(path) if path.is_dir() else None
+            newest = latest(path) if path.is_dir() else None
             raise FolderError(
                 f"{path} is not a run folder: "
                 + ("it has no run.json" if path.exists() else "it does not exist"),
-                hint=f"the newest run inside it is {inside}"
-                if inside
+                hint=f"the newest run inside it is {newest}"
+                if newest
                 else "give a folder that `vflops run` or `vflops micro` made",
             )
         return cls(path, RunRecord.read(path / "run.json"))
@@ -183,7 +183,7 @@ class RunFolder:
     @property
     def graph_files(self) -> list[Path]:
         """The recorded operation graphs, by name."""
-        return inside(self.path / "graphs", "*.json")
+        return matching_files(self.path / "graphs", "*.json")
 
     def graph_file(self, model: str) -> Path:
         """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
@@ -191,7 +191,7 @@ class RunFolder:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Hold the run for this process; another that asks while it lives is refused."""
-        return held(self.lock, self.path)
+        return locked(self.lock, self.path)
 
     @property
     def lock(self) -> Path:
@@ -287,7 +287,7 @@ def file_hash(path: Path) -> str:
 
 def _numbered(folder: Path) -> list[Path]:
     """The folders inside whose names are numbers, in that order; others are not ours."""
-    found = folders_inside(folder)
+    found = subfolders(folder)
     named = (path for path in found if path.name.isascii() and path.name.isdigit())
     return sorted(named, key=lambda path: int(path.name))
 

@@ -15,7 +15,7 @@ from vflops.launch.placement import Plan
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import roofs
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as reckon
@@ -31,7 +31,7 @@ _NOT_THE_MODELS = {"train", "data", "target", "synthetic", "models"}
 Working = Callable[[str], AbstractContextManager[object]]
 
 
-def foresee(
+def estimate_run(
     settings: Settings,
     mapping: Plan,
     earlier: Contents | None,
@@ -139,5 +139,7 @@ class _Foresight:
             on_cpu = any(each.device == "cpu" for each in earlier.measurements if each.precision)
             # Processors were measured as one, and a node's ranks share them; devices one by one.
             share = mapping.ranks / (min(each.slots for each in mapping.nodes) if on_cpu else 1)
-            speed = bounding_speed(counted, roofs(earlier.measurements), one, run, share=share)
+            speed = bounding_speed(
+                counted, measured_ceilings(earlier.measurements), one, run, share=share
+            )
         return speed, f"not known: {run} has neither trained {name} nor its ceilings"

@@ -36,7 +36,7 @@ from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
 
 if TYPE_CHECKING:
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
     from vflops.record.formats.graph import Graph
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -160,7 +160,7 @@ def run_ensembles(
     events: EventWriter,
     records: Sequence[JobRecord],
     step: Callable[[str], None],
-    show: Callable[[Sequence[JobStanding]], None],
+    show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Train base models side by side, judge them together, and pin what they left."""
     from vflops.train.ensemble.aggregation import ensembles, judge
@@ -184,7 +184,7 @@ def run_searches(
     events: EventWriter,
     records: Sequence[JobRecord],
     step: Callable[[str], None],
-    show: Callable[[Sequence[JobStanding]], None],
+    show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Search with workers side by side, and write down what they trained."""
     from vflops.workloads.automl.replay import keep_ledger
@@ -212,10 +212,10 @@ def run_side_by_side(
     folder: RunFolder,
     events: EventWriter,
     records: Sequence[JobRecord],
-    show: Callable[[Sequence[JobStanding]], None],
+    show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
-    from vflops.launch.controller import Controller, JobStanding, no_observer
+    from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import launcher, waves
     from vflops.launch.node_clock import served
 
@@ -223,11 +223,11 @@ def run_side_by_side(
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
     maker = workload(records[0].workload).observer
     observe = no_observer if maker is None else imported(maker)
-    standings: list[JobStanding] = []
+    standings: list[JobProgress] = []
     with served(folder) if settings.launch.on != "local" else nullcontext():
         for wave in waves(settings, records):
             waiting = records[len(standings) + len(wave) :]
-            later = [JobStanding(record, observer=observe(record)) for record in waiting]
+            later = [JobProgress(record, observer=observe(record)) for record in waiting]
             controller = Controller(
                 folder,
                 events,
@@ -254,10 +254,10 @@ def run_side_by_side(
 
 
 def _show_all(
-    show: Callable[[Sequence[JobStanding]], None],
-    before: Sequence[JobStanding],
-    later: Sequence[JobStanding],
-    now: Sequence[JobStanding],
+    show: Callable[[Sequence[JobProgress]], None],
+    before: Sequence[JobProgress],
+    later: Sequence[JobProgress],
+    now: Sequence[JobProgress],
 ) -> None:
     show([*before, *now, *later])
 

@@ -16,7 +16,7 @@ from vflops.record.files import atomic
 from vflops.run.pipeline import Watch
 
 if TYPE_CHECKING:
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
     from vflops.record.folder import RunFolder
     from vflops.record.formats.job import JobRecord
 
@@ -35,7 +35,7 @@ class MetricsFile:
         self._path = path
         self._run: Labels = {"run": ""}
         self._workload = ""
-        self._jobs: Sequence[JobStanding] = ()
+        self._jobs: Sequence[JobProgress] = ()
         self._planned = 0
         self._active = True
         self._failed = False
@@ -71,9 +71,9 @@ class MetricsFile:
         self._write(at_once=True)
 
     def _job(self, record: JobRecord, planned: int, ops_per_sample: int | None) -> None:
-        from vflops.launch.controller import JobStanding
+        from vflops.launch.controller import JobProgress
 
-        standing = JobStanding(record, state="running", ops_per_sample=ops_per_sample)
+        standing = JobProgress(record, state="running", ops_per_sample=ops_per_sample)
         self._jobs, self._planned = [*self._jobs, standing], planned
         self._write(at_once=True)
 
@@ -82,7 +82,7 @@ class MetricsFile:
             self._jobs[-1].take(kind, data)
         self._write(at_once=kind == "end")
 
-    def _all(self, jobs: Sequence[JobStanding]) -> None:
+    def _all(self, jobs: Sequence[JobProgress]) -> None:
         self._jobs = jobs
         self._planned = max(self._planned, len(jobs))
         self._write(at_once=all(each.over for each in jobs))
@@ -130,7 +130,7 @@ class MetricsFile:
         )
 
     def _of_jobs(
-        self, name: str, help: str, figure: Callable[[JobStanding], float | None]
+        self, name: str, help: str, figure: Callable[[JobProgress], float | None]
     ) -> Family:
         found = ((each.record, figure(each)) for each in self._jobs)
         samples = tuple(
@@ -163,13 +163,13 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _state(job: JobStanding) -> str:
+def _state(job: JobProgress) -> str:
     return "lost" if job.state == "given up" else job.shown_state
 
 
-def _samples_per_s(job: JobStanding) -> float | None:
+def _samples_per_s(job: JobProgress) -> float | None:
     return (job.samples - job.first_sample) / job.work_s if job.work_s else None
 
 
-def _attempts(job: JobStanding) -> float | None:
+def _attempts(job: JobProgress) -> float | None:
     return float(job.attempts) if job.attempts else None

@@ -28,7 +28,7 @@ from vflops.run import jobs as training
 from vflops.run.jobs import Prepared
 
 if TYPE_CHECKING:
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
     from vflops.machine.ceilings.ceiling_plan import Item
 
 
@@ -52,7 +52,7 @@ class Watch:
     """Told which training starts, of how many, and the operations of one of its samples."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
     """Told kind and data of what a training writes down."""
-    jobs: Callable[[Sequence[JobStanding]], None] = lambda jobs: None
+    jobs: Callable[[Sequence[JobProgress]], None] = lambda jobs: None
     """Told where all base models of an ensemble stand, again and again."""
 
 

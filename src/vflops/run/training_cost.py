@@ -10,9 +10,9 @@ from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
 from vflops.record.files.document import Data
-from vflops.results.roofline.analysis import Roofs, bound
+from vflops.results.roofline.analysis import Ceilings, bound
 from vflops.results.score.score_file import TrainingScore
-from vflops.train.parallel.footprint import HELD, Held
+from vflops.train.parallel.footprint import HELD, Footprint
 from vflops.units import integer, quantity, seconds
 
 _CHECKPOINTS = 3
@@ -45,7 +45,7 @@ class Training:
     """Of one sample's predictions with what is true of it."""
     out_of_bag: int | None
     """The most samples outside of its bag that judge it; None: it is no member of an ensemble."""
-    held: Held | None = None
+    held: Footprint | None = None
     """Of a rank, where ranks share the model; None: each has all of it."""
 
     @property
@@ -80,7 +80,7 @@ class Training:
     @property
     def memory_bytes(self) -> int | None:
         """Of a rank's weights, gradients and optimizer."""
-        held = self.held or (None if self.parameters is None else Held(self.parameters))
+        held = self.held or (None if self.parameters is None else Footprint(self.parameters))
         return None if held is None else held.numbers(self.states) * self._number_bytes
 
     @property
@@ -230,7 +230,7 @@ def measured_speed(
 
 
 def bounding_speed(
-    counted: Count, machine: Roofs, one: Training, run: str, *, share: float
+    counted: Count, machine: Ceilings, one: Training, run: str, *, share: float
 ) -> Speed | None:
     """The most that the ceilings of a run allow; ``share``: of what was measured, a model's."""
     precision = CEILING_OF[one.train.precision]

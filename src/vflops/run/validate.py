@@ -7,7 +7,7 @@ from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
-from vflops.train.parallel.footprint import Held
+from vflops.train.parallel.footprint import Footprint
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
@@ -56,7 +56,7 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         _check_slurm(settings.launch, section.train, models, waves)
 
 
-def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Held | None:
+def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:
     """Refuse a model that cannot be shared, or computed, as the settings say; few need a look.
 
     What a rank keeps of it, where that is not the whole.

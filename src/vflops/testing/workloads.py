@@ -24,7 +24,7 @@ from torch import Tensor
 from vflops.config.settings import CountSettings, MicroSettings
 from vflops.counting.conventions import SCORING_RULES, rule_set
 from vflops.counting.count import count
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.sampler import uniforms
 from vflops.extensions import imported
 from vflops.metrics import time_to_quality
@@ -249,7 +249,7 @@ class WorkloadConformance(SpecConformance):
         split: Split,
         draws: Tensor | None = None,
     ) -> Inputs:
-        batch = workload.samples(split).read(places, Room())
+        batch = workload.samples(split).read(places, BatchMemory())
         return workload.inputs(batch, draws, torch.float32)
 
     def _batch(self, workload: Workload, draws: Tensor | None) -> Inputs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.sampler import Indices
 from vflops.workloads.contract.workload import Inputs, Samples
 
@@ -51,7 +51,7 @@ class DirectLoader(Loader):
     def __iter__(self) -> Iterator[Inputs]:
         """One batch a request."""
         for request in self._requests:
-            batch = self._samples.read(request.indices, Room())  # new: a batch may be kept
+            batch = self._samples.read(request.indices, BatchMemory())  # new: a batch may be kept
             yield self._prepare(batch, request.draws)
 
 
@@ -105,7 +105,7 @@ class PrefetchLoader(Loader):
         try:
             torch.accelerator.set_device_index(self._device.index or 0)
             stream = torch.Stream(self._device)
-            rooms = [Room(pinned=True) for _ in range(_AHEAD)]
+            rooms = [BatchMemory(pinned=True) for _ in range(_AHEAD)]
             copied: list[torch.Event | None] = [None] * _AHEAD
             for number, request in enumerate(self._requests):
                 if self._ended.is_set():
@@ -126,7 +126,7 @@ class PrefetchLoader(Loader):
         except BaseException as error:  # it is raised where the batch is waited for
             self._ready.put(error)
 
-    def _moved(self, tensor: Tensor, room: Room | None = None) -> Tensor:
+    def _moved(self, tensor: Tensor, room: BatchMemory | None = None) -> Tensor:
         if room is None:
             return tensor.pin_memory().to(self._device, non_blocking=True)
         moved = torch.empty_like(tensor, device=self._device)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from tests.support.trained_runs import HandmadeRun, evaluated, job, progress, started
 from vflops.errors import UsageError
-from vflops.launch.controller import JobStanding
+from vflops.launch.controller import JobProgress
 from vflops.record.files import atomic
 from vflops.run import metrics_file
 from vflops.run.metrics_file import MetricsFile
@@ -66,7 +66,7 @@ def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_p
 def test_jobs_side_by_side_are_counted_by_state(tmp_path: Path) -> None:
     path = tmp_path / "vflops.prom"
     states = ("running", "ended", "ended", "given up", "waiting")
-    jobs = [JobStanding(job(number), state=state) for number, state in enumerate(states, 1)]
+    jobs = [JobProgress(job(number), state=state) for number, state in enumerate(states, 1)]
     with MetricsFile(path) as metrics:
         metrics.beside(Watch()).jobs(jobs)
         found = values(path)

@@ -10,7 +10,7 @@ from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.label_layout import Box, LabelPlaces, powers_of_ten
 from vflops.publish.pages.roofline_chart import HEIGHT, WIDTH
 from vflops.publish.pages.roofline_points import WIDE, Achieved
-from vflops.results.roofline.analysis import Bound, Point, Roofs
+from vflops.results.roofline.analysis import Bound, Ceilings, Point
 
 GIGA = 1e9
 
@@ -59,7 +59,7 @@ def point(kind: str, ops: float, moved: float) -> Point:
 def suite_chart() -> dict[str, Any]:
     """Two models with points and figures close to each other, under ceilings that are too."""
     compute = {("gemm", "fp32"): 61.0, ("convolution", "fp32"): 58.5, ("gemm", "fp8"): 5.2}
-    machine = Roofs(
+    machine = Ceilings(
         compute={name: GIGA * value for name, value in compute.items()},
         memory=8 * GIGA,
         network=GIGA,

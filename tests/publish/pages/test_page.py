@@ -13,7 +13,7 @@ from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import roofs
+from vflops.results.roofline.analysis import measured_ceilings
 
 
 def test_text_from_the_record_is_escaped(run_folder: RunFolder) -> None:
@@ -80,6 +80,6 @@ def test_the_card_and_the_roofline_have_one_ceiling_of_a_kind() -> None:
         measured("convolution", "input-gradient", 63.2e9, "unsteady: the samples differ"),
     ]
     (tile,) = report_page._tiles(found)
-    assert roofs(found).compute["convolution", "fp32"] == 63.2e9
+    assert measured_ceilings(found).compute["convolution", "fp32"] == 63.2e9
     assert (tile["name"], tile["value"]) == ("fp32 convolution", "63.2 GFLOPS")
     assert tile["note"] == "unsteady: the samples differ"

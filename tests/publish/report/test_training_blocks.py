@@ -24,7 +24,7 @@ from vflops.publish.report.training_blocks import Block, blocks, placed
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import PHASES
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import roofs
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.scoring import score
 
 
@@ -154,7 +154,7 @@ class TestCharts:
     ) -> None:
         contents = Contents(trained_folder)
         scored = score(contents)
-        (found,) = placed(contents, scored, roofs(contents.measurements))
+        (found,) = placed(contents, scored, measured_ceilings(contents.measurements))
         assert found.bound.model == WORKLOAD
         assert found.achieved is not None
         speeds = [each.speed.flops for each in scored.trainings if each.speed]

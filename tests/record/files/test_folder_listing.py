@@ -8,7 +8,7 @@ import pytest
 
 from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
-from vflops.record.files.folder_listing import folders_inside, inside
+from vflops.record.files.folder_listing import matching_files, subfolders
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("pattern", ["node-*.json", "*.json", "*", "node-2.json"])
 def test_names_are_those_of_a_glob(folder: Path, pattern: str) -> None:
-    assert inside(folder, pattern) == sorted(folder.glob(pattern))
+    assert matching_files(folder, pattern) == sorted(folder.glob(pattern))
 
 
 def test_folders_are_those_of_a_glob(folder: Path) -> None:
-    assert folders_inside(folder) == sorted(folder.glob("*/"))
-    assert folder / "linked" in folders_inside(folder)
+    assert subfolders(folder) == sorted(folder.glob("*/"))
+    assert folder / "linked" in subfolders(folder)
 
 
 def test_nothing_is_in_what_is_no_folder(folder: Path) -> None:
-    assert inside(folder / "gone", "*") == folders_inside(folder / "node-2.json") == []
+    assert matching_files(folder / "gone", "*") == subfolders(folder / "node-2.json") == []
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) + 3])

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from vflops.errors import UsageError
-from vflops.record.files.lock import held, is_held
+from vflops.record.files.lock import is_locked, locked
 
 
 def test_a_lock_is_held_as_long_as_its_block_lasts(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
-    assert not is_held(lock)
-    with held(lock, tmp_path):
-        assert is_held(lock)
-        with pytest.raises(UsageError, match="is in use by process"), held(lock, tmp_path):
+    assert not is_locked(lock)
+    with locked(lock, tmp_path):
+        assert is_locked(lock)
+        with pytest.raises(UsageError, match="is in use by process"), locked(lock, tmp_path):
             pass
-    assert not is_held(lock)
+    assert not is_locked(lock)
 
 
 def test_one_who_looks_at_a_lock_does_not_keep_another_from_taking_it(tmp_path: Path) -> None:
@@ -29,6 +29,6 @@ def test_one_who_looks_at_a_lock_does_not_keep_another_from_taking_it(tmp_path: 
     with lock.open() as looked_at:
         fcntl.flock(looked_at, fcntl.LOCK_SH)
         threading.Timer(0.04, lambda: fcntl.flock(looked_at, fcntl.LOCK_UN)).start()
-        with held(lock, tmp_path):
-            assert is_held(lock)
+        with locked(lock, tmp_path):
+            assert is_locked(lock)
         time.sleep(0.05)

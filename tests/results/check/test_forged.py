@@ -30,7 +30,7 @@ from vflops.record.formats.job import DataFacts
 from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.formats.system import Fact
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.checking import check
 from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import HPCAI500_V2
@@ -257,7 +257,7 @@ def test_frames_of_another_split_are_not_the_published_data() -> None:
     sizes = {"height": 768, "width": 1152}
     facts = {"path": "/frames", "synthetic": False, "fingerprint": "0" * 64}
     data = DataFacts(**facts, train=9, validation=9, facts={**sizes, "split": "own"})
-    trained = Trained(job(1, data=data).model_copy(update={"workload": "extreme-weather"}), ())
+    trained = TrainedJob(job(1, data=data).model_copy(update={"workload": "extreme-weather"}), ())
     found = PaperRules(HPCAI500_V2).published_data(
         cast("Contents", SimpleNamespace(trained=[trained]))
     )

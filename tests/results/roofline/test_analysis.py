@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from vflops.counting.conventions import rule_set
 from vflops.counting.count import count
 from vflops.record.formats.measurement import Measurement
-from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.roofline.bytes_moved import backward_bytes, forward_bytes
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.scoring import best_bound
 from vflops.testing.rules import sample_graph
 
 PEAK, BANDWIDTH = 1e9, 1e8
-MACHINE = Roofs(
+MACHINE = Ceilings(
     compute={("gemm", "fp32"): PEAK, ("convolution", "fp32"): PEAK / 2},
     memory=BANDWIDTH,
     network=1e6,
@@ -24,7 +24,7 @@ MACHINE = Roofs(
 )
 
 
-def sample_bound(machine: Roofs = MACHINE, batch: int = 1) -> Bound:
+def sample_bound(machine: Ceilings = MACHINE, batch: int = 1) -> Bound:
     return bound(count(sample_graph(batch), rule_set("hpcai500")), machine, "fp32")
 
 
@@ -68,7 +68,9 @@ def test_least_time_of_each_kind_is_the_larger_of_compute_and_memory() -> None:
 
 @given(peak=st.floats(1e6, 1e18), bandwidth=st.floats(1e6, 1e15), batch=st.integers(1, 64))
 def test_no_point_is_above_its_roofs(peak: float, bandwidth: float, batch: int) -> None:
-    machine = Roofs({("gemm", "fp32"): peak, ("convolution", "fp32"): peak}, bandwidth, None, None)
+    machine = Ceilings(
+        {("gemm", "fp32"): peak, ("convolution", "fp32"): peak}, bandwidth, None, None
+    )
     found = sample_bound(machine, batch)
     for point in found.points:
         assert point.attainable <= peak * (1 + 1e-9)
@@ -112,7 +114,7 @@ def _ceiling(
 
 
 def test_roofs_take_the_best_and_leave_out_what_is_absent() -> None:
-    machine = roofs(
+    machine = measured_ceilings(
         [
             _ceiling("gemm", "fp32", 5.0),
             _ceiling("gemm", "bf16", None),
@@ -146,7 +148,7 @@ def test_the_bound_is_that_of_the_fastest_precision() -> None:
         for benchmark in ("gemm", "convolution")
         for precision, peak in (("fp32", 1e9), ("bf16", 8e9), ("fp64", 5e8))
     }
-    machine = Roofs(compute, memory=BANDWIDTH, network=None, ranks=None)
+    machine = Ceilings(compute, memory=BANDWIDTH, network=None, ranks=None)
     found, reason = best_bound(count(sample_graph(), rule_set("hpcai500")), machine)
     assert reason is None
     assert found is not None
@@ -155,9 +157,9 @@ def test_the_bound_is_that_of_the_fastest_precision() -> None:
 
 def test_without_memory_or_convolution_there_is_no_bound_but_a_reason() -> None:
     counted = count(sample_graph(), rule_set("hpcai500"))
-    no_memory = Roofs(MACHINE.compute, memory=None, network=None, ranks=None)
+    no_memory = Ceilings(MACHINE.compute, memory=None, network=None, ranks=None)
     assert best_bound(counted, no_memory) == (None, "the memory bandwidth was not measured")
-    no_peak = Roofs({("gemm", "fp32"): 1e9}, memory=1e8, network=None, ranks=None)
+    no_peak = Ceilings({("gemm", "fp32"): 1e9}, memory=1e8, network=None, ranks=None)
     assert best_bound(counted, no_peak)[0] is None
 
 
@@ -165,9 +167,9 @@ def test_an_all_reduce_of_cpu_processes_says_nothing_of_accelerators() -> None:
     gloo = _ceiling("all-reduce", None, 1e9, case="gloo-2-ranks", setting={"ranks": 2})
     for device, network in (("cpu", 1e9), ("cuda:0", None)):
         product = _ceiling("gemm", "fp32", 5.0).model_copy(update={"device": device})
-        assert roofs([product, gloo]).network == network
+        assert measured_ceilings([product, gloo]).network == network
 
 
 def test_a_fast_network_can_hide() -> None:
-    fast = Roofs(MACHINE.compute, MACHINE.memory, network=1e12, ranks=2)
+    fast = Ceilings(MACHINE.compute, MACHINE.memory, network=1e12, ranks=2)
     assert "can hide behind the arithmetic" in " ".join(sentences(sample_bound(fast)))

@@ -28,7 +28,7 @@ from vflops.results.score import search_text
 from vflops.results.score.score_file import SearchScore
 from vflops.results.score.scoring import score
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.worker_progress import WorkerStanding
+from vflops.workloads.automl.worker_progress import WorkerProgress
 
 EPOCH = 1000 * OPS_TOTAL + 200 * OPS_FORWARD
 """Operations of an epoch and its evaluation."""
@@ -274,7 +274,7 @@ def test_a_candidate_that_fails_is_charged_for_its_completed_steps(make: Any) ->
     told = {"candidate": first.turn.name, "message": "its loss is no number", "samples": 700}
     half: list[Note] = [(10.0, "candidate", run.begun(first)), (20.0, "progress", progress(0.5))]
     place = run.worker(0, [(9.0, "job", started()), *half, (25.0, "candidate-failed", told)])
-    found, standing = scored(run), WorkerStanding(100.0)
+    found, standing = scored(run), WorkerProgress(100.0)
     assert (found.ops, found.candidates[0].state) == (700 * OPS_TOTAL, "failed")
     assert at(found, 25).ops == found.ops and found.duration_s == pytest.approx(25)
     Tail(place / "events.jsonl", standing.take).read()
@@ -452,7 +452,7 @@ def test_the_live_view_comes_to_the_same_figures(make: Any) -> None:
     notes = one_worker(run)
     notes[1][2]["waited_s"] = 8.0  # all of the time before it, with its building
     place = run.worker(0, notes)
-    standing = WorkerStanding(100.0)
+    standing = WorkerProgress(100.0)
     Tail(place / "events.jsonl", standing.take).read()
     found = scored(run)
     assert standing.ops == found.ops

@@ -12,7 +12,7 @@ from vflops.counting.capture import InputSpec
 from vflops.models.resnet import ResNet
 from vflops.train.parallel.cut import cut
 from vflops.train.parallel.feasibility import held
-from vflops.train.parallel.footprint import HELD, Held
+from vflops.train.parallel.footprint import HELD, Footprint
 from vflops.train.parallel.stages import keep_only
 from vflops.workloads.contract.workload import Workload
 
@@ -56,7 +56,7 @@ def trained(ranks: int, accumulate: int = 1, **parallel: Any) -> TrainSettings:
     return TrainSettings(ranks=ranks, batch=64, accumulate=accumulate, parallel=parallel)
 
 
-def kept(model: Any, settings: TrainSettings) -> Held:
+def kept(model: Any, settings: TrainSettings) -> Footprint:
     return held(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
 
 
@@ -64,7 +64,7 @@ FIRST, SECOND, LAST = 12 + 12 + 3, 30 + 30 + 3, 15
 
 
 def test_of_data_parallel_ranks_each_has_all_that_is_trained() -> None:
-    assert kept(Mlp, trained(2)) == Held(FIRST + SECOND + LAST)
+    assert kept(Mlp, trained(2)) == Footprint(FIRST + SECOND + LAST)
 
 
 def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic
 from vflops.data.climate.pack import pack
 from vflops.data.climate.packed_frames import PackedFrames
@@ -130,7 +130,7 @@ def test_fields_are_normalised_by_the_training_frames(
     pack(years, tmp_path / "packed", layout=layout)  # type: ignore[arg-type]
     facts = prepared(f"data={tmp_path / 'packed'}", "target=0.1")
     made = ExtremeWeather.create(settings(), facts)
-    batch = made.samples("train").read(np.arange(facts.train), Room())
+    batch = made.samples("train").read(np.arange(facts.train), BatchMemory())
     fields = made.inputs(batch, None, torch.float32)[0]
     assert fields.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(fields.mean((0, 2, 3)), torch.zeros(16), atol=2e-3, rtol=0)
@@ -148,7 +148,9 @@ def test_the_exhibit_shows_the_truth_of_its_frames(years: Path) -> None:
     meters = [made.meter(torch.device("cpu")) for _ in range(2)]
     for number, meter in enumerate(meters):  # two ranks, every other frame
         places = np.arange(number, 6, 2)
-        inputs = made.inputs(made.samples("validation").read(places, Room()), None, torch.float32)
+        inputs = made.inputs(
+            made.samples("validation").read(places, BatchMemory()), None, torch.float32
+        )
         meter.update(faultless(inputs[1], inputs[2]), inputs, torch.ones(3, dtype=torch.bool))
     summaries = [meter.summary() for meter in meters]
     assert made.quality(summaries) == pytest.approx(1.0)
@@ -163,7 +165,9 @@ def test_a_sample_that_fills_a_batch_up_is_not_a_second_frame(years: Path) -> No
     facts = prepared(f"data={years}", "target=0.1")
     made = ExtremeWeather.create(settings(), facts)
     places = np.minimum(np.arange(8), 5)
-    inputs = made.inputs(made.samples("validation").read(places, Room()), None, torch.float32)
+    inputs = made.inputs(
+        made.samples("validation").read(places, BatchMemory()), None, torch.float32
+    )
     meter = made.meter(torch.device("cpu"))
     meter.update(faultless(inputs[1], inputs[2]), inputs, torch.arange(8) < 6)
     assert made.quality([meter.summary()]) == pytest.approx(1.0)

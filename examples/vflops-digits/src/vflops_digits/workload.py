@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.contract.workload import Indices, Inputs, Meter, Split, Summary, Workload
@@ -32,7 +32,7 @@ class DigitSamples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
         """These images and their labels, in memory that is used again for the next batch."""
         images = room.lend("images", (len(indices), SIDE, SIDE), torch.float32)
         labels = room.lend("labels", (len(indices),), torch.int64)

@@ -27,12 +27,12 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
     from vflops.cli.terminal.console import open_run, say, shown
     from vflops.cli.train.run import resume
     from vflops.launch.cancel import alive
-    from vflops.record.files.lock import is_held
+    from vflops.record.files.lock import is_locked
 
     folder = open_run(run)
     name, lock = shown(folder.path), folder.lock
     _refuse_complete(folder, "attach to")
-    if is_held(lock):
+    if is_locked(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
             hint=f"let it see to its jobs, or end them: vflops cancel {name}",

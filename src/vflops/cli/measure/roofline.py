@@ -103,11 +103,11 @@ def _newest_with_roofs() -> Path | None:
     from vflops.errors import VflopsError
     from vflops.record.folder import RunFolder
     from vflops.record.readout.contents import Contents
-    from vflops.results.roofline.analysis import roofs
+    from vflops.results.roofline.analysis import measured_ceilings
 
     for path in sorted(Path("runs").glob("*/run.json"), reverse=True):
         try:
-            machine = roofs(Contents(RunFolder.open(path.parent)).measurements)
+            machine = measured_ceilings(Contents(RunFolder.open(path.parent)).measurements)
         except VflopsError:
             continue
         if machine.precisions() and machine.memory:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
 
 _LINE_S = 5.0
 """Seconds between two plain lines."""
@@ -31,10 +31,10 @@ class JobsView:
         self._console = console
         self._live: Live | None = None
         self._line_s = 0.0
-        self._jobs: Sequence[JobStanding] = ()
+        self._jobs: Sequence[JobProgress] = ()
         self._keyboard: Keyboard | None = None
 
-    def show(self, jobs: Sequence[JobStanding]) -> None:
+    def show(self, jobs: Sequence[JobProgress]) -> None:
         """Take in where they stand now."""
         self._jobs = jobs
         if not self._console.is_terminal:
@@ -50,7 +50,7 @@ class JobsView:
             self._live.start()
         self._live.update(self._table(max(self._console.height - 4, 4)))
 
-    def line(self, jobs: Sequence[JobStanding]) -> str:
+    def line(self, jobs: Sequence[JobProgress]) -> str:
         """All of them in one line."""
         return _line(jobs)
 
@@ -137,7 +137,7 @@ class Keyboard:
         self.struck = True
 
 
-def _line(jobs: Sequence[JobStanding]) -> str:
+def _line(jobs: Sequence[JobProgress]) -> str:
     """All of them in one line."""
     states = Counter(each.shown_state for each in jobs)
     said = ", ".join(f"{states[state]} {state}" for state in states)

@@ -15,7 +15,7 @@ import typer
 
 from vflops.cli.terminal.console import console, next_step, open_report, say, shown
 from vflops.errors import CheckFailed, VflopsError
-from vflops.results.roofline.analysis import roofs
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.pipeline import Watch
 from vflops.units import percent, quantity
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.cli.terminal.search_table import SearchView
     from vflops.cli.terminal.training_panel import TrainingView
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
     from vflops.machine.ceilings.ceiling_plan import Item, Key
     from vflops.record.folder import RunFolder
     from vflops.record.formats.job import JobRecord
@@ -96,14 +96,14 @@ class Progress:
 
             self._training = TrainingView(self._console, record, planned, ops_per_sample)
 
-    def _jobs(self, jobs: Sequence[JobStanding]) -> None:
+    def _jobs(self, jobs: Sequence[JobProgress]) -> None:
         if self._quiet:
             return
         if self._ensemble is None:
             self._ensemble = self._view(jobs)
         self._ensemble.show(jobs)
 
-    def _view(self, jobs: Sequence[JobStanding]) -> JobsView | SearchView:
+    def _view(self, jobs: Sequence[JobProgress]) -> JobsView | SearchView:
         if any(each.record.worker for each in jobs):
             from vflops.cli.terminal.search_table import SearchView
 
@@ -167,7 +167,7 @@ class Progress:
             why = f"        not met: {finding.title} ({finding.told})"
             say(why, indent=8, file=sys.stdout)
         print(f"report  {shown(folder.report_file)}")
-        machine = roofs(self._done)
+        machine = measured_ceilings(self._done)
         missed = _missed(folder)
         longer = None if missed is None else _longer(folder, missed)
         open_report(folder)

@@ -9,12 +9,12 @@ from vflops.cli.terminal.jobs_table import JobsView
 from vflops.results.score.figure_text import count, number
 from vflops.results.score.search_score import regulated
 from vflops.units import quantity, seconds
-from vflops.workloads.automl.worker_progress import WorkerStanding
+from vflops.workloads.automl.worker_progress import WorkerProgress
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vflops.launch.controller import JobStanding
+    from vflops.launch.controller import JobProgress
 
 _COLUMNS = ("worker", "state", "where", "candidate", "epoch", "accuracy", "trained", "best")
 _WORDS = 4
@@ -24,16 +24,16 @@ _WORDS = 4
 class SearchView(JobsView):
     """Shows where all workers stand, and what the search has come to."""
 
-    def line(self, jobs: Sequence[JobStanding]) -> str:
+    def line(self, jobs: Sequence[JobProgress]) -> str:
         """The search in one line."""
-        workers = [each.observer for each in jobs if isinstance(each.observer, WorkerStanding)]
+        workers = [each.observer for each in jobs if isinstance(each.observer, WorkerProgress)]
         running = sum(each.state == "running" for each in jobs)
         told = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
         left_s = max(
             (
                 job.observer.left_s()
                 for job in jobs
-                if isinstance(job.observer, WorkerStanding) and job.state != "ended"
+                if isinstance(job.observer, WorkerProgress) and job.state != "ended"
             ),
             default=0.0,
         )
@@ -55,7 +55,7 @@ class SearchView(JobsView):
         return table
 
 
-def _so_far(workers: Sequence[WorkerStanding]) -> list[str]:
+def _so_far(workers: Sequence[WorkerProgress]) -> list[str]:
     """Candidates, the best of them, and the score, once there is one."""
     told = [count(sum(each.trained for each in workers), "candidate") + " trained"]
     elapsed_s = max((each.elapsed_s for each in workers), default=0.0)
@@ -72,9 +72,9 @@ def _so_far(workers: Sequence[WorkerStanding]) -> list[str]:
     return told
 
 
-def _row(job: JobStanding) -> tuple[str, ...]:
+def _row(job: JobProgress) -> tuple[str, ...]:
     worker, at = job.record.worker, job.observer
-    assert worker is not None and isinstance(at, WorkerStanding)
+    assert worker is not None and isinstance(at, WorkerProgress)
     busy = job.state == "running"
     return (
         str(worker.worker + 1),

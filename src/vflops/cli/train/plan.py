@@ -152,12 +152,12 @@ def _plan_models(
 
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import show_search
-    from vflops.run.estimate import foresee
+    from vflops.run.estimate import estimate_run
     from vflops.run.jobs import in_order
 
     trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
     foreseen = settings.model_copy(update={"workloads": trained})
-    found = foresee(foreseen, mapping, earlier, console.working)
+    found = estimate_run(foreseen, mapping, earlier, console.working)
     order = in_order(mapping.models, settings)
     if json:
         workloads = {name: each.model_dump(mode="json") for name, each in found.items()}

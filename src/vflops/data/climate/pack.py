@@ -60,7 +60,7 @@ def pack(
         return _without_gaps(PackedFrames.open(place), policy)
     refuse_fixed(workspace.destination)
     _refuse_want_of_room(folder, chosen, layout, workspace)
-    with workspace.held():
+    with workspace.locked():
         how = units(folder, chosen.train, layout)
         tasks = plan(folder, chosen, how, policy)
         parts = all_of(

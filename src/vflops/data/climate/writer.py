@@ -105,7 +105,7 @@ class FrameWriter:
         }
         settings = {"layout": layout, "height": height, "width": width, "recipe": recipe}
         self._workspace = Workspace(place, Packing(source=origin, settings=settings))
-        self._held = self._workspace.held()
+        self._held = self._workspace.locked()
         self._held.__enter__()
         self._splits: dict[str, _Growing] = {}
         self._moments: Moments | None = None

@@ -43,7 +43,7 @@ def pack(
     packing = Packing(source=str(folder.path.resolve()), settings=_settings(short_side))
     if occupied(destination):
         return _finished(destination, packing, tasks)
-    with Workspace(destination, packing).held() as workspace:
+    with Workspace(destination, packing).locked() as workspace:
         jobs = [(task, workspace) for task in tasks]
         parts = all_of(
             _make_shard,

@@ -97,7 +97,7 @@ def packed(
     """The packed form of the same images, without image files on the way."""
     splits = _splits(recipe, train, val, folder)
     about = {**recipe.as_dict(), "images": splits}
-    with Workspace(folder, Packing(source=ORIGIN, settings=about)).held() as workspace:
+    with Workspace(folder, Packing(source=ORIGIN, settings=about)).locked() as workspace:
         tasks = [
             _Shard(workspace, recipe, split, number, start, count)
             for split, images in splits.items()

@@ -135,7 +135,7 @@ class ShardWriter:
         }
         packing = Packing(source=origin, settings={"short_side": short_side, "recipe": recipe})
         self._workspace = Workspace(destination, packing)
-        self._held = self._workspace.held()
+        self._held = self._workspace.locked()
         self._shard_bytes = shard_bytes
         self._open: dict[str, ShardFile] = {}
         self._parts: dict[str, list[Part]] = {}

@@ -17,7 +17,7 @@ from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import Node, plan
 from vflops.record.files import atomic
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
@@ -112,7 +112,7 @@ class LocalJobs(Launcher):
     def alive(self) -> Collection[int]:
         """Jobs whose agent lives: started here, or by another controller before."""
         started = {job for job, process in self._processes.items() if process.poll() is None}
-        return started | {job for job in self._slots if is_held(self._folder.job_lock(job))}
+        return started | {job for job in self._slots if is_locked(self._folder.job_lock(job))}
 
     def where(self, job: int) -> str:
         """Its cores, or its devices."""
@@ -147,5 +147,5 @@ class LocalJobs(Launcher):
             with suppress(OSError, ValueError):
                 if own is not None and own.poll() is None:
                     own.send_signal(signal.SIGTERM)
-                elif is_held(lock):  # else the number in it may be anybody's by now
+                elif is_locked(lock):  # else the number in it may be anybody's by now
                     os.kill(int(lock.read_text()), signal.SIGTERM)

@@ -16,7 +16,7 @@ from vflops.launch.scheduler import Allocation, Scheduler, Seen, expand, held_al
 from vflops.launch.slurm.commands import ask, scancel
 from vflops.launch.submissions import Submitted, intents, submitted
 from vflops.record.files import atomic
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 
 _LABEL = "held allocation "
@@ -94,7 +94,7 @@ class HeldAllocation(Scheduler):
     def _look(self, script: str) -> Seen:
         own, nodes = self._started.get(script), self._chosen.get(script, self._held.nodes)
         code = own.poll() if own is not None else None
-        if is_held(self._lock(script)) or (own is None and [*self._steps()]):
+        if is_locked(self._lock(script)) or (own is None and [*self._steps()]):
             return Seen("running", nodes, None)
         ended = "COMPLETED" if code == 0 else "FAILED"
         return Seen("ended", nodes, f"{ended}, exit code {code}" if code else ended)
@@ -122,7 +122,7 @@ def slurm(folder: Path) -> Scheduler:
     return Scheduler("slurm") if held is None else HeldAllocation(held, folder)
 
 
-def slurm_of(folder: RunFolder, jobs: Sequence[int]) -> Scheduler:
+def scheduler_for(folder: RunFolder, jobs: Sequence[int]) -> Scheduler:
     """Where the jobs of a run are now; where none is, the allocation that is held, or the queue."""
     known = [each for each in (submitted(folder, job) for job in jobs) if each is not None]
     meant = {each.scheduler for each in intents(folder)}

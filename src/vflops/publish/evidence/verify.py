@@ -16,7 +16,7 @@ from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
-from vflops.results.evidence.integrity import Held
+from vflops.results.evidence.integrity import FolderIntegrity
 from vflops.results.evidence.logged_hashes import contradicted
 from vflops.results.evidence.manifest import (
     Manifest,
@@ -66,18 +66,20 @@ def verify(path: Path, signers: Path | None = None) -> Verification:
     """Compare a run folder or an archive with its manifest, and that with its signature."""
     if path.is_file():
         with TemporaryDirectory() as place:
-            return _verify(Held(extract(path, Path(place))), signers)
+            return _verify(FolderIntegrity(extract(path, Path(place))), signers)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
         RunFolder.open(path)  # says why it is none
-    return _verify(Held(path), signers)
+    return _verify(FolderIntegrity(path), signers)
 
 
 def verify_contents(contents: Contents, signers: Path | None = None) -> Verification:
     """The same of a run that rules read too: no file of it is read a second time for them."""
-    return _verify(contents.once(Held.of), signers, contents)
+    return _verify(contents.once(FolderIntegrity.of), signers, contents)
 
 
-def _verify(held: Held, signers: Path | None, contents: Contents | None = None) -> Verification:
+def _verify(
+    held: FolderIntegrity, signers: Path | None, contents: Contents | None = None
+) -> Verification:
     altered: dict[str, Sequence[str]] = {"odd": held.listing.odd}
     notes = list[str]()
     signature = _signature(held.folder, signers)
@@ -125,7 +127,9 @@ def _signature(folder: Path, signers: Path | None) -> Signature:
     return check_signature(manifest_file(folder), signature_file(folder), signers)
 
 
-def _derived(held: Held, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
+def _derived(
+    held: FolderIntegrity, manifest: Manifest, notes: list[str]
+) -> Iterator[tuple[str, list[str]]]:
     """What was altered of each file that follows from the record: it may have been made again."""
     pinned = {pin.path: pin for pin in manifest.derived}
     for name in DERIVED:

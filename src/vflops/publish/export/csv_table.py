@@ -11,7 +11,7 @@ from vflops.publish.export.scored_passes import FACTS, QUANTITIES, Pass, passes
 from vflops.record.formats.job import Evaluated, Progressed
 from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 
 SERIES = ("run", "job", "attempt", "node", "UTC", "series", "unit", "value")
 
@@ -46,7 +46,7 @@ def _readings(contents: Contents) -> Iterator[list[Cell]]:
             yield from ([*lead, *rest] for rest in _sampled(job, attempt))
 
 
-def _noted(job: Trained, attempt: int) -> Iterator[list[Cell]]:
+def _noted(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
     """What the job wrote down of its training."""
     for event in job.logs[attempt].events:
         if event.kind == "progress":
@@ -59,7 +59,7 @@ def _noted(job: Trained, attempt: int) -> Iterator[list[Cell]]:
             yield [event.utc, job.record.goal.quality, "", quality]
 
 
-def _sampled(job: Trained, attempt: int) -> Iterator[list[Cell]]:
+def _sampled(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
     """What was sampled on its nodes, series by series."""
     from vflops.record.log.telemetry_log import read
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import EnsembleScore, SearchScore, TrainingScore
 from vflops.results.score.scoring import score as scored
 
@@ -114,7 +114,7 @@ def passes(contents: Contents) -> Iterator[Pass]:
         yield _search(score.run, search, _of_jobs(contents.workers, search))
 
 
-def _of_jobs(jobs: Sequence[Trained], it: EnsembleScore | SearchScore) -> dict[str, str]:
+def _of_jobs(jobs: Sequence[TrainedJob], it: EnsembleScore | SearchScore) -> dict[str, str]:
     """What is known of the jobs that made something together; what differs is named in full."""
     own = [job for job in jobs if (job.record.workload, job.record.repeat) == _key(it)]
     started = [job.started for job in own if job.started is not None]

@@ -17,7 +17,7 @@ from vflops.publish.pages.roofline_points import (
     texts,
 )
 from vflops.record.files import atomic
-from vflops.results.roofline.analysis import Bound, Roofs
+from vflops.results.roofline.analysis import Bound, Ceilings
 from vflops.units import quantity
 
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
@@ -27,7 +27,7 @@ _PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.v
 
 
 def roofline(
-    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
+    machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
 ) -> dict[str, Any]:
     """Ceilings and slopes with the kinds of layers of each model under them, and what was reached.
 
@@ -92,7 +92,7 @@ def save(chart: dict[str, Any], path: Path, format: str) -> None:
 
 
 def _ranges(
-    machine: Roofs, bounds: Sequence[Bound], achieved: Sequence[Achieved]
+    machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved]
 ) -> tuple[list[float], list[float]]:
     """Axes that hold every ridge, every ceiling and every point, with some room."""
     assert machine.memory is not None
@@ -110,7 +110,7 @@ def _ranges(
     return [x_low, x_high], [min(flops) / 3, max(peaks) * 2.5]
 
 
-def _roof_rows(machine: Roofs, x_range: list[float]) -> list[dict[str, Any]]:
+def _roof_rows(machine: Ceilings, x_range: list[float]) -> list[dict[str, Any]]:
     assert machine.memory is not None
     rows = []
     for (benchmark, precision), peak in machine.compute.items():
@@ -129,7 +129,7 @@ def _roof_rows(machine: Roofs, x_range: list[float]) -> list[dict[str, Any]]:
 
 
 def _roof_labels(
-    machine: Roofs, x_range: list[float], places: LabelPlaces, field: str
+    machine: Ceilings, x_range: list[float], places: LabelPlaces, field: str
 ) -> list[dict[str, Any]]:
     """One label a ceiling at its right end, moved apart where they would overlap."""
     assert machine.memory is not None
@@ -153,7 +153,7 @@ def _roof_labels(
 
 
 def _slopes(
-    machine: Roofs,
+    machine: Ceilings,
     x_range: list[float],
     y_range: list[float],
     x: Any,

@@ -57,9 +57,9 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
 
 def _recorded(contents: Contents) -> str:
     """The same for copies of a run, whatever was derived in one of them since."""
-    from vflops.results.evidence.integrity import Held
+    from vflops.results.evidence.integrity import FolderIntegrity
 
-    manifest = contents.once(Held.of).manifest
+    manifest = contents.once(FolderIntegrity.of).manifest
     pins = sorted(f"{pin.sha256} {pin.path}" for pin in manifest.files) if manifest else []
     return hashlib.sha256("\n".join(pins).encode(errors="replace")).hexdigest()
 

@@ -10,8 +10,8 @@ from vflops.publish.ranking.entry import DataKind, Result
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
-from vflops.results.roofline.analysis import roofs
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.units import seconds
@@ -244,9 +244,9 @@ def _mixed(contents: Contents, trainings: Sequence[TrainingScore]) -> str | None
     )
 
 
-def _unbounded(contents: Contents, jobs: Sequence[Trained], workload: str) -> str | None:
+def _unbounded(contents: Contents, jobs: Sequence[TrainedJob], workload: str) -> str | None:
     """Why nothing says that its FLOPS could be: no ceiling of its precision was measured."""
-    known = {precision for _, precision in roofs(contents.measurements).compute}
+    known = {precision for _, precision in measured_ceilings(contents.measurements).compute}
     for job in (each for each in jobs if each.record.workload == workload):
         precision = job.started.ceiling_precision if job.started else None
         if precision not in known:
@@ -293,7 +293,7 @@ def _ensemble_length(contents: Contents, whole: EnsembleScore, member: TrainingS
     return _length(contents, member) + waves
 
 
-def _search_length(contents: Contents, search: SearchScore, workers: Sequence[Trained]) -> str:
+def _search_length(contents: Contents, search: SearchScore, workers: Sequence[TrainedJob]) -> str:
     """The time of a search; of a replay the ledger, which says all that is done."""
     ledger = contents.folder.path / "ledger-replayed.json"
     if search.replay and ledger.is_file():

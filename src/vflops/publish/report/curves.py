@@ -12,7 +12,7 @@ from vflops.record.formats.job import WORK_PHASES
 from vflops.record.formats.telemetry import Series, Telemetry
 from vflops.record.log.imported_power import read_imported
 from vflops.record.log.telemetry_log import read
-from vflops.record.readout.trained_job import Attempt, Trained
+from vflops.record.readout.trained_job import Attempt, TrainedJob
 
 MOST_POINTS = 300
 """Of one line: a day of training must not make a page of many megabytes."""
@@ -43,7 +43,7 @@ class Sampled:
     """Bytes a second; what moved none is left out."""
 
 
-def loss_over_epochs(trained: Trained) -> Points:
+def loss_over_epochs(trained: TrainedJob) -> Points:
     """Loss by epoch; what was lost with an attempt is left out."""
     points: Points = []
     for _, each in trained.progress:
@@ -54,7 +54,7 @@ def loss_over_epochs(trained: Trained) -> Points:
     return thinned(points)
 
 
-def throughput(trained: Trained) -> list[Line]:
+def throughput(trained: TrainedJob) -> list[Line]:
     """Samples a second between two notes, over the time that counts as work, an attempt a line."""
     found = []
     for number, before_s, attempt in _timed(trained):
@@ -75,7 +75,7 @@ def throughput(trained: Trained) -> list[Line]:
     return found
 
 
-def sampled(folder: RunFolder, trained: Trained) -> Sampled:
+def sampled(folder: RunFolder, trained: TrainedJob) -> Sampled:
     """The sensors over the seconds of the job, from its first process to its last note."""
     logs = read_imported(folder.path)
     folders = folder.logged_attempts(trained.record.job)
@@ -104,7 +104,7 @@ def thinned(points: Points) -> Points:
     ]
 
 
-def _timed(trained: Trained) -> list[tuple[int, float, Attempt]]:
+def _timed(trained: TrainedJob) -> list[tuple[int, float, Attempt]]:
     """Every attempt with its number and the seconds of the job before it."""
     found, before_s = [], 0.0
     for number, attempt in enumerate(trained.attempts):

@@ -19,7 +19,7 @@ from vflops.errors import FolderError, VflopsError
 from vflops.extensions import imported
 from vflops.publish.pages.chart_style import with_style
 from vflops.record.formats.job import MOST_EXHIBIT_BYTES, Exhibited
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workload
 
@@ -41,7 +41,7 @@ class Shown:
     """Why there is no figure."""
 
 
-def shown(jobs: Sequence[tuple[Trained, bool]]) -> Shown | None:
+def shown(jobs: Sequence[tuple[TrainedJob, bool]]) -> Shown | None:
     """The figures of the first complete job that left an exhibit; None where none of them did.
 
     ``jobs`` are the trainings of one workload, each with whether it is complete.
@@ -63,11 +63,11 @@ def shown(jobs: Sequence[tuple[Trained, bool]]) -> Shown | None:
         return Shown(note, (), error.message)
 
 
-def _left_one(job: Trained) -> bool:
+def _left_one(job: TrainedJob) -> bool:
     return any(event.kind == "exhibit" for log in job.logs for event in log.events)
 
 
-def _figures(job: Trained) -> tuple[Figure, ...]:
+def _figures(job: TrainedJob) -> tuple[Figure, ...]:
     exhibit = job.exhibit
     if exhibit is None:
         raise FolderError(f"the exhibit of job {job.record.job} has no place in the run folder")

@@ -22,7 +22,7 @@ from vflops.results.check.checking import check
 from vflops.results.check.level import levels
 from vflops.results.check.rule_sets import RULE_SETS
 from vflops.results.command_line import command
-from vflops.results.roofline.analysis import COMPUTE, Bound, Roofs, roofs
+from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings, measured_ceilings
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
@@ -36,7 +36,7 @@ def write_report(contents: Contents) -> None:
     """Write the page of the run; an incomplete run gets one that says so."""
     folder, found = contents.folder, contents.measurements
     scored = score(contents)
-    machine = roofs(found)
+    machine = measured_ceilings(found)
     models = placed(contents, scored, machine)
     bounds = [each.bound for each in models] or _first_bound(contents, machine)
     achieved = [each.achieved for each in models if each.achieved]
@@ -90,7 +90,7 @@ def write_report(contents: Contents) -> None:
     atomic.write_text(folder.report_file, page)
 
 
-def _first_bound(contents: Contents, machine: Roofs) -> list[Bound]:
+def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
     """Of the first model that was counted, where none was trained."""
     for graph in contents.graphs[:1]:
         found, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)

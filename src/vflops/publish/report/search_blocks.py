@@ -12,7 +12,7 @@ from vflops.publish.report.curves import Points, thinned
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.search_charts import Spent
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score import figure_text, score_tables, search_text
 from vflops.results.score.node_power import sampled_by
 from vflops.results.score.score_file import Score, SearchScore
@@ -70,7 +70,7 @@ def search_blocks(contents: Contents, scored: Score) -> list[SearchBlock]:
 
 
 def _block(
-    contents: Contents, id: str, members: Sequence[Trained], score: SearchScore
+    contents: Contents, id: str, members: Sequence[TrainedJob], score: SearchScore
 ) -> SearchBlock:
     best = search_text.best(score)
     failed = [(each.candidate, each.message) for each in score.candidates if each.message]
@@ -138,7 +138,7 @@ def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
     return found.architecture if found else None
 
 
-def _spent(members: Sequence[Trained]) -> list[Spent]:
+def _spent(members: Sequence[TrainedJob]) -> list[Spent]:
     """Seconds by what they went to, a bar a worker; one for all where they are many."""
     bars = [_bar(member) for member in members]
     if len(bars) <= _MOST_BARS:
@@ -147,12 +147,12 @@ def _spent(members: Sequence[Trained]) -> list[Spent]:
     return [Spent(f"all {len(bars)} workers", total)]
 
 
-def _bar(member: Trained) -> Spent:
+def _bar(member: TrainedJob) -> Spent:
     number = member.record.worker.worker + 1 if member.record.worker else member.record.job
     return Spent(f"worker {number}", spent(member))
 
 
-def _busy(members: Sequence[Trained]) -> dict[str, Points]:
+def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
     """How busy the devices of all nodes were over the search, in %; each device once."""
     span_s = story_of(members).span_s
     if span_s is None or span_s[1] <= span_s[0]:

@@ -16,8 +16,8 @@ from vflops.publish.report.exhibits import Shown
 from vflops.publish.report.figure_tables import Tile
 from vflops.publish.report.training_charts import Course
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
-from vflops.results.roofline.analysis import Bound, Roofs, bound
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.roofline.analysis import Bound, Ceilings, bound
 from vflops.results.score import figure_text, parallelism_text, score_tables
 from vflops.results.score.score_file import RepeatScore, Score, TrainingScore
 from vflops.results.score.scoring import best_bound
@@ -92,7 +92,7 @@ def missed(scored: Score) -> list[str]:
     return lines
 
 
-def placed(contents: Contents, scored: Score, machine: Roofs) -> list[Placed]:
+def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]:
     """Each trained model whose graph was counted, in the precision that it was trained in."""
     found: dict[str, Placed] = {}
     graphs = {graph.model: graph for graph in contents.graphs}
@@ -121,7 +121,7 @@ def _flops(scored: Score, training: TrainingScore) -> list[float]:
 
 def _placed(
     under: Bound,
-    trained: Trained,
+    trained: TrainedJob,
     score: TrainingScore,
     precision: str | None,
     reached: Sequence[float],
@@ -143,7 +143,7 @@ def _placed(
 def _block(
     contents: Contents,
     id: str,
-    pairs: Sequence[tuple[Trained, TrainingScore]],
+    pairs: Sequence[tuple[TrainedJob, TrainingScore]],
     repeat: RepeatScore | None,
 ) -> Block:
     scores = [score for _, score in pairs]
@@ -193,7 +193,7 @@ def _wall(scores: Sequence[TrainingScore]) -> str:
     return longest if len(scores) == 1 else f"{longest} at most a seed"
 
 
-def _course(contents: Contents, trained: Trained, score: TrainingScore) -> Course:
+def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Course:
     sampled = curves.sampled(contents.folder, trained)
     quality = score.quality
     points = [(each.evaluated.epoch, each.evaluated.quality) for each in trained.evaluations]

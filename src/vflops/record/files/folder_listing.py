@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 
-def inside(folder: Path, pattern: str) -> list[Path]:
+def matching_files(folder: Path, pattern: str) -> list[Path]:
     """Paths whose names are like ``pattern``, sorted; none where there is no such folder."""
     return [folder / each.name for each in _entries(folder) if fnmatchcase(each.name, pattern)]
 
 
-def folders_inside(folder: Path) -> list[Path]:
+def subfolders(folder: Path) -> list[Path]:
     """The folders in ``folder``, sorted; none where there is no such folder."""
     return [folder / each.name for each in _entries(folder) if each.is_dir()]
 

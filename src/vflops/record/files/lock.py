@@ -22,7 +22,7 @@ class InUse(UsageError):
 
 
 @contextmanager
-def held(lock: Path, folder: Path) -> Iterator[None]:
+def locked(lock: Path, folder: Path) -> Iterator[None]:
     """Hold ``folder`` by the file ``lock``; another that asks while we live is refused."""
     try:
         file = lock.open("a+")
@@ -58,7 +58,7 @@ def _take(file: IO[str]) -> None:
         time.sleep(_TRY_AGAIN_S)
 
 
-def is_held(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
     """Whether a living process holds the file."""
     try:
         with lock.open("r") as file:

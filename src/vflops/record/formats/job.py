@@ -251,7 +251,7 @@ class Fallback(Data):
     reason: str
 
 
-class Standing(Data):
+class ProgressPoint(Data):
     """Where training stands."""
 
     step: Number
@@ -273,14 +273,14 @@ class Standing(Data):
         return phases
 
 
-class Progressed(Standing):
+class Progressed(ProgressPoint):
     """A note on the way."""
 
     loss: float | None
     learning_rate: float | None = None
 
 
-class Evaluated(Standing):
+class Evaluated(ProgressPoint):
     """The quality on the validation set."""
 
     quality: float
@@ -350,7 +350,7 @@ class Checkpointed(Data):
     size_bytes: int = Field(ge=0)
 
 
-class Finished(Standing):
+class Finished(ProgressPoint):
     """Training came to its end."""
 
     reason: Literal["epochs", "target", "patience", "command"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from vflops.record.files.document import Data, Document
-from vflops.record.files.folder_listing import inside
+from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.system import Fact
 
 
@@ -77,5 +77,7 @@ def node_files(place: Path) -> list[Path]:
 
 
 def _numbered(place: Path, pattern: str) -> list[Path]:
-    found = [path for path in inside(place, pattern) if path.stem.rpartition("-")[2].isdigit()]
+    found = [
+        path for path in matching_files(place, pattern) if path.stem.rpartition("-")[2].isdigit()
+    ]
     return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.record.files import atomic
-from vflops.record.files.folder_listing import inside
+from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.telemetry import Header, Series, Telemetry
 from vflops.record.log.power_csv import Column, read_power_csv
 from vflops.record.log.telemetry_log import header_line, read, sample_line
@@ -49,7 +49,7 @@ def import_power(
 
 def imported_files(folder: Path) -> list[Path]:
     """The logs that were imported into a run folder, in that order."""
-    found = inside(folder / "telemetry", "imported-*.jsonl")
+    found = matching_files(folder / "telemetry", "imported-*.jsonl")
     return sorted((path for path in found if _number(path)), key=_number)
 
 

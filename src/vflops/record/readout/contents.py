@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.files.document import Document
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobPlanned, JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Counted
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
@@ -76,7 +76,7 @@ class Contents:
     @cached_property
     def in_progress(self) -> bool:
         """Whether a living process is still at the run."""
-        return not self.history.state.complete and is_held(self.folder.lock)
+        return not self.history.state.complete and is_locked(self.folder.lock)
 
     @property
     def state(self) -> State:
@@ -98,20 +98,20 @@ class Contents:
         return [event.payload(Counted) for event in self.history.events("counted")]
 
     @cached_property
-    def trained(self) -> list[Trained]:
+    def trained(self) -> list[TrainedJob]:
         """The training jobs that were planned, in their order."""
         return [job for job in self._jobs if job.record.worker is None]
 
     @cached_property
-    def workers(self) -> list[Trained]:
+    def workers(self) -> list[TrainedJob]:
         """The workers of searches, in their order."""
         return [job for job in self._jobs if job.record.worker is not None]
 
     @cached_property
-    def _jobs(self) -> list[Trained]:
+    def _jobs(self) -> list[TrainedJob]:
         planned = [event.payload(JobPlanned).job for event in self.history.events("job-planned")]
         return [
-            Trained(
+            TrainedJob(
                 self.read(JobRecord, self.folder.job_file(job)),
                 self.history.jobs.get(job, ()),
                 tuple(self.folder.logged_attempts(job)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vflops.record.formats.job import JobBegun
 from vflops.record.formats.node import node_records
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Place:
     nodes: tuple[str, ...] = ()
 
 
-def places(contents: Contents, members: Sequence[Trained]) -> dict[int, Place]:
+def places(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, Place]:
     """The place of the newest attempt at each job."""
     nodes = {
         member.record.job: tuple(node.name for node in node_records(member.folders[-1]))

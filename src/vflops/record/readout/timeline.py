@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflops.record.formats.node import NodeRecord, node_records, telemetry_file
 from vflops.record.log.events import Event
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 
 Span = tuple[float, float]
 
@@ -35,7 +35,7 @@ class Timeline:
     A later controller may be on another machine: offsets count against the first job's reference.
     """
 
-    def __init__(self, members: Sequence[Trained]) -> None:
+    def __init__(self, members: Sequence[TrainedJob]) -> None:
         self._members = members
         self._nodes = {place: node_records(place) for each in members for place in each.folders}
         known = (node.reference for nodes in self._nodes.values() for node in nodes)
@@ -55,11 +55,11 @@ class Timeline:
             if not each.folders or any(self._of_log(place) is None for place in each.folders)
         )
 
-    def start_s(self, trained: Trained) -> float:
+    def start_s(self, trained: TrainedJob) -> float:
         """When the job began its first step."""
         return self._moments(trained, "job")[0]
 
-    def end_s(self, trained: Trained) -> float:
+    def end_s(self, trained: TrainedJob) -> float:
         """When the job's training was over, its last evaluation and checkpoint included."""
         return self._moments(trained, "finished")[-1]
 
@@ -105,7 +105,7 @@ class Timeline:
         first = next((node for node in self._nodes[place] if node.node == 0), None)
         return self.offset_s(first) if first else None
 
-    def _moments(self, trained: Trained, kind: str) -> list[float]:
+    def _moments(self, trained: TrainedJob, kind: str) -> list[float]:
         places: Sequence[Path | None] = trained.folders or [None] * len(trained.logs)
         return [
             self._utc_s(event, place)

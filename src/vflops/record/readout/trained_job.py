@@ -17,13 +17,13 @@ from vflops.record.formats.job import (
     KernelsProfiled,
     KernelTime,
     Progressed,
+    ProgressPoint,
     Resumed,
-    Standing,
     Tested,
 )
 from vflops.record.log.events import Event, Log
 
-STANDINGS: dict[str, type[Standing]] = {
+PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
     "progress": Progressed,
     "evaluation": Evaluated,
     "finished": Finished,
@@ -38,19 +38,19 @@ class Attempt:
     log: Log
 
     @cached_property
-    def notes(self) -> tuple[Standing, ...]:
+    def notes(self) -> tuple[ProgressPoint, ...]:
         """Every note of where training stood, in order."""
         return tuple(
-            event.payload(STANDINGS[event.kind])
+            event.payload(PROGRESS_EVENTS[event.kind])
             for event in self.log.events
-            if event.kind in STANDINGS
+            if event.kind in PROGRESS_EVENTS
         )
 
     @cached_property
-    def _last(self) -> Standing | None:
+    def _last(self) -> ProgressPoint | None:
         for event in reversed(self.log.events):  # a score needs no other: a day has 86 400 notes
-            if event.kind in STANDINGS:
-                return event.payload(STANDINGS[event.kind])
+            if event.kind in PROGRESS_EVENTS:
+                return event.payload(PROGRESS_EVENTS[event.kind])
         return None
 
     @property
@@ -62,8 +62,10 @@ class Attempt:
     def began_s(self) -> float | None:
         """When its processes began, by the clock of the events; None without a note."""
         for event in self.log.events:
-            if event.kind in STANDINGS:
-                return event.time_s - sum(event.payload(STANDINGS[event.kind]).phases.values())
+            if event.kind in PROGRESS_EVENTS:
+                return event.time_s - sum(
+                    event.payload(PROGRESS_EVENTS[event.kind]).phases.values()
+                )
         return None
 
     @property
@@ -116,7 +118,7 @@ class Attempt:
     @cached_property
     def _edges(self) -> tuple[Event, Event] | None:
         begun = self._first("job")
-        noted = [event for event in self.log.events if event.kind in STANDINGS]
+        noted = [event for event in self.log.events if event.kind in PROGRESS_EVENTS]
         if begun is None or not noted or noted[-1].time_s <= begun.time_s:
             return None
         return begun, noted[-1]
@@ -142,7 +144,7 @@ class Exhibit:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedJob:
     """A training job, read from its logs."""
 
     record: JobRecord

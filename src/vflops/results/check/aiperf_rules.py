@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import job_file, noted, of_candidate
 from vflops.results.check.rule import Outcome
 from vflops.results.score.aiperf_conformance import LEAST_S, SIXTEEN_BITS
@@ -17,7 +17,7 @@ from vflops.units import seconds
 
 _NONE = Outcome("not applicable", "nothing was searched in this run")
 _Fault = Callable[[SearchScore], str | None]
-_Place = Callable[[Sequence[Trained], SearchScore], str]
+_Place = Callable[[Sequence[TrainedJob], SearchScore], str]
 """Where the workers of a search say what it is judged by."""
 
 
@@ -42,7 +42,7 @@ def duration(contents: Contents) -> Outcome:
     return _each(contents, _broken("hour"), _shortest, f"{seconds(LEAST_S)} or more")
 
 
-def _shortest(members: Sequence[Trained], score: SearchScore) -> str:
+def _shortest(members: Sequence[TrainedJob], score: SearchScore) -> str:
     """The last event of the worker that searched for the shortest time."""
     lost = {each.job for each in score.lost_workers}
     spans = zip(members, story_of(members).spans_s, strict=True)
@@ -57,7 +57,7 @@ def precision(contents: Contents) -> Outcome:
     return _each(contents, _broken("precision"), _lowest, "16 bits or more")
 
 
-def _lowest(members: Sequence[Trained], score: SearchScore) -> str:
+def _lowest(members: Sequence[TrainedJob], score: SearchScore) -> str:
     """Where a worker says that it computed in less, or does not say in what."""
     told = ((each.started.ceiling_precision if each.started else None, each) for each in members)
     return noted(next((each for name, each in told if name not in SIXTEEN_BITS), members[0]), "job")
@@ -69,7 +69,7 @@ def error(contents: Contents) -> Outcome:
     return _each(contents, _broken("error"), _best, f"the best error is {limits} at most")
 
 
-def _best(members: Sequence[Trained], score: SearchScore) -> str:
+def _best(members: Sequence[TrainedJob], score: SearchScore) -> str:
     """The result of the best candidate; what the first worker was told where there is none."""
     won = (e for e in story_of(members).candidates if e.begun.candidate == score.winner)
     best = next(won, None)
@@ -87,11 +87,11 @@ def new_weights(contents: Contents) -> Outcome:
     )
 
 
-def _told(members: Sequence[Trained], score: SearchScore) -> str:
+def _told(members: Sequence[TrainedJob], score: SearchScore) -> str:
     return job_file(members[0].record)
 
 
-def _heir(members: Sequence[Trained], score: SearchScore) -> str:
+def _heir(members: Sequence[TrainedJob], score: SearchScore) -> str:
     """Where the candidate began that has its weights from elsewhere: the reason opens with it."""
     reason = score.aiperf.broken["pretrained"]
     heirs = (e for e in story_of(members).candidates if reason.startswith(e.begun.candidate))

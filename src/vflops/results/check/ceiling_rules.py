@@ -8,11 +8,11 @@ from vflops.metrics import flops
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Planned
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import STANDINGS, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import logged, measured_at, noted
 from vflops.results.check.published_figures import MOST_ERROR
 from vflops.results.check.rule import Outcome
-from vflops.results.roofline.analysis import Roofs, roofs
+from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import percent, quantity
 
@@ -76,7 +76,7 @@ def sampled(contents: Contents) -> Outcome:
 
 def plausible(contents: Contents) -> Outcome:
     """Matrix product and convolution are of one order in every precision."""
-    machine = roofs(item for item in contents.measurements if item.caveat is None)
+    machine = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     pairs = 0
     for (benchmark, precision), product in machine.compute.items():
         convolution = machine.compute.get(("convolution", precision))
@@ -92,9 +92,9 @@ def plausible(contents: Contents) -> Outcome:
     return Outcome("pass", f"matrix product and convolution agree in {count(pairs, 'precision')}")
 
 
-def _not_compared(contents: Contents, trusted: Roofs) -> str:
+def _not_compared(contents: Contents, trusted: Ceilings) -> str:
     """Why no product was set beside a convolution: they are doubtful, or not both there."""
-    both = roofs(contents.measurements).precisions()
+    both = measured_ceilings(contents.measurements).precisions()
     for item in contents.measurements:
         left_out = (item.benchmark, item.precision) not in trusted.compute
         if item.caveat and left_out and item.precision in both:
@@ -141,7 +141,7 @@ def bounded(contents: Contents) -> Outcome:
             if item.caveat:
                 doubt = f"{words}, which is in doubt: {item.caveat}"
                 return Outcome("cannot tell", doubt, measured_at(contents, item))
-            return Outcome("fail", words, noted(job, *STANDINGS))
+            return Outcome("fail", words, noted(job, *PROGRESS_EVENTS))
         nearest = max(nearest, executed / ceiling)
         if item.caveat:
             doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")
@@ -151,7 +151,9 @@ def bounded(contents: Contents) -> Outcome:
     return Outcome("pass", words + "".join(sorted(doubts)))
 
 
-def _bound(contents: Contents, job: Trained, executed: float) -> tuple[Measurement, float] | None:
+def _bound(
+    contents: Contents, job: TrainedJob, executed: float
+) -> tuple[Measurement, float] | None:
     """The ceiling that a job is held against, and its value for all devices of the job.
 
     One without a caveat where that suffices. A ceiling in doubt errs to the low side, as on a busy
@@ -168,7 +170,7 @@ def _bound(contents: Contents, job: Trained, executed: float) -> tuple[Measureme
     return max(enough or known, key=lambda each: (each[1], not each[0].caveat), default=None)
 
 
-def _executed_flops(contents: Contents, job: Trained) -> float | None:
+def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
     """What ran on the matrix units a second; analytic operations may exceed any ceiling."""
     declared = job.record.declared is not None or job.record.graph_declared
     graph = next((each for each in contents.graphs if each.model == job.record.workload), None)

@@ -13,7 +13,7 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRearranged, JobRecord, JobStarted
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import STANDINGS, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.level import flat
 from vflops.results.check.locations import job_file
 from vflops.results.check.parallelism_rules import shared_otherwise
@@ -66,7 +66,7 @@ def _told(contents: Contents, record: JobRecord) -> Iterator[str]:
         yield f"bootstrap {bag.bootstrap}, twins {bag.twins}: run.json says otherwise"
 
 
-def _went_on(contents: Contents, job: Trained) -> Iterator[tuple[Event, str]]:
+def _went_on(contents: Contents, job: TrainedJob) -> Iterator[tuple[Event, str]]:
     """How a job was arranged anew: then its speed is not that of one arrangement."""
     for event in contents.history.events("job-rearranged"):
         new = event.payload(JobRearranged)
@@ -74,7 +74,7 @@ def _went_on(contents: Contents, job: Trained) -> Iterator[tuple[Event, str]]:
             yield event, f"job {new.job} went on in another way: {', '.join(new.changes)}"
 
 
-def _did(job: Trained) -> Iterator[tuple[Event, str]]:
+def _did(job: TrainedJob) -> Iterator[tuple[Event, str]]:
     """What the logs of a job say that is not what it was told."""
     record, train = job.record, job.record.settings.get("train", {})
     own = record.workload == NO_STEPS
@@ -92,8 +92,10 @@ def _did(job: Trained) -> Iterator[tuple[Event, str]]:
             if began.ceiling_precision != CEILING_OF.get(began.precision):
                 ceiling = f"a ceiling of {began.ceiling_precision}"
                 yield event, f"{ceiling} does not bound a training in {began.precision}"
-        elif event.kind in STANDINGS and not record.worker:  # searches have rules of their own
-            stands, size = event.payload(STANDINGS[event.kind]), max(record.data.train, 1)
+        elif (
+            event.kind in PROGRESS_EVENTS and not record.worker
+        ):  # searches have rules of their own
+            stands, size = event.payload(PROGRESS_EVENTS[event.kind]), max(record.data.train, 1)
             if batch is not None and stands.samples != stands.step * batch:
                 steps = f"{count(stands.step, 'step')} of {integer(batch)}"
                 yield event, f"{count(stands.samples, 'sample')} are not {steps}"
@@ -107,7 +109,7 @@ def goal(contents: Contents) -> Outcome:
     jobs = (*contents.trained, *contents.workers)
     if not jobs:
         return _NONE
-    first: dict[str, Trained] = {}
+    first: dict[str, TrainedJob] = {}
     for job in jobs:
         record = job.record
         try:
@@ -147,7 +149,7 @@ def _differs(goal: Goal, wanted: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _unlike(job: Trained, other: Trained) -> str | None:
+def _unlike(job: TrainedJob, other: TrainedJob) -> str | None:
     """How a job differs from another of its workload in what makes both one result."""
     facts: Sequence[tuple[str, object, object]] = (
         ("goal", job.record.goal, other.record.goal),
@@ -160,5 +162,5 @@ def _unlike(job: Trained, other: Trained) -> str | None:
     return None
 
 
-def _device(job: Trained) -> tuple[str, str] | None:
+def _device(job: TrainedJob) -> tuple[str, str] | None:
     return (job.started.device, job.started.device_name) if job.started else None

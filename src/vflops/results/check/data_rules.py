@@ -9,7 +9,7 @@ from vflops.errors import UsageError
 from vflops.record.formats.job import Ensembled, Evaluated, JobRecord, OutOfBag, Tested
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import job_file, noted
 from vflops.results.check.published_figures import SHARES
 from vflops.results.check.rule import Outcome
@@ -42,7 +42,7 @@ def seeds(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(owners), 'seed')} of {count(len(records), 'job')}")
 
 
-def _copied(trained: Sequence[Trained]) -> Outcome | None:
+def _copied(trained: Sequence[TrainedJob]) -> Outcome | None:
     """A training that came to the weights of another, which is no twin of it."""
     owners: dict[tuple[str, str], JobRecord] = {}
     for job in trained:
@@ -136,7 +136,7 @@ def _quality(name: str, told: str) -> str:
     return own if own in SHARES else told
 
 
-def _evaluations(job: Trained) -> str | None:
+def _evaluations(job: TrainedJob) -> str | None:
     whole, done = job.record.data.validation, job.finished
     for each in (timed.evaluated for timed in job.evaluations):
         if each.evaluated != whole:
@@ -151,7 +151,7 @@ def _evaluations(job: Trained) -> str | None:
     return None
 
 
-def _ensembles(contents: Contents, trained: Sequence[Trained]) -> tuple[Event, str] | None:
+def _ensembles(contents: Contents, trained: Sequence[TrainedJob]) -> tuple[Event, str] | None:
     sizes = {job.record.job: job.record.data.validation for job in trained}
     for event in contents.history.events("ensemble"):
         found = event.payload(Ensembled)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from vflops.record.formats.node import node_records
 from vflops.record.formats.system import Fact, SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import measured_at, noted
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -59,7 +59,7 @@ def _no_such(facts: Sequence[Fact], kind: str, index: int) -> str | None:
     return None
 
 
-def _of_nodes(job: Trained) -> list[Fact]:
+def _of_nodes(job: TrainedJob) -> list[Fact]:
     """What the nodes of a job say of themselves; a scheduler's need not be like the run's own."""
     return [fact for place in job.folders for node in node_records(place) for fact in node.facts]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vflops.record.files.folder_listing import inside
+from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.node import telemetry_file
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
@@ -50,7 +50,7 @@ def _sampled(contents: Contents) -> Iterator[_Sampled]:
                 continue
             if first.is_file():
                 yield _Sampled(first, contents.telemetry(first), span_s)
-            for path in inside(place, "telemetry-*.jsonl"):
+            for path in matching_files(place, "telemetry-*.jsonl"):
                 found = contents.telemetry(path)
                 if len(found) > 1:  # its clock is another: it is judged by its own ends
                     yield _Sampled(path, found, (found.times_s[0], found.times_s[-1]))
@@ -78,8 +78,8 @@ def _gaps_s(each: _Sampled) -> float:
 
     start_s, end_s = each.span_s
     longest_s = BRIDGED_INTERVALS * each.telemetry.header.interval_s * 1.001
-    inside = [time_s for time_s in each.telemetry.times_s if start_s < time_s < end_s]
-    pieces = (after - before for before, after in pairwise([start_s, *inside, end_s]))
+    matching_files = [time_s for time_s in each.telemetry.times_s if start_s < time_s < end_s]
+    pieces = (after - before for before, after in pairwise([start_s, *matching_files, end_s]))
     return sum(piece for piece in pieces if piece > longest_s)
 
 

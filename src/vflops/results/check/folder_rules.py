@@ -144,9 +144,9 @@ def manifest(contents: Contents) -> Outcome:
     The words are the same without a manifest and with a good one: it pins these findings, so they
     must not follow from it. Whether there is one, and who signed it, is said by ``vflops verify``.
     """
-    from vflops.results.evidence.integrity import Held, altered_record
+    from vflops.results.evidence.integrity import FolderIntegrity, altered_record
 
-    pinned, id = contents.once(Held.of).manifest, contents.folder.record.id
+    pinned, id = contents.once(FolderIntegrity.of).manifest, contents.folder.record.id
     if pinned is not None and pinned.run != id:
         return Outcome("fail", f"of run {pinned.run}, and run.json is of {id}", "manifest.json")
     altered = altered_record(contents)

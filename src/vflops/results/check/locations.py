@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.automl.search_history import Story
 
 RUN_LOG = "jobs/0/0/events.jsonl"
@@ -19,7 +19,7 @@ def job_file(record: JobRecord) -> str:
     return f"jobs/{record.job}/job.json"
 
 
-def noted(job: Trained, *kinds: str) -> str:
+def noted(job: TrainedJob, *kinds: str) -> str:
     """The newest event of one of these kinds; what the job was told where there is none."""
     found = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
     return next((event.source for event in found), job_file(job.record))
@@ -43,7 +43,7 @@ def measured_at(contents: Contents, item: Measurement) -> str:
 
 
 def of_candidate(
-    members: Sequence[Trained], story: Story, kinds: Sequence[str], facts: Mapping[str, object]
+    members: Sequence[TrainedJob], story: Story, kinds: Sequence[str], facts: Mapping[str, object]
 ) -> str:
     """The newest event of one of these kinds, with these facts, about a candidate of a search.
 

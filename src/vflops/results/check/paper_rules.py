@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.level import levels
 from vflops.results.check.locations import job_file, logged, noted
 from vflops.results.check.published_figures import EPOCH_ROUNDING, Benchmark, Published
 from vflops.results.check.rule import Outcome
-from vflops.results.roofline.analysis import roofs
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.figure_text import count
 from vflops.units import integer
 
@@ -27,7 +27,7 @@ class PaperRules:
 
     paper: Benchmark
 
-    def _jobs(self, contents: Contents) -> list[Trained]:
+    def _jobs(self, contents: Contents) -> list[TrainedJob]:
         """Those of its workloads; a benchmark without any is one of searches."""
         if not self.paper.workloads:
             return contents.workers
@@ -36,7 +36,7 @@ class PaperRules:
     def _each(
         self,
         contents: Contents,
-        fault: Callable[[Trained, Published], str | None],
+        fault: Callable[[TrainedJob, Published], str | None],
         met: Callable[[Published], str],
     ) -> Outcome:
         """Every job that a fault is found in, or how all of them meet the rule."""
@@ -109,7 +109,7 @@ class PaperRules:
         jobs = self._jobs(contents)
         if not jobs:
             return _NONE
-        known = roofs(contents.measurements).precisions()
+        known = measured_ceilings(contents.measurements).precisions()
         for job in jobs:
             name = job.started.ceiling_precision if job.started else None
             if name in self.paper.precisions and name not in known:  # others have their own rule
@@ -151,7 +151,7 @@ def _few(words: Sequence[str], between: str) -> str:
     return between.join(words[:_SHOWN]) + more
 
 
-def _epochs(job: Trained, published: Published) -> str | None:
+def _epochs(job: TrainedJob, published: Published) -> str | None:
     planned = job.record.settings.get("train", {}).get("epochs")
     if planned != published.epochs:
         return f"{planned} epochs, {published.epochs} are fixed"
@@ -168,7 +168,7 @@ def _epochs(job: Trained, published: Published) -> str | None:
     return None
 
 
-def _target(job: Trained, published: Published) -> str | None:
+def _target(job: TrainedJob, published: Published) -> str | None:
     goal = job.record.goal
     if (goal.quality, goal.better) != (published.quality, "higher"):
         return f"its quality is {goal.quality}, {published.quality} is fixed"
@@ -179,7 +179,7 @@ def _target(job: Trained, published: Published) -> str | None:
     return None
 
 
-def _data(job: Trained, published: Published) -> str | None:
+def _data(job: TrainedJob, published: Published) -> str | None:
     data = job.record.data
     if data.synthetic:
         return "synthetic data in place of the published"
@@ -243,8 +243,8 @@ def bootstrapped(contents: Contents) -> Outcome:
     return Outcome("pass", f"{count(len(bags), 'sample')}, drawn with replacement")
 
 
-def _ensembles(contents: Contents) -> dict[tuple[str, int], Sequence[Trained]]:
-    found: dict[tuple[str, int], list[Trained]] = {}
+def _ensembles(contents: Contents) -> dict[tuple[str, int], Sequence[TrainedJob]]:
+    found: dict[tuple[str, int], list[TrainedJob]] = {}
     for job in contents.trained:
         if job.record.bag:
             found.setdefault((job.record.workload, job.record.repeat), []).append(job)

@@ -32,7 +32,7 @@ from vflops.record.formats.job import (
 from vflops.record.formats.node import node_records
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Attempt, Trained
+from vflops.record.readout.trained_job import Attempt, TrainedJob
 from vflops.results.check.expected_traffic import (
     Fact,
     Span,
@@ -52,7 +52,7 @@ _OPERATIONS_SHARE = 0.001
 Found = tuple[Event, str]
 
 
-def shared_otherwise(contents: Contents, job: Trained) -> Iterator[Found]:
+def shared_otherwise(contents: Contents, job: TrainedJob) -> Iterator[Found]:
     """What the logs of a job say of its stages or its exchange that was not told, or cannot be."""
     told = [event for log in job.logs for event in log.events]
     events = [event for event in told if event.kind in ("stages", "exchange")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vflops.record.formats.node import node_records, telemetry_file
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.figure_text import count
 from vflops.units import quantity
 
@@ -51,7 +51,7 @@ def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
 
 
 def _judged(
-    job: Trained, own: Telemetry, placed: dict[Path, Telemetry], span_s: tuple[float, float]
+    job: TrainedJob, own: Telemetry, placed: dict[Path, Telemetry], span_s: tuple[float, float]
 ) -> Iterator[tuple[Path, str | None]]:
     from vflops.results.power.run_power import NODE_MUST_COVER, host_power
 

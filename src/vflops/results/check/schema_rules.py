@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
-from vflops.record.files.folder_listing import folders_inside, inside
+from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.formats import job as training
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
@@ -16,7 +16,7 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Counted, Described, Loaded, Planned
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
-from vflops.results.evidence.integrity import Held
+from vflops.results.evidence.integrity import FolderIntegrity
 from vflops.results.score.figure_text import count
 from vflops.workloads.automl import search_events
 from vflops.workloads.automl.replay import LedgerWritten, SearchLedger
@@ -64,7 +64,7 @@ EVENTS: dict[str, type[Data]] = {
 
 def schema(contents: Contents) -> Outcome:
     """Every file is of its schema, and every event holds what its kind asks for."""
-    for odd in contents.once(Held.of).listing.odd:
+    for odd in contents.once(FolderIntegrity.of).listing.odd:
         name, _, words = odd.rpartition(": ")
         if words.endswith("not a file"):  # names with odd characters are no fault of a format
             return Outcome("fail", f"{words}: links, pipes and devices are no part of a run", name)
@@ -92,16 +92,16 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
         yield folder.system_file, SystemRecord
     for path in folder.graph_files:
         yield path, Graph
-    jobs = folders_inside(folder.path / "jobs")
-    for path in (path for job in jobs for path in inside(job, "job.json")):
+    jobs = subfolders(folder.path / "jobs")
+    for path in (path for job in jobs for path in matching_files(job, "job.json")):
         yield path, training.JobRecord
-    attempts = [attempt for job in jobs for attempt in folders_inside(job)]
-    for path in (path for attempt in attempts for path in inside(attempt, "node-*.json")):
+    attempts = [attempt for job in jobs for attempt in subfolders(job)]
+    for path in (path for attempt in attempts for path in matching_files(attempt, "node-*.json")):
         yield path, NodeRecord
-    for path in inside(folder.path / "buffer", "r*-w*.json"):
+    for path in matching_files(folder.path / "buffer", "r*-w*.json"):
         if path.name.count(".") == 1:  # others say that a turn passed
             yield path, search_events.Candidate
-    for path in inside(folder.path / "claims", "*.json"):
+    for path in matching_files(folder.path / "claims", "*.json"):
         yield path, search_events.Claim
-    for path in inside(folder.path, "ledger*.json"):
+    for path in matching_files(folder.path, "ledger*.json"):
         yield path, SearchLedger

@@ -13,7 +13,7 @@ from functools import cache, cached_property, partial
 from vflops.errors import FolderError
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import STANDINGS, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import of_candidate
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -36,7 +36,7 @@ class Searched:
     """A search beside what its folder holds."""
 
     contents: Contents
-    members: Sequence[Trained]
+    members: Sequence[TrainedJob]
 
     @cached_property
     def story(self) -> Search:
@@ -83,7 +83,7 @@ class Fault:
     file: str | None = None
     """In place of an event."""
 
-    def outcome(self, members: Sequence[Trained], story: Story) -> Outcome:
+    def outcome(self, members: Sequence[TrainedJob], story: Story) -> Outcome:
         """The failure, with its file and line."""
         place = self.file or of_candidate(members, story, self.kinds, self.facts)
         return Outcome("fail", f"{story.begun.candidate}: {self.words}", place)
@@ -213,7 +213,7 @@ def _samples(searched: Searched, story: Story) -> Fault | None:
         if seen != data.validation:
             words = f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
             return Fault(words, ("evaluation",), {"epoch": epoch})
-    noted = (*STANDINGS, *ENDS)
+    noted = (*PROGRESS_EVENTS, *ENDS)
     if story.samples > story.begun.epochs * data.train + story.begun.batch:
         most = f"{count(story.begun.epochs, 'epoch')} of {integer(data.train)}"
         return Fault(f"{count(story.samples, 'sample')} are more than {most}", noted)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from vflops.record.files.folder_listing import inside
+from vflops.record.files.folder_listing import matching_files
 from vflops.record.formats.job import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import STANDINGS, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
 from vflops.results.check.locations import noted
 from vflops.results.check.rule import Outcome
 from vflops.results.score.figure_text import count
@@ -78,7 +78,7 @@ def powered(contents: Contents) -> Outcome:
     logged = {each.file: each.sha256 for each in (e.payload(PowerImported) for e in events)}
     here = {
         str(path.relative_to(contents.folder.path)): contents.hash(path)
-        for path in inside(contents.folder.path / "telemetry", "imported-*.jsonl")
+        for path in matching_files(contents.folder.path / "telemetry", "imported-*.jsonl")
     }
     if not logged and not here:
         return Outcome("not applicable", "no power log was imported")
@@ -112,7 +112,7 @@ def timed(contents: Contents) -> Outcome:
     spans = 0
     for job in jobs:
         for attempt in job.attempts:
-            notes = [event for event in attempt.log.events if event.kind in STANDINGS]
+            notes = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
             if len(notes) < 2:
                 continue
             spans += 1
@@ -133,8 +133,8 @@ def timed(contents: Contents) -> Outcome:
 def _fallen(notes: list[Event]) -> tuple[Event, str] | None:
     """The first note in which a phase has had less time than in the one before."""
     for before, after in pairwise(notes):
-        earlier = before.payload(STANDINGS[before.kind]).phases
-        later = after.payload(STANDINGS[after.kind]).phases
+        earlier = before.payload(PROGRESS_EVENTS[before.kind]).phases
+        later = after.payload(PROGRESS_EVENTS[after.kind]).phases
         for name, spent_s in earlier.items():
             if later.get(name, 0.0) < spent_s:
                 figures = f"{seconds(spent_s)}, then {seconds(later.get(name, 0.0))}"
@@ -142,7 +142,7 @@ def _fallen(notes: list[Event]) -> tuple[Event, str] | None:
     return None
 
 
-def _samples(job: Trained) -> str | None:
+def _samples(job: TrainedJob) -> str | None:
     train = job.record.settings.get("train", {})
     done, epochs = job.finished, train.get("end_epoch") or train.get("epochs")
     if done is None or done.reason == "command" or not epochs:  # a command decides for itself
@@ -157,4 +157,4 @@ def _samples(job: Trained) -> str | None:
 
 
 def _spent_s(event: Event) -> float:
-    return sum(event.payload(STANDINGS[event.kind]).phases.values())
+    return sum(event.payload(PROGRESS_EVENTS[event.kind]).phases.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import places
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.findings import Verdict
 from vflops.results.check.locations import noted
 from vflops.results.check.rule import Outcome
@@ -17,7 +17,7 @@ _SHOWN = 3
 
 def twins(contents: Contents) -> Outcome:
     """Every pair agrees; one that differs fails, one that cannot be told leaves that open."""
-    ensembles: dict[tuple[str, int], list[Trained]] = {}
+    ensembles: dict[tuple[str, int], list[TrainedJob]] = {}
     for each in contents.trained:
         ensembles.setdefault((each.record.workload, each.record.repeat), []).append(each)
     found = [

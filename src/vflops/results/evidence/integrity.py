@@ -32,7 +32,7 @@ class Compared:
     """What is worth knowing and alters nothing."""
 
 
-class Held:
+class FolderIntegrity:
     """The names, the hashes and the manifest of a folder, each when it is first asked for."""
 
     def __init__(self, folder: Path, digest: Callable[[Path], Digest] = file_digest) -> None:
@@ -40,7 +40,7 @@ class Held:
         self._digest = digest
 
     @classmethod
-    def of(cls, contents: Contents) -> Held:
+    def of(cls, contents: Contents) -> FolderIntegrity:
         """Of a run that others read too: they share the hashes."""
         return cls(contents.folder.path, contents.digest)
 
@@ -121,5 +121,5 @@ def altered_record(contents: Contents) -> tuple[str, ...]:
     For rules: it asks for no signature and no derived file, so findings do not follow from
     themselves.
     """
-    held = contents.once(Held.of)
+    held = contents.once(FolderIntegrity.of)
     return tuple(line for words in held.compared.altered.values() for line in words)

@@ -17,7 +17,7 @@ COMPUTE = ("gemm", "convolution")
 
 
 @dataclass(frozen=True)
-class Roofs:
+class Ceilings:
     """The ceilings of one machine, as far as they were measured."""
 
     compute: dict[tuple[str, str], float]
@@ -36,7 +36,7 @@ class Roofs:
         return sorted(both, key=lambda name: -self.compute["convolution", name])
 
 
-def roofs(measurements: Iterable[Measurement]) -> Roofs:
+def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
     """The highest measured value of each ceiling."""
     measured = [item for item in measurements if item.value is not None]
     compute: dict[tuple[str, str], float] = {}
@@ -54,7 +54,7 @@ def roofs(measurements: Iterable[Measurement]) -> Roofs:
             network.append(item)  # what CPU processes send says nothing of accelerators
     fastest = max(network, key=lambda item: item.value or 0.0, default=None)
     ranks = fastest.setting.get("ranks") if fastest else None
-    return Roofs(
+    return Ceilings(
         compute=compute,
         memory=max(memory, default=None),
         network=fastest.value if fastest else None,
@@ -151,7 +151,7 @@ class Bound:
         return max(self.waiting_share, 1 - self.waiting_share)
 
 
-def bound(count: Count, machine: Roofs, precision: str) -> Bound:
+def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
     """``count`` placed under ``machine``'s ceilings in one precision."""
     if machine.memory is None:
         raise ValueError("a bound needs a measured memory bandwidth")

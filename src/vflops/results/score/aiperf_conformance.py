@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import AiperfVerdict, Deviation
 from vflops.units import seconds
 from vflops.workloads.automl.search_history import Story
@@ -46,7 +46,7 @@ class Facts:
     """What the rules look at."""
 
     settings: AutomlSettings
-    members: Sequence[Trained]
+    members: Sequence[TrainedJob]
     candidates: Sequence[Story]
     rules: str
     durations_s: Mapping[int, float]
@@ -186,7 +186,7 @@ def _is_resnet50(network: ResNetSettings) -> bool:
 
 def verdict(
     settings: AutomlSettings,
-    members: Sequence[Trained],
+    members: Sequence[TrainedJob],
     candidates: Sequence[Story],
     *,
     rules: str,

@@ -9,7 +9,7 @@ from vflops.record.formats.job import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import places
 from vflops.record.readout.timeline import Timeline
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_outliers import named_nodes
 from vflops.results.score.node_power import all_power, node_scores, utilisation
 from vflops.results.score.score_file import EnsembleScore, TrainingScore
@@ -36,7 +36,7 @@ def ensemble_scores(
 def _score(
     contents: Contents,
     found: Ensembled,
-    members: Sequence[Trained],
+    members: Sequence[TrainedJob],
     scores: Sequence[TrainingScore],
 ) -> EnsembleScore:
     record = members[0].record
@@ -103,7 +103,7 @@ def _score(
     )
 
 
-def window(members: Sequence[Trained]) -> float:
+def window(members: Sequence[TrainedJob]) -> float:
     """Seconds from the first step of the first model to the end of the last one's training.
 
     Their nodes' clocks are corrected by what they were off when the models started.
@@ -113,7 +113,7 @@ def window(members: Sequence[Trained]) -> float:
     return max(ends) - min(timeline.start_s(member) for member in members)
 
 
-def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> float | None:
+def _published(members: Sequence[TrainedJob], scores: Sequence[TrainingScore]) -> float | None:
     """Operations of an epoch of all models over the time of the slowest model's epoch."""
     epoch_s = max((_epoch_s(member) for member in members), default=0.0)
     work = scores[0].work
@@ -122,7 +122,7 @@ def _published(members: Sequence[Trained], scores: Sequence[TrainingScore]) -> f
     return flops(ops=len(members) * members[0].record.data.train * work.ops_total, time_s=epoch_s)
 
 
-def _epoch_s(member: Trained) -> float:
+def _epoch_s(member: TrainedJob) -> float:
     """Seconds of work an epoch; steps that compiled are in neither."""
     done = member.samples_trained + member.samples_redone - member.samples_compiling
     return member.work_s * member.record.data.train / done if done > 0 else 0.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Span, Timeline
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_power import NOT_SAMPLED, sampled_by
 from vflops.results.score.score_file import PowerScore
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def job_power(
-    contents: Contents, trained: Trained, shared_with: tuple[int, ...] = ()
+    contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...] = ()
 ) -> PowerScore:
     """Mean power from the first step to the last, over all attempts; or why there is none.
 

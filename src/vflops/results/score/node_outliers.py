@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from vflops.metrics.outliers import LEAST_PIECES, LEAST_PLACES, outliers
 from vflops.record.readout.job_nodes import Place
-from vflops.record.readout.trained_job import STANDINGS, Attempt, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 from vflops.results.score.node_verdicts import NodeNamed, NodesNamed
 
 _MOST_NOTES = 256
@@ -23,7 +23,7 @@ Course = list[tuple[int, float]]
 """Samples that were trained on, and the seconds of work that took, note by note."""
 
 
-def named_nodes(members: Sequence[Trained], where: dict[int, Place]) -> NodesNamed:
+def named_nodes(members: Sequence[TrainedJob], where: dict[int, Place]) -> NodesNamed:
     """The places that are slow or noisy beyond chance, or why that cannot be told."""
     times = {job: each for job, each in pieces(members).items() if len(each) >= LEAST_PIECES}
     jobs: dict[tuple[str, ...], list[int]] = {}
@@ -49,7 +49,7 @@ def named_nodes(members: Sequence[Trained], where: dict[int, Place]) -> NodesNam
     return NodesNamed(places=len(jobs), pieces=fewest, named=tuple(named))
 
 
-def pieces(members: Sequence[Trained]) -> dict[int, list[float]]:
+def pieces(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
     """Seconds of every piece of work by job, as many samples each in all of them.
 
     A piece is as large as the largest step between two notes: each has a time of its own.
@@ -60,10 +60,10 @@ def pieces(members: Sequence[Trained]) -> dict[int, list[float]]:
 
 
 def _course(attempt: Attempt) -> Course:
-    events = [event for event in attempt.log.events if event.kind in STANDINGS]
+    events = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
     found: Course = []
     for event in events[:: len(events) // _MOST_NOTES + 1]:
-        note = event.payload(STANDINGS[event.kind])
+        note = event.payload(PROGRESS_EVENTS[event.kind])
         samples = note.samples - note.samples_compiling
         if not found or samples > found[-1][0]:
             found.append((samples, sum(note.phases.get(phase, 0.0) for phase in _PHASES)))
@@ -80,7 +80,7 @@ def _cut(course: Course, size: int) -> list[float]:
 
 
 def _too_few(
-    members: Sequence[Trained], where: dict[int, Place], times: dict[int, list[float]]
+    members: Sequence[TrainedJob], where: dict[int, Place], times: dict[int, list[float]]
 ) -> str:
     known = {where[member.record.job].names for member in members} - {()}
     if not known:

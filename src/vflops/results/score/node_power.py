@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vflops.metrics import mean
 from vflops.record.folder import RunFolder
 from vflops.record.readout.timeline import Part, Span, Timeline
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import NodeScore, PowerScore
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def utilisation(nodes: Sequence[NodeScore]) -> float | None:
     return busy / count if count else None
 
 
-def sharing(folder: RunFolder, trained: Sequence[Trained]) -> dict[int, tuple[int, ...]]:
+def sharing(folder: RunFolder, trained: Sequence[TrainedJob]) -> dict[int, tuple[int, ...]]:
     """The jobs that each job shared a machine's meters with, at the same time."""
     from vflops.record.log.imported_power import imported_files
     from vflops.record.log.telemetry_log import read_header

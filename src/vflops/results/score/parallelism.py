@@ -12,7 +12,7 @@ from vflops.errors import FolderError
 from vflops.record.files.document import Data, first_fault
 from vflops.record.formats.job import Exchanged, JobRearranged, ModelSharing, StagesRun
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 
 _FP32_BYTES = 4
 
@@ -63,7 +63,7 @@ class SharedScore(Data):
         return sum(counted) if counted else None
 
 
-def shared(contents: Contents, trained: Trained) -> SharedScore | None:
+def shared(contents: Contents, trained: TrainedJob) -> SharedScore | None:
     """Of a training by several ranks; None for one, and for a command, which shares by itself."""
     started = trained.started
     if started is None or started.ranks == 1 or started.torch is None:
@@ -83,7 +83,7 @@ def shared(contents: Contents, trained: Trained) -> SharedScore | None:
     )
 
 
-def _settings(contents: Contents, trained: Trained) -> ParallelSettings:
+def _settings(contents: Contents, trained: TrainedJob) -> ParallelSettings:
     """As the job was told, or as it was told when it went on."""
     job, told = trained.record.job, trained.record.settings
     for event in contents.history.events("job-rearranged"):

@@ -11,7 +11,7 @@ from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
-from vflops.results.roofline.analysis import Bound, Roofs, bound, roofs
+from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.score.ensemble_score import ensemble_scores
 from vflops.results.score.score_file import BoundScore, CeilingScore, ModelScore, RuleCount, Score
 from vflops.results.score.search_score import search_scores
@@ -32,7 +32,7 @@ def score(contents: Contents) -> Score:
 
 def _scored(contents: Contents) -> Score:
     record, state = contents.folder.record, contents.state
-    machine = roofs(contents.measurements)
+    machine = measured_ceilings(contents.measurements)
     trainings = contents.once(training_scores)
     return Score(
         run=record.id,
@@ -48,7 +48,7 @@ def _scored(contents: Contents) -> Score:
     )
 
 
-def best_bound(counted: Count, machine: Roofs) -> tuple[Bound | None, str | None]:
+def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | None]:
     """The bound in the fastest precision, or the reason why there is none."""
     precisions = machine.precisions()
     if not precisions:
@@ -63,7 +63,7 @@ def _ceiling(item: Measurement) -> CeilingScore:
     return CeilingScore(**item.model_dump(include=set(CeilingScore.model_fields)))
 
 
-def _model(graph: Graph, machine: Roofs) -> ModelScore:
+def _model(graph: Graph, machine: Ceilings) -> ModelScore:
     found, reason = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
     return ModelScore(
         model=graph.model,

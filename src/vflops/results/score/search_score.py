@@ -8,7 +8,7 @@ from math import ceil, log
 
 from vflops.metrics import mean, vflops_per_watt
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
 from vflops.results.score.node_power import all_power, node_scores, utilisation
 from vflops.results.score.score_file import CandidateScore, NodeScore, SearchMoment, SearchScore
@@ -39,7 +39,7 @@ def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
     return tuple(_score(contents, members) for members in searches(contents))
 
 
-def _score(contents: Contents, members: Sequence[Trained]) -> SearchScore:
+def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     record = members[0].record
     settings = record.settings_as(AutomlSettings)
     search, timeline = story_of(members), WorkerTimeline(members)
@@ -122,7 +122,7 @@ def _winner(stories: Sequence[Story]) -> Story | None:
 
 
 def _durations(
-    search: Search, members: Sequence[Trained], lost: Collection[int]
+    search: Search, members: Sequence[TrainedJob], lost: Collection[int]
 ) -> dict[int, float]:
     """Seconds of each worker's own, by its number from 1; those that died for good are left out."""
     spans = zip(members, search.spans_s, strict=True)

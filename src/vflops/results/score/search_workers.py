@@ -11,7 +11,7 @@ from vflops.record.formats.job import PHASES, JobGivenUp
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
-from vflops.record.readout.trained_job import STANDINGS, Attempt, Trained
+from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 from vflops.results.score.score_file import LostWorker
 from vflops.workloads.automl.search_events import CandidateBegun
 from vflops.workloads.automl.search_history import ENDS, Search
@@ -20,13 +20,13 @@ SPENT = (PHASES[0], "idle", "building", *PHASES[1:])
 """What a worker's time goes to; between two candidates it is idle, or builds."""
 
 
-def searches(contents: Contents) -> list[list[Trained]]:
+def searches(contents: Contents) -> list[list[TrainedJob]]:
     """The workers of each search."""
     groups = groupby(contents.workers, key=lambda job: (job.record.workload, job.record.repeat))
     return [list(jobs) for _, jobs in groups]
 
 
-def story_of(members: Sequence[Trained]) -> Search:
+def story_of(members: Sequence[TrainedJob]) -> Search:
     """What the workers' logs say together."""
     timeline = WorkerTimeline(members)
     offsets = [
@@ -35,7 +35,7 @@ def story_of(members: Sequence[Trained]) -> Search:
     return Search([each.logs for each in members], offsets)
 
 
-def given_up(contents: Contents, members: Sequence[Trained]) -> tuple[LostWorker, ...]:
+def given_up(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
     """The workers of a search that died too often; none where no other came to its end."""
     told = [event.payload(JobGivenUp) for event in contents.history.events("job-given-up")]
     reasons = {each.job: each for each in told}
@@ -44,7 +44,7 @@ def given_up(contents: Contents, members: Sequence[Trained]) -> tuple[LostWorker
     return tuple(_lost(each, reasons[each.record.job]) for each in lost) if ended else ()
 
 
-def _lost(member: Trained, told: JobGivenUp) -> LostWorker:
+def _lost(member: TrainedJob, told: JobGivenUp) -> LostWorker:
     stories = story_of([member]).candidates
     return LostWorker(
         job=told.job,
@@ -55,7 +55,7 @@ def _lost(member: Trained, told: JobGivenUp) -> LostWorker:
     )
 
 
-def spent(member: Trained) -> dict[str, float]:
+def spent(member: TrainedJob) -> dict[str, float]:
     """Seconds of a worker by what they went to, from the start of its processes to its last word.
 
     The time between its attempts is not in them.
@@ -86,7 +86,7 @@ def _unnoted(events: Sequence[Event], began: Event) -> tuple[float, float]:
 
     They go on to its last word: also who waits for nothing more than the end waits.
     """
-    noted = [place for place, event in enumerate(events) if event.kind in STANDINGS]
+    noted = [place for place, event in enumerate(events) if event.kind in PROGRESS_EVENTS]
     place = noted[-1] if noted else events.index(began)
     busy_s = free_s = 0.0
     before, busy = events[place], bool(noted)
@@ -105,7 +105,7 @@ class WorkerTimeline(Timeline):
     A training begins with its first step; a worker that waits for a candidate takes power too.
     """
 
-    def __init__(self, members: Sequence[Trained]) -> None:
+    def __init__(self, members: Sequence[TrainedJob]) -> None:
         super().__init__(members)
         self._workers = members
 

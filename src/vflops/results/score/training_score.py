@@ -18,8 +18,8 @@ from vflops.metrics import (
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
-from vflops.results.roofline.analysis import Roofs, roofs
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.roofline.analysis import Ceilings, measured_ceilings
 from vflops.results.score.job_power import job_power
 from vflops.results.score.node_power import sharing
 from vflops.results.score.parallelism import shared as shared_by
@@ -38,7 +38,7 @@ from vflops.results.score.score_file import (
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
     """One score a training job, in the order of the jobs."""
-    machine = roofs(contents.measurements)
+    machine = measured_ceilings(contents.measurements)
     shared = sharing(contents.folder, contents.trained)
     return tuple(
         _score(contents, trained, machine, shared.get(trained.record.job, ()))
@@ -59,7 +59,7 @@ def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
 
 
 def _score(
-    contents: Contents, trained: Trained, machine: Roofs, shared: tuple[int, ...]
+    contents: Contents, trained: TrainedJob, machine: Ceilings, shared: tuple[int, ...]
 ) -> TrainingScore:
     record = trained.record
     work = work_of(record, contents.graphs)
@@ -129,7 +129,7 @@ def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
     return None
 
 
-def _quality(trained: Trained) -> QualityScore:
+def _quality(trained: TrainedJob) -> QualityScore:
     goal, evaluations = trained.record.goal, trained.evaluations
     achieved = evaluations[-1].evaluated.quality if evaluations else None
     reached_s = time_to_quality(
@@ -157,7 +157,7 @@ def _quality(trained: Trained) -> QualityScore:
     )
 
 
-def _speed(trained: Trained, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
+def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -> SpeedScore | None:
     if work is None or trained.work_s <= 0 or trained.wall_s <= 0:
         return None
     done = trained.samples_trained * work.ops_total
@@ -176,7 +176,7 @@ def _speed(trained: Trained, work: WorkScore | None, quality: QualityScore) -> S
     )
 
 
-def _mfu(trained: Trained, speed: SpeedScore | None, machine: Roofs) -> MfuScore:
+def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> MfuScore:
     """Against the faster of matrix product and convolution, of all accelerators together."""
     started = trained.started
     precision = started.ceiling_precision if started else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflops.record.readout.job_nodes import Place
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_verdicts import TwinPair, TwinsScore
 
 SETTING = "train.deterministic=true"
@@ -13,12 +13,12 @@ SETTING = "train.deterministic=true"
 _ALIKE = ("device_name", "ranks", "precision", "batch", "compiled", "recorded", "threads", "torch")
 
 
-def twins_score(members: Sequence[Trained], where: dict[int, Place]) -> TwinsScore | None:
+def twins_score(members: Sequence[TrainedJob], where: dict[int, Place]) -> TwinsScore | None:
     """The verdict on every pair of an ensemble of twins; None of another.
 
     ``members`` are all that were planned, also those that did not come to their end.
     """
-    pairs: dict[int, list[Trained]] = {}
+    pairs: dict[int, list[TrainedJob]] = {}
     for each in members:
         if each.record.bag is not None and each.record.bag.twins:
             pairs.setdefault(each.record.bag.number, []).append(each)
@@ -31,7 +31,7 @@ def twins_score(members: Sequence[Trained], where: dict[int, Place]) -> TwinsSco
     return TwinsScore(pairs=found, suspects=_suspects(found))
 
 
-def same_bits(first: Trained, second: Trained) -> tuple[bool | None, str | None]:
+def same_bits(first: TrainedJob, second: TrainedJob) -> tuple[bool | None, str | None]:
     """Whether two trainings came to the same bits; None and the reason where none can tell."""
     reason = _unknown(first, second)
     if reason is None and _agree(first, second):
@@ -40,7 +40,9 @@ def same_bits(first: Trained, second: Trained) -> tuple[bool | None, str | None]
     return (False, None) if reason is None else (None, reason)
 
 
-def _pair(first: Trained, second: Trained, where: dict[int, Place], *, shown: bool) -> TwinPair:
+def _pair(
+    first: TrainedJob, second: TrainedJob, where: dict[int, Place], *, shown: bool
+) -> TwinPair:
     bags = first.record.bag, second.record.bag
     places = [where.get(each.record.job, Place()) for each in (first, second)]
     facts = {
@@ -60,7 +62,7 @@ def _pair(first: Trained, second: Trained, where: dict[int, Place], *, shown: bo
     )
 
 
-def _agree(first: Trained, second: Trained) -> bool:
+def _agree(first: TrainedJob, second: TrainedJob) -> bool:
     """Whether both ended with the same weights, by way of the same qualities."""
     if first.finished is None or second.finished is None or first.finished.weights_sha256 is None:
         return False
@@ -68,7 +70,7 @@ def _agree(first: Trained, second: Trained) -> bool:
     return same and _qualities(first) == _qualities(second)
 
 
-def _unknown(first: Trained, second: Trained) -> str | None:
+def _unknown(first: TrainedJob, second: TrainedJob) -> str | None:
     """Why nothing can be compared."""
     for each in (first, second):
         if each.finished is None:
@@ -78,7 +80,7 @@ def _unknown(first: Trained, second: Trained) -> str | None:
     return None
 
 
-def _excused(first: Trained, second: Trained, *, shown: bool) -> str | None:
+def _excused(first: TrainedJob, second: TrainedJob, *, shown: bool) -> str | None:
     """Why a difference may be nobody's fault."""
     one, other = first.started, second.started
     if one is None or other is None:
@@ -92,7 +94,7 @@ def _excused(first: Trained, second: Trained, *, shown: bool) -> str | None:
     return None
 
 
-def _first_difference(first: Trained, second: Trained) -> tuple[float | None, float | None]:
+def _first_difference(first: TrainedJob, second: TrainedJob) -> tuple[float | None, float | None]:
     """The epoch of the first evaluation that differs, and by how much; None: only weights do."""
     one, other = _qualities(first), _qualities(second)
     for step, (epoch, quality) in sorted(one.items()):
@@ -103,7 +105,7 @@ def _first_difference(first: Trained, second: Trained) -> tuple[float | None, fl
     return None, None
 
 
-def _qualities(trained: Trained) -> dict[int, tuple[float, float]]:
+def _qualities(trained: TrainedJob) -> dict[int, tuple[float, float]]:
     """Epoch and quality of every evaluation, by step."""
     notes = (each.evaluated for each in trained.evaluations)
     return {each.step: (each.epoch, each.quality) for each in notes}

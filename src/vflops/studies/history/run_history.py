@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vflops.errors import FolderError, UsageError, VflopsError
 from vflops.metrics.statistics import mean
-from vflops.record.files.lock import is_held
+from vflops.record.files.lock import is_locked
 from vflops.results.check.checking import check
 from vflops.results.figures import FigureName
 from vflops.studies.compare import differences
@@ -161,7 +161,7 @@ def _read(path: Path, place: str) -> _Past:
             **{f"rules of {name}": text for name, text in run.rules.items()},
         },
         fault=None if whole else run.score.incomplete_reason or "it did not come to its end",
-        goes_on=is_held(run.contents.folder.lock),
+        goes_on=is_locked(run.contents.folder.lock),
         rules_broken=tuple(each.rule for each in check(run.contents).failures) if whole else (),
     )
 

@@ -9,8 +9,8 @@ from vflops.errors import UsageError
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
-from vflops.results.roofline.analysis import roofs
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_file import TrainingScore
 from vflops.results.score.scoring import score
 from vflops.studies.predict.stage_traffic import cuts
@@ -87,7 +87,7 @@ def _training(found: Found, contents: Contents, own: TrainingScore) -> None:
     found.take("node.power_w", watts, f"{source}: {parts}", power.reason or "power not measured")
 
 
-def _cuts(found: Found, contents: Contents, own: TrainingScore, job: Trained) -> None:
+def _cuts(found: Found, contents: Contents, own: TrainingScore, job: TrainedJob) -> None:
     """What parts of the model would send each other, by the graph that was counted."""
     graph = next((each for each in contents.graphs if each.model == own.workload), None)
     precision = job.started.precision if job.started else "fp32"
@@ -112,7 +112,7 @@ def _cuts(found: Found, contents: Contents, own: TrainingScore, job: Trained) ->
 
 def _network(found: Found, contents: Contents) -> None:
     """The all-reduce between local ranks: the link within a node."""
-    machine = roofs(contents.measurements)
+    machine = measured_ceilings(contents.measurements)
     case = machine.network_case
     source = f"all-reduce {case}"
     told = [item.reason for item in contents.measurements if item.benchmark == "all-reduce"]

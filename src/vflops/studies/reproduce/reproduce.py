@@ -17,7 +17,7 @@ from vflops.publish.evidence.verify import verify
 from vflops.record.folder import RunFolder
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.trained_job import Trained
+from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.background_load import quiet
 from vflops.results.score.scoring import score
 from vflops.results.score.twins import same_bits
@@ -148,7 +148,7 @@ def _differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
                 yield Difference(layer=layer, name=name, recorded=words[0], here=words[1])
 
 
-def _pairs(old: Contents, new: Contents) -> list[tuple[Trained, Trained]]:
+def _pairs(old: Contents, new: Contents) -> list[tuple[TrainedJob, TrainedJob]]:
     """The trainings of both runs that have the same number, workload and seed."""
     there = {(each.record.job, each.record.workload, each.record.seed): each for each in _jobs(new)}
     keys = [
@@ -157,17 +157,17 @@ def _pairs(old: Contents, new: Contents) -> list[tuple[Trained, Trained]]:
     return [(each, there[key]) for key, each in keys if key in there]
 
 
-def _jobs(contents: Contents) -> list[Trained]:
+def _jobs(contents: Contents) -> list[TrainedJob]:
     return [*contents.trained, *contents.workers]
 
 
-def _same_data(pairs: Sequence[tuple[Trained, Trained]]) -> bool | None:
+def _same_data(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> bool | None:
     if not pairs:
         return None
     return all(a.record.data.fingerprint == b.record.data.fingerprint for a, b in pairs)
 
 
-def _bits(pairs: Sequence[tuple[Trained, Trained]]) -> tuple[bool | None, str | None]:
+def _bits(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> tuple[bool | None, str | None]:
     """Whether all trainings agree to the last bit; one that differs decides, then one unknown."""
     trainings = [(a, b) for a, b in pairs if a.record.worker is None]
     if not trainings:

@@ -16,7 +16,7 @@ from typing import Any
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
 from vflops.record.files import atomic
-from vflops.record.files.lock import held
+from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
 from vflops.run.pipeline import Watch
@@ -101,7 +101,7 @@ class Experiment:
         from vflops.studies.scale.scale_page import write_page
 
         atomic.make_folder(self.folder)
-        with held(self.folder / ".lock", self.folder):
+        with locked(self.folder / ".lock", self.folder):
             sizes = [size for size in self.sizes if size not in self.refused]
             for number, size in enumerate(sizes, start=1):
                 watch.step(f"point {number} of {len(sizes)}: {self.axis.words(size)}")

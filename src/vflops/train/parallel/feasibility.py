@@ -11,11 +11,11 @@ from vflops.config.training import TrainSettings
 from vflops.counting.capture import on_meta
 from vflops.train.parallel.channel_pairs import check_pairs, pairs
 from vflops.train.parallel.cut import StageCut, cut
-from vflops.train.parallel.footprint import HELD, Held
+from vflops.train.parallel.footprint import HELD, Footprint
 from vflops.workloads.contract.workload import Workload
 
 
-def held(workload: Workload, name: str, settings: TrainSettings) -> Held:
+def held(workload: Workload, name: str, settings: TrainSettings) -> Footprint:
     """The most that a rank keeps of ``workload``'s model, if ranks can share it so.
 
     A model with fewer layers than stages is refused, and channels that ranks cannot divide.
@@ -29,10 +29,10 @@ def held(workload: Workload, name: str, settings: TrainSettings) -> Held:
     if parallel.inner == "model":
         check_pairs(model, sharing, name)
         return _channels(model, sharing)
-    return Held(_numbers(_trained(model)))
+    return Footprint(_numbers(_trained(model)))
 
 
-def _sharded(model: nn.Module, settings: TrainSettings) -> Held:
+def _sharded(model: nn.Module, settings: TrainSettings) -> Footprint:
     """Rows of everything, the first rank's; a block and its gradients are whole while it computes.
 
     What is in no block is gathered once for a step. Gradients of a batch in parts add up whole.
@@ -46,11 +46,13 @@ def _sharded(model: nn.Module, settings: TrainSettings) -> Held:
     whole = _numbers(_trained(model))
     gathered = whole - sum(sizes) + max(sizes, default=0)
     if settings.accumulate > 1:
-        return Held(own, gathered + whole, f"1/{ranks} of {HELD}, the largest block and gradients")
-    return Held(own, 2 * gathered, f"1/{ranks} of {HELD}, and the largest block")
+        return Footprint(
+            own, gathered + whole, f"1/{ranks} of {HELD}, the largest block and gradients"
+        )
+    return Footprint(own, 2 * gathered, f"1/{ranks} of {HELD}, and the largest block")
 
 
-def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Held:
+def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Footprint:
     """The rank whose stages have the most; a rank has every ``ranks``-th of them."""
     sizes = []
     for rank in range(ranks):
@@ -59,10 +61,10 @@ def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Held:
         own = [each for name, each in named if not uses.isdisjoint(_ways(name))]
         sizes.append(_numbers(own))
     stage = "stage" if len(cuts) == ranks else "stages"
-    return Held(max(sizes), 0, f"{HELD} of its {stage}, where they are most")
+    return Footprint(max(sizes), 0, f"{HELD} of its {stage}, where they are most")
 
 
-def _channels(model: nn.Module, ranks: int) -> Held:
+def _channels(model: nn.Module, ranks: int) -> Footprint:
     """Of both layers of a pair a part, but for the second one's bias; of all else the whole."""
     divided = 0
     for pair in pairs(model):
@@ -70,7 +72,7 @@ def _channels(model: nn.Module, ranks: int) -> Held:
         parts = [each for layer in before for each in layer.parameters(recurse=False)]
         divided += _numbers([*parts, second.get_parameter("weight")])
     whole = _numbers(_trained(model))
-    return Held(whole - divided + divided // ranks, 0, f"{HELD}, of paired layers 1/{ranks}")
+    return Footprint(whole - divided + divided // ranks, 0, f"{HELD}, of paired layers 1/{ranks}")
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:

@@ -8,7 +8,7 @@ HELD = "weights, gradients and optimizer"
 
 
 @dataclass(frozen=True)
-class Held:
+class Footprint:
     """What a rank keeps of a model: in numbers, of the rank that has the most of them."""
 
     parameters: int

@@ -11,7 +11,7 @@ from typing import Literal
 from vflops.errors import FolderError
 from vflops.record.formats.job import Evaluated
 from vflops.record.log.events import Event, Log
-from vflops.record.readout.trained_job import STANDINGS
+from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
@@ -87,8 +87,8 @@ class Story:
 
     def take(self, event: Event, utc_s: float) -> None:
         """Take in an event of the candidate."""
-        if event.kind in STANDINGS:
-            standing = event.payload(STANDINGS[event.kind])
+        if event.kind in PROGRESS_EVENTS:
+            standing = event.payload(PROGRESS_EVENTS[event.kind])
             self.samples = max(self.samples, standing.samples)
             quality = None
             if isinstance(standing, Evaluated):
@@ -213,7 +213,7 @@ class Search:
                     with suppress(FolderError):
                         story.take(event, utc_s)
                     now = None
-            elif now is not None and event.kind in STANDINGS:
+            elif now is not None and event.kind in PROGRESS_EVENTS:
                 with suppress(FolderError):
                     now.take(event, utc_s)
         return iter(stories.values())

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from vflops.record.formats.job import Evaluated, Finished, Standing
+from vflops.record.formats.job import Evaluated, Finished, ProgressPoint
 from vflops.record.log.events import Event, Log
-from vflops.record.readout.trained_job import STANDINGS
+from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun, Turn
 
 _CLOCK_S = 1.0
@@ -30,7 +30,7 @@ class Half:
     lost: bool = False
     """Whether an attempt went on to another one, and what came of this one cannot be read."""
 
-    def take(self, note: Standing) -> None:
+    def take(self, note: ProgressPoint) -> None:
         """Take in a note of where its training stood."""
         self.samples = max(self.samples, note.samples)
         if isinstance(note, Evaluated):
@@ -103,8 +103,8 @@ class Past:
                 found = None
             elif found is not None and event.kind in ("checkpoint", "stopped"):
                 found.tries = 0
-            elif found is not None and event.kind in STANDINGS:
-                found.take(event.payload(STANDINGS[event.kind]))
+            elif found is not None and event.kind in PROGRESS_EVENTS:
+                found.take(event.payload(PROGRESS_EVENTS[event.kind]))
         return found
 
     def spent_s(self, now: datetime | None = None) -> tuple[float, str | None]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vflops.record.formats.job import Evaluated, JobRecord, Standing
-from vflops.record.readout.trained_job import STANDINGS
+from vflops.record.formats.job import Evaluated, JobRecord, ProgressPoint
+from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
@@ -21,7 +21,7 @@ from vflops.workloads.automl.search_events import (
 
 
 @dataclass
-class WorkerStanding:
+class WorkerProgress:
     """A worker and what it has done, as far as its logs were followed."""
 
     duration_s: float
@@ -64,7 +64,7 @@ class WorkerStanding:
             elif kind == "evaluation":
                 self._evaluated(Evaluated.model_validate(data))
             elif kind in ("progress", "finished"):
-                self._stands(STANDINGS[kind].model_validate(data))
+                self._stands(PROGRESS_EVENTS[kind].model_validate(data))
             elif kind == "candidate-trained":
                 CandidateTrained.model_validate(data)
                 self.trained += 1
@@ -78,7 +78,7 @@ class WorkerStanding:
                     self._count(failed.samples)
                 self.candidate = None
 
-    def _stands(self, note: Standing) -> None:
+    def _stands(self, note: ProgressPoint) -> None:
         self.epoch = note.epoch
         self._count(note.samples)
         if self._loaded_s is None and self._begun is not None:
@@ -110,6 +110,6 @@ class WorkerStanding:
         self.elapsed_s, self._heard_s = max(elapsed_s, 0.0), time.monotonic()
 
 
-def observer(record: JobRecord) -> WorkerStanding:
+def observer(record: JobRecord) -> WorkerProgress:
     """Return a new view of the worker that ``record`` describes."""
-    return WorkerStanding(record.settings["search"]["duration_s"])
+    return WorkerProgress(record.settings["search"]["duration_s"])

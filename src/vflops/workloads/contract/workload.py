@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vflops.config.training import WorkloadSettings
 from vflops.counting.capture import InputSpec, capture
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.contract.code import WorkloadCode
@@ -36,7 +36,7 @@ class Samples(Protocol):
     def __len__(self) -> int:
         """How many samples there are."""
 
-    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
         """These samples as host tensors, in memory that ``room`` lends."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic
 from vflops.data.climate.index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.pack import pack, room_needed, source_identity
@@ -221,7 +221,7 @@ class FrameSamples:
     def __len__(self) -> int:
         return len(self._split)
 
-    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
         """Stored values, boxes, labels, numbers of the frames, and how to normalise values."""
         count = len(indices)
         values = room.lend("values", (count, *self._shape), self._dtype)

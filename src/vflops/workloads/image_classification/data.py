@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.images import synthetic
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
@@ -115,7 +115,7 @@ class ImageSamples:
     def __len__(self) -> int:
         return len(self._split)
 
-    def read(self, indices: Indices, room: Room) -> tuple[Tensor, ...]:
+    def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
         """Pixels back to back, where each image starts, its height, width and label."""
         split, count = self._split, len(indices)
         pixels = room.lend("pixels", (count * split.max_bytes,), torch.uint8)

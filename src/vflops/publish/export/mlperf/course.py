@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vflops.record.formats.job import Evaluated
 from vflops.record.log.events import Event
-from vflops.record.readout.trained_job import Attempt, Trained
+from vflops.record.readout.trained_job import Attempt, TrainedJob
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Course:
     Within an attempt the clock that nobody sets counts; an interruption counts as it was.
     """
 
-    trained: Trained
+    trained: TrainedJob
     run: Path
     """The run folder."""
 
