@@ -290,7 +290,7 @@ def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:
         "system", "--json", "--mlperf", "desc.json", "--submitter", "us", "--name", "it"
     )
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["schema"] == "vflops.machine.system/1"
+    assert json.loads(result.stdout)["schema"] == "vflops.system/1"
     description = json.loads((tmp_path / "desc.json").read_text())
     assert description["submitter"] == "us"
     assert len(description) >= 33

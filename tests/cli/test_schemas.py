@@ -28,9 +28,9 @@ def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:
     score(Contents(run_folder)).write(run_folder.score_file)
     files = {
         "vflops.run.json": run_folder.path / "run.json",
-        "vflops.machine.system.json": run_folder.system_file,
+        "vflops.system.json": run_folder.system_file,
         "vflops.graph.json": run_folder.graph_files[0],
-        "vflops.results.score.json": run_folder.score_file,
+        "vflops.score.json": run_folder.score_file,
     }
     for name, path in files.items():
         jsonschema.validate(json.loads(path.read_text()), schemas()[name])

@@ -38,8 +38,7 @@ SIDE = 100
 STAGE = """
 import sys
 from pathlib import Path
-from vflops import training
-from vflops.train.ensemble import local_copy
+from vflops.data import local_copy
 from vflops.data.staging import stage
 {before}
 source, fingerprint, local, slots, readers = sys.argv[1:]

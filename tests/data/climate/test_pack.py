@@ -239,7 +239,7 @@ def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) ->
 SLOW = """
 import sys, time
 from pathlib import Path
-from vflops.data.climate import pack, shards, storing
+from vflops.data.climate import pack, shard_maker, storing
 
 plain = storing.Storing.stored
 def slow(self, fields):

@@ -340,7 +340,8 @@ def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: SlurmBench) -> None:
 
 
 _KILLED = """\
-import os, signal, slurm_bench
+import os, signal
+from tests.support import slurm_bench
 with slurm_bench.started() as bench:
     bench.run("sbatch", "-N4", "-o", "/dev/null", "--wrap", "srun sleep 4321")
     bench.wait(lambda: bench.run("squeue", "-hs").count("sleep") == 1, "step", 10)

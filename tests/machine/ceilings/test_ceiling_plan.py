@@ -75,7 +75,9 @@ def test_without_time_the_shares_are_not_negative() -> None:
     assert share_s(plan(ALL, accelerators=0), -1.0) == 0.0
 
 
-@pytest.mark.parametrize("module", ["plan", "shapes", "table", "statistics"])
+@pytest.mark.parametrize(
+    "module", ["ceiling_plan", "convolution_shapes", "ceiling_table", "sample_statistics"]
+)
 def test_planning_and_showing_need_no_torch(module: str) -> None:
     code = f"import sys, vflops.machine.ceilings.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -338,7 +338,7 @@ def test_differences_of_long_logs_are_told_without_comparing_all(run_folder: Run
 
 def test_evidence_needs_no_torch() -> None:
     modules = ", ".join(
-        f"vflops.results.evidence.{name}" for name in ("signing", "archive", "extract")
+        f"vflops.publish.evidence.{name}" for name in ("sign_run", "archive", "extract")
     )
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

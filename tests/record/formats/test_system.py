@@ -89,7 +89,15 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         SystemRecord.read(tmp_path / "run.json")
 
 
-@pytest.mark.parametrize("module", ["record", "mlperf", "table", "gather"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "record.formats.system",
+        "machine.system.mlperf_system",
+        "machine.system.system_table",
+        "machine.system.gather",
+    ],
+)
 def test_importing_needs_no_torch(module: str) -> None:
-    code = f"import sys, vflops.machine.system.{module}; sys.exit('torch' in sys.modules)"
+    code = f"import sys, vflops.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

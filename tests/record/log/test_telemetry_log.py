@@ -44,7 +44,7 @@ def test_what_is_written_is_read(path: Path) -> None:
 
 def test_lines_are_plain_json_with_the_time_twice(path: Path) -> None:
     header, sample, *_ = map(json.loads, path.read_text().splitlines())
-    assert header["schema"] == "vflops.machine.telemetry/1"
+    assert header["schema"] == "vflops.telemetry/1"
     assert sample == {
         "time_s": 10.0,
         "utc": "2027-01-15T08:00:00.000+00:00",
@@ -104,8 +104,8 @@ def test_a_file_without_a_header_is_no_telemetry(tmp_path: Path) -> None:
         "17\n": "expected the header's object",
         "{\n": "is not JSON",
         '{"schema": "vflops.run/1"}\n': "is not a vflops.machine.telemetry file",
-        '{"schema": "vflops.machine.telemetry/2"}\n': "newer vflops",
-        '{"schema": "vflops.machine.telemetry/1"}\n': "does not fit its schema",
+        '{"schema": "vflops.telemetry/2"}\n': "newer vflops",
+        '{"schema": "vflops.telemetry/1"}\n': "does not fit its schema",
     }.items():
         path.write_text(content)
         with pytest.raises(FolderError, match=said):

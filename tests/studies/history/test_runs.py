@@ -195,7 +195,7 @@ def test_the_command_ends_with_1_on_a_regression_and_0_without(
     assert (worse / "history.html").is_file()
     asked = vflops("history", worse, "--json")
     assert asked.returncode == 1
-    assert json.loads(asked.stdout)["schema"] == "vflops.studies.history/1"
+    assert json.loads(asked.stdout)["schema"] == "vflops.history/1"
     good = vflops("history", worse, "--since", "2026-01-10", "--page", tmp_path / "h.html")
     assert good.returncode == 0, good.stderr
     assert "image-classification, tiny: 7 runs" in good.stdout

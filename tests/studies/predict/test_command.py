@@ -256,8 +256,10 @@ def test_an_experiment_that_begins_with_several_is_not_set_beside_one() -> None:
 
 
 def test_no_torch_is_imported() -> None:
-    modules = "inputs model lines against measured curves cuts published from_run words".split()
-    modules += ["page", "published_page"]
+    modules = (
+        "from_run inputs measured_points predict_curves predict_page predict_text published_page "
+        "scaling_model stage_traffic sweeps validation"
+    ).split()
     code = f"import sys, {', '.join(f'vflops.studies.predict.{name}' for name in modules)}\n"
     code += "from vflops.studies.predict.published_scaling import validate; validate()\n"
     code += "sys.exit('torch' in sys.modules)"

@@ -291,7 +291,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done.append(("conclude", folder.path.parent.name))
 
     figures = [point(size.jobs, size.ranks, 1e9).figures for size in points]
-    monkeypatch.setattr("vflops.studies.scale.experiment.suite", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.studies.scale.experiment.pipeline", SimpleNamespace(**locals()))
     monkeypatch.setattr("vflops.studies.scale.scale_page.chart_library", str)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures[0])
     first = begun(made, points[0])
@@ -348,5 +348,5 @@ def test_the_page_shows_every_pair_and_says_what_is_missing(
 def test_the_file_meets_its_schema(tmp_path: Path) -> None:
     scale(point(1, 1, 1e9), point(2, 1, 2e9)).write(tmp_path / "scale.json")
     data = json.loads((tmp_path / "scale.json").read_text())
-    jsonschema.validate(data, schemas()["vflops.studies.scale.json"])
+    jsonschema.validate(data, schemas()["vflops.scale.json"])
     assert Scale.read(tmp_path / "scale.json").points[1].size == Size(2, 1)

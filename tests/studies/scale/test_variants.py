@@ -212,7 +212,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
             path.touch()
 
     figures = point("fp32", 1, 1e9, 0.8).figures
-    monkeypatch.setattr("vflops.studies.scale.experiment.suite", SimpleNamespace(**locals()))
+    monkeypatch.setattr("vflops.studies.scale.experiment.pipeline", SimpleNamespace(**locals()))
     monkeypatch.setattr("vflops.studies.scale.scale_page.write_page", lambda scale, path: None)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures)
     for _ in range(2):  # the same command goes on: there is nothing left
@@ -325,7 +325,7 @@ def test_pages_show_variants_and_what_was_refused(
 def test_the_file_of_variants_meets_its_schema(by_precision: Scale, tmp_path: Path) -> None:
     by_precision.write(tmp_path / "scale.json")
     data = json.loads((tmp_path / "scale.json").read_text())
-    jsonschema.validate(data, schemas()["vflops.studies.scale.json"])
+    jsonschema.validate(data, schemas()["vflops.scale.json"])
     assert Scale.read(tmp_path / "scale.json") == by_precision
 
 

@@ -176,7 +176,7 @@ def test_the_page_draws_every_curve_offline(found: Scale, tmp_path: Path) -> Non
 def test_the_file_of_a_search_meets_its_schema(found: Scale, tmp_path: Path) -> None:
     found.write(tmp_path / "scale.json")
     jsonschema.validate(
-        json.loads((tmp_path / "scale.json").read_text()), schemas()["vflops.studies.scale.json"]
+        json.loads((tmp_path / "scale.json").read_text()), schemas()["vflops.scale.json"]
     )
     assert Scale.read(tmp_path / "scale.json") == found
 

@@ -21,7 +21,7 @@ Verdict = Literal["ok", "warn", "fail"]
 class Order(Document):
     """``order.json``: the same for all probes."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight-order"
+    schema_name: ClassVar[str] = "vflops.preflight-order"
 
     token: str
     """Of this preflight: a file of another one does not count."""
@@ -57,7 +57,7 @@ class Gpu(Data):
 class Hello(Document):
     """``hello-<k>.json``: what a node says of itself."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight-hello"
+    schema_name: ClassVar[str] = "vflops.preflight-hello"
 
     token: str
     name: str
@@ -76,7 +76,7 @@ class Hello(Document):
 class Roll(Document):
     """``roll.json``: who takes part in what needs several nodes."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight-roll"
+    schema_name: ClassVar[str] = "vflops.preflight-roll"
 
     nodes: tuple[int, ...]
     backend: Literal["gloo", "nccl"]
@@ -94,7 +94,7 @@ class Link(Data):
 class Links(Document):
     """``links-<k>.json``: the network as node k found it."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight-links"
+    schema_name: ClassVar[str] = "vflops.preflight-links"
 
     links: tuple[Link, ...]
 
@@ -102,7 +102,7 @@ class Links(Document):
 class Found(Document):
     """``found-<k>.json``: what a node found of the others."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight-found"
+    schema_name: ClassVar[str] = "vflops.preflight-found"
 
     unseen: tuple[int, ...]
     """Nodes whose file it does not see in the shared folder."""
@@ -130,7 +130,7 @@ class Finding(Data):
 class Preflight(Document):
     """``preflight.json``: all findings."""
 
-    schema_name: ClassVar[str] = "vflops.launch.preflight"
+    schema_name: ClassVar[str] = "vflops.preflight"
 
     utc: str
     on: Literal["local", "slurm"]

@@ -62,7 +62,7 @@ class Layer(Data):
 class SystemRecord(Document):
     """The whole file: what the system is, when it was read, and where from."""
 
-    schema_name: ClassVar[str] = "vflops.machine.system"
+    schema_name: ClassVar[str] = "vflops.system"
 
     gathered_utc: str
     layers: tuple[Layer, ...]

@@ -47,7 +47,7 @@ class Absent(Data):
 class Header(Document):
     """The first line of a telemetry file."""
 
-    schema_name: ClassVar[str] = "vflops.machine.telemetry"
+    schema_name: ClassVar[str] = "vflops.telemetry"
 
     node: int = Field(default=0, ge=0)
     """Which node of the attempt; its name is not recorded, because results get published."""

@@ -426,7 +426,7 @@ class EnsembleScore(Data):
 class Score(Document):
     """All figures of a run."""
 
-    schema_name: ClassVar[str] = "vflops.results.score"
+    schema_name: ClassVar[str] = "vflops.score"
 
     run: str
     workload: str

@@ -95,7 +95,7 @@ class LeftOut(Data):
 class HistoryRecord(Document):
     """The runs of a folder over time."""
 
-    schema_name: ClassVar[str] = "vflops.studies.history"
+    schema_name: ClassVar[str] = "vflops.history"
 
     chance: float
     """That results, or ceilings, of a group without any change are given one."""

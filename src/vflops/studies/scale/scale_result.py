@@ -167,7 +167,7 @@ class Point(Data):
 class Scale(Document):
     """An experiment, as far as it has come."""
 
-    schema_name: ClassVar[str] = "vflops.studies.scale"
+    schema_name: ClassVar[str] = "vflops.scale"
 
     workload: str
     kind: Kind
