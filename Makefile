@@ -37,6 +37,7 @@ packages:
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.rooms
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-dev
