@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test pytest packages check format clean
+.PHONY: run test test-gpu pytest packages check format clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -33,6 +33,10 @@ packages:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; } || \
 	echo "$$need missing and cannot be installed here: the tests that use them will skip"
+
+# On a machine with a GPU; CI has none. Commit the record that it writes with the change.
+test-gpu: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.gpu_tests
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
