@@ -20,15 +20,15 @@ PROPOSALS = 200
 NAMES = {
     "body.stem.0": "backbone.body.conv1",
     "body.stem.1": "backbone.body.bn1",
-    "pyramid.lateral": "backbone.fpn.inner_blocks",
-    "pyramid.output": "backbone.fpn.layer_blocks",
-    "proposer.head.conv": "rpn.head.conv.0.0",
-    "proposer.head.scores": "rpn.head.cls_logits",
-    "proposer.head.deltas": "rpn.head.bbox_pred",
-    "regions.head.first": "roi_heads.box_head.fc6",
-    "regions.head.second": "roi_heads.box_head.fc7",
-    "regions.head.scores": "roi_heads.box_predictor.cls_score",
-    "regions.head.deltas": "roi_heads.box_predictor.bbox_pred",
+    "head.pyramid.lateral": "backbone.fpn.inner_blocks",
+    "head.pyramid.output": "backbone.fpn.layer_blocks",
+    "head.proposer.head.conv": "rpn.head.conv.0.0",
+    "head.proposer.head.scores": "rpn.head.cls_logits",
+    "head.proposer.head.deltas": "rpn.head.bbox_pred",
+    "head.regions.head.first": "roi_heads.box_head.fc6",
+    "head.regions.head.second": "roi_heads.box_head.fc7",
+    "head.regions.head.scores": "roi_heads.box_predictor.cls_score",
+    "head.regions.head.deltas": "roi_heads.box_predictor.bbox_pred",
 }
 
 
@@ -37,7 +37,7 @@ def theirs_of(name: str) -> str:
     for ours, theirs in NAMES.items():
         if name.startswith(ours):
             rest = name.removeprefix(ours)
-            if ours.startswith("pyramid"):
+            if ours.startswith("head.pyramid"):
                 _, number, leaf = rest.split(".")
                 return f"{theirs}.{number}.0.{leaf}"
             return theirs + rest
