@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-gpu pytest packages check format clean
+.PHONY: run test test-gpu pytest packages check format docs clean
 
 # Exit code 1 is a run that measured all but does not meet a rule, which its summary names.
 run: $(VENV)/.installed
@@ -48,6 +48,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The documentation as a site in site/; a broken link or an unknown name in the API reference fails.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 # torch first and alone: the constraint pins the version, so nothing pulls in another build of it.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -61,5 +66,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(BIN)/pip install -q -e ".[dev]"
 	touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "installing what the documentation needs …"
+	@$(BIN)/pip install -q -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site
