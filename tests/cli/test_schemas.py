@@ -8,20 +8,20 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS
 from vflops.cli.schemas import export, schemas
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 
-DOCS = ROOT / "docs" / "schemas"
+SCHEMAS = DOCS / "schemas"
 
 
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_docs_hold_the_current_schema(name: str, tmp_path: Path) -> None:
     export(tmp_path)
     hint = "run: python -m vflops.cli.schemas docs/schemas"
-    assert (DOCS / name).read_text() == (tmp_path / name).read_text(), hint
+    assert (SCHEMAS / name).read_text() == (tmp_path / name).read_text(), hint
 
 
 def test_files_of_a_run_meet_their_schemas(run_folder: RunFolder) -> None:

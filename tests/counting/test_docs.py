@@ -1,4 +1,4 @@
-"""The figures in docs/counting.md are those that the code gives."""
+"""The figures in docs/explanation/counting.md are those that the code gives."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS
 from vflops.counting.capture import InputSpec, capture, cross_entropy
 from vflops.counting.conventions import rule_set
 from vflops.counting.count import Count, count
 from vflops.models.resnet import resnet50, resnet50_v1
 from vflops.record.formats.graph import Graph
 
-DOCS = (ROOT / "docs" / "counting.md").read_text()
+PAGE = (DOCS / "explanation" / "counting.md").read_text()
 KINDS = {
     "convolution": "convolution",
     "dense": "dense",
@@ -35,7 +35,7 @@ def v1() -> Graph:
 
 def table(title_cell: str) -> dict[str, list[str]]:
     """The rows of the table whose heading holds ``title_cell``, by their first cell."""
-    lines = DOCS[DOCS.index(title_cell) :].split("\n\n")[0].splitlines()[2:]
+    lines = PAGE[PAGE.index(title_cell) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in cells}
 
@@ -73,7 +73,7 @@ def test_table_vii_cell_by_cell(v1: Graph) -> None:
 
 
 def test_totals_in_the_text(v1: Graph) -> None:
-    text = " ".join(DOCS.split())
+    text = " ".join(PAGE.split())
     v15 = capture(resnet50, [InputSpec((3, 224, 224))], name="resnet50", loss=cross_entropy)
     for graph in (v1, v15):
         assert f"{count(graph, rule_set('hpcai500')).total.forward:,}" in text

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import vflops.metrics
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS
 
 
 def test_importing_it_loads_nothing_but_the_standard_library() -> None:
@@ -25,6 +25,6 @@ def test_importing_it_loads_nothing_but_the_standard_library() -> None:
 
 @pytest.mark.parametrize("name", vflops.metrics.__all__)
 def test_every_public_name_is_in_the_documentation(name: str) -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert f"`{name}`" in page
     assert getattr(vflops.metrics, name)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS
 from vflops.metrics import EXPONENT_IMAGE_CLASSIFICATION, epoch_ops, flops, vflops
 
 EXPONENT_2020 = 10
@@ -78,7 +78,7 @@ def test_recomputing_keeps_the_order_of_the_ranking() -> None:
 
 @pytest.mark.parametrize("row", RANKING, ids=lambda row: row.system)
 def test_the_documentation_shows_these_figures(row: Row) -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     name = f"{row.system} [?]" if row.disputed else row.system
     share = f"{100 * deviation(row):+.2f} %".replace("-", "−")
     line = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,8 @@ class Submitted:
     epochs: int = 3
     cpu: str = "Test CPU"
     power: bool = True
+    ceilings: Sequence[Measurement] = ()
+    """That were measured; matrix product and convolution if none are named."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Of the job, for a test that wants it otherwise."""
     began: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +66,7 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
     with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
         system_of(hardware).write(run.folder.system_file)
         told = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
-        run.plan(job(1, ranks=wanted.ranks, **told), ceilings=_ceilings())
+        run.plan(job(1, ranks=wanted.ranks, **told), ceilings=tuple(wanted.ceilings) or _ceilings())
         begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
         notes = course(*begun, wanted.quality - 0.05, wanted.quality)
         notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -15,7 +15,7 @@ from vflops.results.check.checking import check
 from vflops.results.check.rule_sets import RULE_SETS, own_rule_set, rule_set
 from vflops.workloads.contract.run_settings import profile
 
-DOCUMENT = ROOT / "docs" / "checks.md"
+DOCUMENT = DOCS / "reference" / "checks.md"
 SUITE = ("image-classification", "extreme-weather", "automl")
 
 
