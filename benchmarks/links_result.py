@@ -124,7 +124,7 @@ def _communication(point: Measured, coding: Coding) -> dict[str, Any]:
 
 
 def markdown(points: Sequence[Measured], found: Links) -> str:
-    """The table of docs/communication.md, and the figures that its text has."""
+    """The table of docs/explanation/communication.md, and the figures that its text has."""
     beside = predicted(points, found)
     counts = sorted({each.hosts for each in points if each.hosts > 1})
     rows: dict[str, dict[int, str]] = {}

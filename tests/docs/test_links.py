@@ -15,6 +15,7 @@ from tests.support.paths import ROOT
 WIDTH = 100
 WIDER = {"docs/architecture.md"}
 """Pages that are not wrapped yet."""
+_SOURCES = (".py", ".html", ".toml", ".md")
 _PATH = re.compile(r"(?:src|tests|docs|benchmarks|examples)/[\w./-]*\w/?")
 _MODULE = re.compile(r"vflops(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?")
 _NAMES = {"vflops.prom", "vflops.rules", "vflops.models", "vflops.bootstraps", "vflops.workloads"}
@@ -46,6 +47,14 @@ def test_contributing_says_where_a_change_goes_with_paths_that_exist() -> None:
     paths = _PATH.findall(section)
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_pages_that_messages_and_comments_name_exist() -> None:
+    folders = [ROOT / name for name in ("src", "benchmarks", "examples")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in _SOURCES]
+    for file in (*files, ROOT / "Containerfile", ROOT / "apptainer.def", ROOT / "Makefile"):
+        for path in re.findall(r"docs/[\w/-]+\.md", file.read_text(encoding="utf-8")):
+            assert (ROOT / path).exists(), f"{name_of(file)} names {path}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)

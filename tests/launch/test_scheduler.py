@@ -91,13 +91,21 @@ def test_a_whole_site_is_read(tmp_path: Path) -> None:
     [
         ("acount = 'x'", "unknown key 'acount' in ", "did you mean account"),
         ("[container]\nimage='x'\nruntme='docker'", "unknown key 'runtme'", "runtime"),
-        ("[container]\nimage='x'\nruntime='lxc'", "container.runtime = 'lxc'", "docs/cluster.md"),
-        ("time_limit = '90'", "time_limit = '90': expected hours and minutes", "docs/cluster.md"),
-        ("time_limit = '1:75'", "time_limit = '1:75'", "docs/cluster.md"),
-        ("partition = ''", "partition = '': expected one line", "docs/cluster.md"),
+        (
+            "[container]\nimage='x'\nruntime='lxc'",
+            "container.runtime = 'lxc'",
+            "docs/how-to/cluster.md",
+        ),
+        (
+            "time_limit = '90'",
+            "time_limit = '90': expected hours and minutes",
+            "docs/how-to/cluster.md",
+        ),
+        ("time_limit = '1:75'", "time_limit = '1:75'", "docs/how-to/cluster.md"),
+        ("partition = ''", "partition = '': expected one line", "docs/how-to/cluster.md"),
         ("directives = ['qos=x']", "directives.0 = 'qos=x': expected an option", "docs"),
-        ("modules = 'gcc'", "modules = 'gcc'", "docs/cluster.md"),
-        ("[environment]\n'A-B' = 'x'", "'A-B' cannot name a variable", "docs/cluster.md"),
+        ("modules = 'gcc'", "modules = 'gcc'", "docs/how-to/cluster.md"),
+        ("[environment]\n'A-B' = 'x'", "'A-B' cannot name a variable", "docs/how-to/cluster.md"),
         ("account", "is not TOML", None),
     ],
 )

@@ -130,7 +130,7 @@ def load(path: Path) -> SiteSettings:
         message = fault["msg"].removeprefix("Value error, ")
         raise UsageError(
             f"{path}: {name} = {shown(fault['input'])}: {message[:1].lower()}{message[1:]}",
-            hint=f"see 'site.toml' in docs/cluster.md for what {fault['loc'][0]} may be",
+            hint=f"see 'site.toml' in docs/how-to/cluster.md for what {fault['loc'][0]} may be",
         ) from error
 
 

@@ -21,7 +21,7 @@ ERRORS = {
     (MIXED, "compressed TFLOPS"): {64: -0.026},
     (EWA, "compressed TFLOPS"): {64: -0.030},
 }
-"""(predicted − published) / published, as docs/prediction.md shows them."""
+"""(predicted − published) / published, as docs/explanation/prediction.md shows them."""
 
 
 @pytest.fixture(scope="module")

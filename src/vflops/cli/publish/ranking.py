@@ -43,7 +43,7 @@ def ranking(
     from vflops.results.score.figure_text import count
 
     if signers is not None and not signers.is_file():
-        raise UsageError(f"--signers {signers}: no such file", hint="see docs/ranking.md")
+        raise UsageError(f"--signers {signers}: no such file", hint="see docs/how-to/ranking.md")
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
             typer.echo(f"{archive.name} is among the submissions already")

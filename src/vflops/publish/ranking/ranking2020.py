@@ -1,7 +1,7 @@
 """The public HPC AI500 ranking of 2020: collected from papers, unverified, and recomputed.
 
 23 GFLOPs an image, 1.28 M images, 90 epochs and target 0.763 give the published figures with the
-exponent 10, although the paper says 5 (docs/metrics.md).
+exponent 10, although the paper says 5 (docs/reference/metrics.md).
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def validated(data: Mapping[str, Any]) -> Inputs:
             raise UsageError(message) from error
         raise UsageError(
             f"setting {name} = {shown(fault['input'])}: {fault['msg'].lower()}",
-            hint="docs/prediction.md says what each setting is, and its unit",
+            hint="docs/explanation/prediction.md says what each setting is, and its unit",
         ) from error
 
 

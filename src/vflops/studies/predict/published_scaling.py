@@ -71,7 +71,7 @@ class Series:
 IC_OPS = 23e9
 """An image, V3.0: 11 776 GFLOPs for 512."""
 EWA_OPS = 3 * 357.5e9
-"""A frame, counted here (docs/extreme-weather.md)."""
+"""A frame, counted here (docs/explanation/extreme-weather.md)."""
 _NO_GAIN = {16: 1.0, 32: 1.0}
 
 SERIES = (

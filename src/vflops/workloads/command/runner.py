@@ -163,7 +163,7 @@ class CommandJob:
         if missing:
             raise RunFailed(
                 f"the command ended without reporting {missing}",
-                hint="its script must print JSON lines: docs/workloads.md shows them",
+                hint="its script must print JSON lines: docs/how-to/workloads.md shows them",
             )
         payload = Finished(**self._standing(), reason="command", weights_sha256=None)
         self._context.tell("finished", payload)

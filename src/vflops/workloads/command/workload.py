@@ -169,6 +169,6 @@ def _needed(name: str, value: _Given | None, what: str, example: str) -> _Given:
         raise UsageError(
             f"the workload command needs {name}: {what}",
             hint=f"--set command.{name}={example}, or [command] {name} in a --config FILE.toml "
-            "(docs/workloads.md)",
+            "(docs/how-to/workloads.md)",
         )
     return value
