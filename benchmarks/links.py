@@ -11,7 +11,8 @@ before, so what was sent more is what those steps sent. Bytes are read from the 
 and set beside those that the ranks counted; times are set beside what `vflops predict` makes of
 the figures of the links and of the codecs.
 
-Prints the table of docs/explanation/communication.md, and writes FOLDER/links.json and FOLDER/links.html.
+Prints the table of docs/explanation/communication.md, and writes FOLDER/links.json and
+FOLDER/links.html.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The benchmark's figures as pure functions: numbers in, numbers out; no torch, no files.
 
-Every formula, its paper and its edge cases: docs/reference/metrics.md. A wrong argument is a ValueError that
-names the argument, its value and the range expected; nothing is clamped. A figure that rests on
-something that was not measured (None) is None.
+Every formula, its paper and its edge cases: docs/reference/metrics.md. A wrong argument is a
+ValueError that names the argument, its value and the range expected; nothing is clamped. A figure
+that rests on something that was not measured (None) is None.
 """
 
 from vflops.metrics.efficiency import mfu, strong_efficiency, vflops_per_watt, weak_efficiency

@@ -15,8 +15,8 @@ from vflops.metrics.arguments import (
 )
 
 # The defaults of HPC AI500 V2.0 (section 4.3), kept by V3.0. The public ranking of 2020 is image
-# classification too, but its figures follow from 10 and not from 5 (docs/reference/metrics.md): hence the
-# exponent is an argument without a default, and is shown beside every score.
+# classification too, but its figures follow from 10 and not from 5 (docs/reference/metrics.md):
+# hence the exponent is an argument without a default, and is shown beside every score.
 EXPONENT_IMAGE_CLASSIFICATION = 5
 EXPONENT_EXTREME_WEATHER = 10
 
