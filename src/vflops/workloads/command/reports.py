@@ -110,7 +110,7 @@ class Reader:
         shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
         return RunFailed(
             f"line {self._line} of the command's output cannot be used: {why}: {shown}",
-            hint="see docs/how-to/workloads.md for what a script may print; fix it and start a new run",
+            hint="docs/how-to/workloads.md says what a script may print; fix it, start a new run",
         )
 
 
