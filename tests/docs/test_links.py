@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.markdown import anchors, fences, inline_code, links, name_of, pages, prose
-from tests.support.paths import ROOT
+from tests.support.paths import DOCS, ROOT
 
 WIDTH = 100
 WIDER = {"docs/architecture.md"}
@@ -62,6 +62,16 @@ def test_modules_and_names_in_the_text_exist(page: Path) -> None:
     for code in inline_code(page):
         if _MODULE.fullmatch(code.split("(")[0]) and code not in _NAMES | _schema_names():
             _resolve(code.split("(")[0])
+
+
+def test_the_site_has_every_page_and_documents_names_that_exist() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    paths = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    assert [path for path in paths if path not in navigation] == []
+    names = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference" / "api.md").read_text(), re.M)
+    assert len(names) > 15
+    for name in names:
+        _resolve(name)
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
