@@ -95,12 +95,16 @@ class ImportGraph:
             if (chain := _chain(module, direct, targets)) is not None
         }
 
+    def file(self, module: str) -> str:
+        """Return the path of a module, relative to the repository."""
+        return str(self.modules[module].relative_to(self._source.parent))
+
     def _name(self, path: Path) -> str:
         parts = path.relative_to(self._source).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def _imports(self, module: str, path: Path, of: str = PACKAGE) -> Iterator[Import]:
-        file = str(path.relative_to(self._source.parent))
+        file = self.file(module)
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node, at_import_time in _statements(tree.body, True):
             for name in self._names(node):

@@ -106,13 +106,9 @@ def _torch(graph: ImportGraph) -> list[str]:
             when = "" if local else " when it is imported"
             path = " → ".join([*chain, "torch"])
             found.append(
-                f"{_file(graph, module)}: {module} must not import torch{when}, and does: {path}"
+                f"{graph.file(module)}: {module} must not import torch{when}, and does: {path}"
             )
     return found
-
-
-def _file(graph: ImportGraph, module: str) -> str:
-    return str(graph.modules[module].relative_to(DOCUMENT.parents[1]))
 
 
 def picture(graph: ImportGraph) -> str:

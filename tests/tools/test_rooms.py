@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tools import rooms
 from tools.import_graph import ImportGraph
 
@@ -23,6 +25,14 @@ def test_no_import_points_upwards_and_no_unit_is_in_a_circle(graph: ImportGraph)
 def test_the_document_shows_the_rooms_as_they_are(graph: ImportGraph) -> None:
     text = rooms.DOCUMENT.read_text(encoding="utf-8")
     assert rooms.drawn(text, graph) == text, "run: python -m tools.rooms --write"
+
+
+def test_files_that_the_document_walks_through_exist() -> None:
+    text = rooms.DOCUMENT.read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`", text)
+    assert len(paths) > 30
+    folders = (ROOT, ROOT / "src" / "vflops")
+    assert [path for path in paths if not any((folder / path).exists() for folder in folders)] == []
 
 
 def made(folder: Path, files: dict[str, str]) -> ImportGraph:
