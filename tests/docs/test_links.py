@@ -13,7 +13,6 @@ from tests.support.markdown import anchors, fences, inline_code, links, name_of,
 from tests.support.paths import DOCS, ROOT
 
 WIDTH = 100
-"""Pages that are not wrapped yet."""
 _SOURCES = (".py", ".html", ".toml", ".md")
 _PATH = re.compile(r"(?:src|tests|docs|benchmarks|examples)/[\w./-]*\w/?")
 _MODULE = re.compile(r"vflops(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?")
