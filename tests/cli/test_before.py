@@ -20,8 +20,9 @@ from vflops.cli.terminal.jobs_table import _line
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.controller import JobProgress
-from vflops.launch.factory import scheduled, waves
-from vflops.launch.scheduler import Scheduler
+from vflops.launch.factory import backend
+from vflops.launch.nodes import waves
+from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.run import validate
@@ -190,11 +191,11 @@ def test_waves_are_as_many_jobs_as_fit_at_once(cluster: Cluster) -> None:
 
 def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
     jobs = [
-        JobProgress(record, state="running", awaited=True, where="PENDING: Resources")
+        JobProgress(record, state="running", awaited=True, location="PENDING: Resources")
         for record in records(2)
     ]
     assert _line(jobs).startswith("2 models: 2 waiting (PENDING: Resources);")
-    jobs[0].awaited, jobs[0].where = False, "n1"
+    jobs[0].awaited, jobs[0].location = False, "n1"
     assert _line(jobs).startswith("2 models: 1 running, 1 waiting;")
 
 
@@ -261,9 +262,9 @@ def test_the_container_of_the_settings_reaches_the_script(
     folder = RunFolder.create(place, IMAGES, chosen)
     for record in records(2):
         folder.job_file(record.job).parent.mkdir(parents=True)
-    monkeypatch.setattr(Scheduler, "submit", lambda self, request: "1")
+    monkeypatch.setattr(SlurmScheduler, "submit", lambda self, request: "1")
     kept = RunFolder.open(folder.path)  # as another controller finds it
-    scheduled(kept, records(2)).start({1: 1, 2: 1})
+    backend("slurm").launcher(kept, records(2)).start({1: 1, 2: 1})
     script = (folder.path / "allocation-1.sh").read_text()
     assert words in script and '"new image.sif" "python3"' in script
     assert "before.sif" not in script and ('"/data:/data"' in script) == ("podman" in words)

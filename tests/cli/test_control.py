@@ -57,7 +57,7 @@ def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path:
     killed(process)
     attached = vflops("attach", folder.path)
     assert attached.returncode == 0, attached.stderr
-    assert "of 2 jobs 2 go on, 0 have ended\n" in attached.stderr
+    assert "of 2 jobs 2 are active, 0 have ended\n" in attached.stderr
     history = folder.history()
     assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]  # nothing was started twice
     assert history.state.complete and folder.report_file.is_file()
@@ -75,7 +75,7 @@ def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
     cancelled = vflops("cancel", folder.path)
     assert cancelled.returncode == 0, cancelled.stderr
     assert f"ended: the controller, process {process.pid}" in cancelled.stdout
-    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert "ended: 2 jobs, 2 with a checkpoint to resume from\n" in cancelled.stdout
     assert f"next: vflops resume {folder.path.relative_to(tmp_path)}" in cancelled.stderr
     assert process.wait(timeout=10) == 130
     assert processes_of(folder) == []
@@ -111,7 +111,9 @@ def test_cancel_kills_what_does_not_end_also_without_a_controller(
     assert folder.history().state.reason == "it was cancelled by the user"
     again = vflops("cancel", folder.path)
     assert again.returncode == 0
-    assert f"nothing of {folder.path.relative_to(tmp_path)} is running" in again.stdout
+    assert (
+        f"{folder.path.relative_to(tmp_path)} has no running jobs and no controller" in again.stdout
+    )
 
 
 CONTROLLER = """
@@ -137,7 +139,7 @@ def test_cancel_asks_the_jobs_of_a_controller_that_ends_before_it_could(
         assert early.stdout is not None and early.stdout.readline() == b"held\n"
         cancelled = vflops("cancel", folder.path, "--limit", "60")
     assert cancelled.returncode == 0, cancelled.stderr
-    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert "ended: 2 jobs, 2 with a checkpoint to resume from\n" in cancelled.stdout
     assert all(folder.history().events("stopped", job=job) for job in (1, 2))
     assert processes_of(folder) == []
 
@@ -154,7 +156,7 @@ def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
         fcntl.flock(file, fcntl.LOCK_EX)  # somebody else holds it, from another machine perhaps
         refused = vflops("cancel", folder.path)
     assert refused.returncode == 2
-    assert f"held by process {other_agent.pid}, which is not seen from here" in refused.stderr
+    assert f"held by process {other_agent.pid}, which is not visible from here" in refused.stderr
     assert other_agent.poll() is None
 
 
@@ -221,7 +223,7 @@ def test_cancel_ends_the_jobs_of_a_scheduler_and_no_other(
     assert not is_locked(folder.path / ".lock")
     cancelled = vflops("cancel", folder.path)
     assert cancelled.returncode == 0, cancelled.stderr
-    assert "ended: 2 jobs, 2 with a checkpoint to go on from\n" in cancelled.stdout
+    assert "ended: 2 jobs, 2 with a checkpoint to resume from\n" in cancelled.stdout
     assert [line.split()[0] for line in slurm.run("squeue", "-h").splitlines()] == [other]
     history = folder.history()
     assert [history.jobs[job][-1].events[-1].kind for job in (1, 2)] == ["stopped"] * 2

@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
 def followed(run: HandmadeSearch, notes: list[Note]) -> JobProgress:
     """A worker that runs, as far as its log goes."""
     standing = JobProgress(
-        run.records[0], state="running", where="2 cores", observer=observer(run.records[0])
+        run.records[0], state="running", location="2 cores", observer=observer(run.records[0])
     )
     standing.take("worker", {"worker": 0, "left_s": 100.0, "clock": None})
     for at_s, kind, data in notes:

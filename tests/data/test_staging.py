@@ -412,7 +412,7 @@ def trained(planned: RunFolder, place: Path, local: Path, *jobs: int) -> Trained
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VFLOPS_LOCAL_PATH", str(local))
         assert launcher.start(dict.fromkeys(jobs, 1)) == list(jobs)
-    while launcher.alive():
+    while launcher.active_jobs():
         opened |= set(_shard_folders(os.getpid()))
         time.sleep(0.05)
     logs = "".join(path.read_text() for path in folder.path.glob("jobs/**/*.log"))

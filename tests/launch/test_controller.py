@@ -24,7 +24,7 @@ from vflops.errors import RunFailed
 from vflops.launch import agent, controller
 from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.interface import Launcher
-from vflops.launch.job_history import LEFT, pasts
+from vflops.launch.job_history import LEFT, attempt_histories
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobBegun, JobGivenUp, JobLost, JobRecord
@@ -49,27 +49,27 @@ class Stage(Launcher):
         self.running |= set(jobs)
         return list(jobs)
 
-    def alive(self) -> Collection[int]:
+    def active_jobs(self) -> Collection[int]:
         return set(self.running)
 
-    def where(self, job: int) -> str:
+    def location(self, job: int) -> str:
         return f"place {job}"
 
-    def ending(self, job: int) -> str | None:
+    def exit_reason(self, job: int) -> str | None:
         return "a test ended it"
 
     def stop(self) -> None:
         self.stopped = True
         self.running.clear()
 
-    def unseen(self, job: int) -> str | None:
+    def invisible_reason(self, job: int) -> str | None:
         return self.blind
 
     def suspects(self, job: int) -> Collection[str]:
         return [f"place {job}"]
 
-    def elsewhere(self, job: int) -> str | None:
-        return "another is at it" if job in self.busy else None
+    def running_elsewhere(self, job: int) -> str | None:
+        return "another agent is running it" if job in self.busy else None
 
     def attempt(self, job: int, *kinds: str) -> None:
         """An attempt at the job claims its folder and writes these events."""
@@ -111,7 +111,7 @@ def seen_through(
 
     def show(jobs: Sequence[JobProgress]) -> None:
         next(happens, lambda: None)()
-        stage.shown.update(each.where for each in jobs)
+        stage.shown.update(each.location for each in jobs)
 
     with folder.start_attempt(job=0) as events:
         Controller(folder, events, stage, records, attempts=attempts, show=show).run()
@@ -120,7 +120,7 @@ def seen_through(
 def test_an_attempt_that_the_launcher_began_itself_is_recorded_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     stage = Stage(folder)
     script = [
@@ -143,7 +143,7 @@ def test_an_attempt_that_the_launcher_began_itself_is_recorded_and_counted(
 def test_pauses_between_attempts_double_and_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.01)
+    monkeypatch.setattr(controller, "_POLL_S", 0.01)
     folder, _ = run_of(tmp_path)
     stage = Stage(folder)
 
@@ -163,12 +163,12 @@ def test_pauses_between_attempts_double_and_are_shown(
 def test_a_first_job_whose_node_has_another_folder_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     monkeypatch.setattr(controller, "_CHECK_S", 0.0)
     folder, _ = run_of(tmp_path)
     stage = Stage(folder)
     stage.blind = "n7: nothing here"
-    with pytest.raises(RunFailed, match="is not seen from the nodes: n7: nothing here") as error:
+    with pytest.raises(RunFailed, match="is not visible from the nodes: n7: nothing here") as error:
         seen_through(folder, stage, [], attempts=3)
     assert str(folder.path) in error.value.message and "--out" in (error.value.hint or "")
     assert stage.stopped and len(stage.started) == 1
@@ -181,7 +181,7 @@ def lost_of(folder: RunFolder) -> list[JobLost]:
 def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     first = Stage(folder)
 
@@ -213,13 +213,15 @@ def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_wri
     assert not third.started
     with folder.start_attempt(job=0) as events:
         events.write("failed", message="no model came to its end")
-    assert pasts(folder)[1].losses == 0 and pasts(folder)[1].given_up is None
+    assert (
+        attempt_histories(folder)[1].losses == 0 and attempt_histories(folder)[1].given_up is None
+    )
 
 
 def test_losses_that_are_written_down_leave_fewer_tries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     with folder.start_attempt(job=0) as events:
         for attempt in (1, 2):
@@ -240,17 +242,17 @@ def test_a_job_that_was_stopped_by_wish_has_lost_nothing(tmp_path: Path) -> None
         begun = JobBegun(job=1, launcher="stage", where="", attempt=1)
         events.write("job-begun", **begun.model_dump())
         events.write("stopped", message=LEFT)
-    assert pasts(folder)[1].running
+    assert attempt_histories(folder)[1].running
     with folder.start_attempt(job=0) as events:
         events.write("stopped", message="cancelled by the user")
-    past = pasts(folder)[1]
-    assert (past.running, past.begun, past.losses) == (False, 1, 0)
+    attempts = attempt_histories(folder)[1]
+    assert (attempts.running, attempts.begun, attempts.losses) == (False, 1, 0)
 
 
 def test_a_job_that_another_agent_is_at_is_not_lost_and_its_end_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     stage = Stage(folder)
     stage.busy = {1}
@@ -270,7 +272,7 @@ def test_a_job_that_another_agent_is_at_is_not_lost_and_its_end_is_seen(
 def test_a_loss_by_its_own_error_is_not_the_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "_POLL_S", 0.0)
     for kind, suspects in (("failed", ()), ("stopped", ()), ("checkpoint", ("place 1",))):
         folder, _ = run_of(tmp_path / kind)
         stage = Stage(folder)
@@ -315,11 +317,11 @@ def keyboard_main(place: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "asked", "words"),
     [
-        (["\x03", "l\n"], True, "its jobs were left running|pick them up: vflops attach "),
-        (["\x03", "e\n"], True, "its jobs were asked to keep checkpoints|None|stopped True"),
-        (["\x03", "\x03"], True, "its jobs were asked to keep checkpoints|None|stopped True"),
+        (["\x03", "l\n"], True, "its jobs were left running|follow them again: vflops attach "),
+        (["\x03", "e\n"], True, "its jobs were asked to write checkpoints|None|stopped True"),
+        (["\x03", "\x03"], True, "its jobs were asked to write checkpoints|None|stopped True"),
         (["\x03", "\n", "\x03", "l\n"], True, "its jobs were left running"),
-        (["TERM"], False, "its jobs were asked to keep checkpoints|None|stopped True"),
+        (["TERM"], False, "its jobs were asked to write checkpoints|None|stopped True"),
     ],
 )
 def test_ctrl_c_in_a_terminal_asks(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vflops.launch.core_binding import BINDING, Topology, bind, numbers, spans, variables, visible
+from vflops.launch.core_binding import BINDING, Topology, bind, numbers, spans, variables
 from vflops.launch.local.launcher import split_cores
 from vflops.launch.local.processes import LocalRanks
+from vflops.machine.visible_devices import visible_devices
 
 
 def machine(
@@ -99,9 +100,9 @@ def test_slots_of_this_machine_are_near_their_devices(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-4", "5-9"], gpus=[1, 0])
     slots = split_cores(two, range(10), 2, devices=[0, 1])
     assert [(spans(slot.cores), slot.device) for slot in slots] == [("5-9", 0), ("0-4", 1)]
-    (only,) = split_cores(two, range(10), 1, devices=visible({"CUDA_VISIBLE_DEVICES": "1"}))
+    (only,) = split_cores(two, range(10), 1, devices=visible_devices({"CUDA_VISIBLE_DEVICES": "1"}))
     assert (spans(only.cores), only.device) == ("0-4", 1)
-    asked = split_cores(two, range(10), 5, each=2)
+    asked = split_cores(two, range(10), 5, cores_per_slot=2)
     assert [spans(slot.cores) for slot in asked] == ["0-1", "2-3", "4-5", "6-7", "8-9"]
 
 

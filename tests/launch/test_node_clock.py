@@ -16,7 +16,7 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.launch import node_clock
 from vflops.launch.node_description import describe_node
-from vflops.launch.node_group import Team
+from vflops.launch.node_group import NodeGroup
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import node_file, node_files, node_records, telemetry_file
 
@@ -91,7 +91,7 @@ def test_a_node_describes_itself(scheduled: RunFolder, monkeypatch: pytest.Monke
     place = scheduled.attempt_folder(1, scheduled.claim_attempt(1))
     with behind(5) as port:
         node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
-        describe_node(scheduled, place, Team(node=1, nodes=2))
+        describe_node(scheduled, place, NodeGroup(node=1, nodes=2))
     assert node_file(place, 1).name == "node-1.json"
     (found,) = node_records(place)
     assert (found.node, found.nodes, found.name) == (1, 2, "n7")
@@ -104,7 +104,7 @@ def test_a_node_describes_itself(scheduled: RunFolder, monkeypatch: pytest.Monke
 def test_jobs_of_one_machine_have_one_clock(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "image-classification", tiny())
     place = folder.attempt_folder(1, folder.claim_attempt(1))
-    describe_node(folder, place, Team())
+    describe_node(folder, place, NodeGroup())
     (found,) = node_records(place)
     assert found.reference == found.host
     assert (found.clock.offset_s, found.clock.uncertainty_s) == (0.0, 0.0)

@@ -150,15 +150,15 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
             3,
             4,
             "no room for 3 models of 4 ranks (12 slots) on 1 node with 8 slots",
-            "choose 2 models of 4 ranks, 3 of 2 or 4 of 2; or run them in waves, --waves",
+            "choose 2 models of 4 ranks, 3 of 2 or 4 of 2; or run them in waves with --waves",
         ),
         (
             equal_nodes(3, 4),
             4,
             3,
             "of 4 models of 3 ranks only 3 fit on 3 nodes with 12 slots:"
-            " what is left free on several nodes is not put together",
-            "choose 3 models of 3 ranks, 4 of 2 or 3 of 4; or run them in waves, --waves",
+            " free slots of several nodes are not combined",
+            "choose 3 models of 3 ranks, 4 of 2 or 3 of 4; or run them in waves with --waves",
         ),
         (
             equal_nodes(1, 2),
@@ -174,9 +174,9 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
             "no room for 1 model of 2 ranks (2 slots) on 1 node with 1 slot",
             "choose 1 model of 1 rank",
         ),
-        (equal_nodes(1, 8), 0, 4, "models is 0", "give a whole number from 1 up"),
-        (equal_nodes(1, 8), 2, -1, "ranks is -1", "give a whole number from 1 up"),
-        ([], 1, 1, "there is no node to run on", "name at least one"),
+        (equal_nodes(1, 8), 0, 4, "models is 0", "use a whole number of at least 1"),
+        (equal_nodes(1, 8), 2, -1, "ranks is -1", "use a whole number of at least 1"),
+        ([], 1, 1, "there are no nodes to run on", "name at least one"),
         ([Node("a", 0)], 1, 1, "node a has 0 slots", "leave it out, or give it slots"),
         ([Node("a", 1)] * 2, 1, 1, "node a is listed twice", "list every node once"),
     ],
@@ -250,7 +250,7 @@ def test_with_a_scale_models_times_ranks_equal_it() -> None:
             "the scale 33 is too large for 4 nodes with 32 slots",
             "choose at most 32",
         ),
-        (None, None, 0, "scale is 0", "give a whole number from 1 up"),
+        (None, None, 0, "scale is 0", "use a whole number of at least 1"),
     ],
 )
 def test_a_scale_that_the_pair_does_not_make_is_refused(

@@ -14,9 +14,11 @@ from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.launch import scheduled_jobs
 from vflops.launch.job_script import Request
-from vflops.launch.scheduled_jobs import JobsApart, JobsTogether, ScheduledJobs
-from vflops.launch.scheduler import Scheduler, Seen
+from vflops.launch.scheduled_jobs import ScheduledJobs, SeparateJobs
+from vflops.launch.scheduler import JobStatus, Scheduler
 from vflops.launch.site import SiteSettings
+from vflops.launch.slurm import sbatch_script
+from vflops.launch.slurm.gang_scheduled_jobs import GangScheduledJobs
 from vflops.launch.submissions import Intent, intents, submitted
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobLost
@@ -27,10 +29,11 @@ class Queue:
 
     name = label = "slurm"
     interval_s = 0.0
+    job_script = staticmethod(sbatch_script.job_script)
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
-        self.seen = Seen("running", ("n1", "n2", "n3", "n4"), None)
+        self.seen = JobStatus("running", ("n1", "n2", "n3", "n4"), None)
         self.stopped: list[str] = []
 
     def find(self, name: str, intent: Path) -> str | None:
@@ -43,7 +46,7 @@ class Queue:
         self.requests.append(request)
         return str(len(self.requests))
 
-    def look(self, ids: Sequence[str]) -> dict[str, Seen]:
+    def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         return dict.fromkeys(ids, self.seen)
 
     def stop(self, ids: Sequence[str]) -> None:
@@ -71,13 +74,13 @@ def folder_of(jobs: ScheduledJobs) -> RunFolder:
 
 def test_a_job_of_an_allocation_has_its_own_nodes_also_when_one_is_gone(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
     assert jobs.start({1: 3, 2: 3, 3: 3, 4: 3}) and not jobs.start({1: 3})
-    assert set(jobs.alive()) == {1, 2, 3, 4}
-    assert [jobs.where(job) for job in (1, 2, 3, 4)] == ["n1", "n2", "n3", "n4"]
-    queue.seen = Seen("running", ("n1", "n3", "n4"), None)
-    jobs.alive()
-    assert [jobs.where(job) for job in (2, 3)] == ["n2", "n3"]
+    assert set(jobs.active_jobs()) == {1, 2, 3, 4}
+    assert [jobs.location(job) for job in (1, 2, 3, 4)] == ["n1", "n2", "n3", "n4"]
+    queue.seen = JobStatus("running", ("n1", "n3", "n4"), None)
+    jobs.active_jobs()
+    assert [jobs.location(job) for job in (2, 3)] == ["n2", "n3"]
     kept = submitted(folder_of(jobs), 3)
     assert kept is not None
     assert (kept.script, kept.first_node, kept.nodes) == ("allocation-1.sh", 2, 1)
@@ -85,16 +88,16 @@ def test_a_job_of_an_allocation_has_its_own_nodes_also_when_one_is_gone(tmp_path
 
 def test_a_node_that_lost_two_is_excluded_while_enough_others_are_left(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
     jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
-    jobs.alive()
+    jobs.active_jobs()
     assert [*jobs.suspects(2)] == ["n2"]
     with folder_of(jobs).start_attempt(job=0) as events:
         for node in ("n2", "n2", "n3"):
             lost = JobLost(job=2, reason="", where=node, suspects=(node,))
             events.write("job-lost", **lost.model_dump(mode="json"))
-    jobs = again(folder_of(jobs), JobsTogether, queue)  # whoever is the controller now
-    queue.seen = Seen("ended", queue.seen.nodes, "FAILED")
+    jobs = again(folder_of(jobs), GangScheduledJobs, queue)  # whoever is the controller now
+    queue.seen = JobStatus("ended", queue.seen.nodes, "FAILED")
     jobs.start({2: 1})
     assert "#SBATCH --exclude=n2\n" in queue.requests[-1].script.read_text()
     jobs.start(dict.fromkeys((1, 2, 3, 4), 1))  # all four nodes are needed
@@ -104,7 +107,7 @@ def test_a_node_that_lost_two_is_excluded_while_enough_others_are_left(tmp_path:
 
 def test_a_stop_also_reaches_a_script_that_pauses(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
     jobs.start({1: 3})
     jobs.stop()
     assert queue.stopped == ["1"]
@@ -115,7 +118,7 @@ class Died(BaseException):
     """The controller is killed."""
 
 
-@pytest.mark.parametrize("kind", [JobsApart, JobsTogether])
+@pytest.mark.parametrize("kind", [SeparateJobs, GangScheduledJobs])
 def test_what_was_handed_in_by_a_controller_that_died_is_known_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ScheduledJobs]
 ) -> None:
@@ -135,11 +138,11 @@ def test_what_was_handed_in_by_a_controller_that_died_is_known_by_its_name(
     assert f"#SBATCH --job-name={intent.name}\n" in queue.requests[0].script.read_text()
     assert submitted(folder, 1) is None
     adopted = again(folder, kind, queue)
-    assert [*adopted.alive()] == [1] and not intents(folder)
+    assert [*adopted.active_jobs()] == [1] and not intents(folder)
     known = submitted(folder, 1)
     assert known is not None and (known.id, known.attempt) == ("1", 1)
-    queue.seen = Seen("ended", (), "FAILED")
-    adopted.alive()
+    queue.seen = JobStatus("ended", (), "FAILED")
+    adopted.active_jobs()
     adopted.start({1: 2})
     assert queue.requests[1].name != queue.requests[0].name
 
@@ -148,20 +151,20 @@ def test_an_intent_that_came_to_nothing_is_forgotten_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue()
-    folder = folder_of(jobs_of(tmp_path, JobsTogether, queue))
+    folder = folder_of(jobs_of(tmp_path, GangScheduledJobs, queue))
     monkeypatch.setattr(scheduled_jobs, "_IN_FLIGHT_S", 0.0)
     Intent(name="x", scheduler="slurm", script="allocation-1.sh", jobs={}).write_beside(folder)
-    again(folder, JobsTogether, queue)
+    again(folder, GangScheduledJobs, queue)
     assert len(intents(folder)) == 1
     monkeypatch.setattr(scheduled_jobs, "_STALE_S", 0.0)
-    assert not again(folder, JobsTogether, queue).alive() and not intents(folder)
+    assert not again(folder, GangScheduledJobs, queue).active_jobs() and not intents(folder)
 
 
 def test_a_signal_waits_until_what_is_handed_in_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
     submit = queue.submit
 
     def interrupted(request: Request) -> str:
@@ -182,7 +185,7 @@ def test_a_signal_waits_until_what_is_handed_in_is_written_down(
         ("FAILED", "rank 0 was killed by SIGKILL", True),
         ("FAILED", "the node does not see the run folder /x", True),
         ("FAILED", "the loss is not a number", False),
-        ("FAILED", "another agent is at it: /x is in use by process 5", False),
+        ("FAILED", "another agent is running it: /x is in use by process 5", False),
         ("CANCELLED by 0", "", False),
         ("PREEMPTED", "", False),
         ("TIMEOUT", "", False),
@@ -192,18 +195,18 @@ def test_a_node_is_suspected_only_of_what_can_be_its_fault(
     tmp_path: Path, reason: str, words: str, suspect: bool
 ) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsApart, queue)
+    jobs = jobs_of(tmp_path, SeparateJobs, queue)
     log = folder_of(jobs).job_file(1).with_name("job-1.log")
     log.write_text("n1: job 1: what an earlier one said\n")
     jobs.start({1: 3})
-    jobs.alive()
+    jobs.active_jobs()
     assert not jobs.suspects(1)  # it lives: it was put back in the queue
     with log.open("a") as file:
         file.write(f"n1: job 1: {words}\n" if words else "")
-    queue.seen = Seen("ended", ("n1",), reason)
-    jobs.alive()
+    queue.seen = JobStatus("ended", ("n1",), reason)
+    jobs.active_jobs()
     assert [*jobs.suspects(1)] == (["n1"] if suspect else [])
-    assert (jobs.elsewhere(1) is not None) == ("another agent" in words)
+    assert (jobs.running_elsewhere(1) is not None) == ("another agent" in words)
 
 
 @pytest.mark.parametrize(
@@ -222,39 +225,39 @@ def test_a_job_that_ran_and_left_nothing_is_named(
 ) -> None:
     monkeypatch.setattr(scheduled_jobs, "_LATE_S", 0.0)
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsApart, queue)
+    jobs = jobs_of(tmp_path, SeparateJobs, queue)
     jobs.start({1: 3})
-    queue.seen = Seen(state, ("n3",), reason)  # type: ignore[arg-type]
-    jobs.alive()
-    why = jobs.unseen(1)
+    queue.seen = JobStatus(state, ("n3",), reason)  # type: ignore[arg-type]
+    jobs.active_jobs()
+    why = jobs.invisible_reason(1)
     assert (why is not None) == unseen
     assert why is None or ("n3" in why and str(reason) in why)
     folder_of(jobs).job_file(1).with_name("job-1.log").write_text("a word\n")
-    assert jobs.unseen(1) is None
+    assert jobs.invisible_reason(1) is None
 
 
 def test_a_job_that_runs_long_in_silence_is_named_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduled_jobs, "_SILENT_S", 0.0)
-    jobs = jobs_of(tmp_path, JobsApart, Queue())
+    jobs = jobs_of(tmp_path, SeparateJobs, Queue())
     jobs.start({1: 3})
-    jobs.alive()
-    assert "running for 0 s" in (jobs.unseen(1) or "")
+    jobs.active_jobs()
+    assert "running for 0 s" in (jobs.invisible_reason(1) or "")
 
 
 def test_the_last_words_of_an_agent_are_the_reason(tmp_path: Path) -> None:
     queue = Queue()
-    jobs = jobs_of(tmp_path, JobsTogether, queue)
+    jobs = jobs_of(tmp_path, GangScheduledJobs, queue)
     jobs.start({1: 3, 2: 3})
-    jobs.alive()
-    assert jobs.ending(1) is None
+    jobs.active_jobs()
+    assert jobs.exit_reason(1) is None
     log = folder_of(jobs).path / "allocation-1.log"
     log.write_text(
         "n1: job 1: an earlier fault\nn1: job 1: the disk is full\nn2: job 2: other\n"
         "n1: job 11: not ours\nn1: job 1 was stopped by SIGTERM\n"
     )
-    assert jobs.ending(1) == "n1: job 1: the disk is full"
-    queue.seen = Seen("ended", (), "TIMEOUT")
-    jobs.alive()
-    assert jobs.ending(2) == "slurm: TIMEOUT; n2: job 2: other"
+    assert jobs.exit_reason(1) == "n1: job 1: the disk is full"
+    queue.seen = JobStatus("ended", (), "TIMEOUT")
+    jobs.active_jobs()
+    assert jobs.exit_reason(2) == "slurm: TIMEOUT; n2: job 2: other"

@@ -1,7 +1,7 @@
-"""The job controller: starts the jobs of an ensemble, sees them through, tries again what dies.
+"""The job controller: starts the jobs of an ensemble, follows them, and retries those that die.
 
-The truth about a job is its own log: it has ended when that says so. A launcher only says whether
-somebody works on it. So a controller can die and another take over, and nothing is started twice.
+A job has ended when its own log says so; a launcher only knows whether it is running. So a
+controller can die and another can take over, and nothing is started twice.
 """
 
 from __future__ import annotations
@@ -13,73 +13,73 @@ from typing import Any, Protocol
 
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch.interface import ASKED, Launcher
-from vflops.launch.job_history import EXCUSING_EVENT, LEFT, excused, pasts
+from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import WORK_PHASES, JobBegun, JobGivenUp, JobLost, JobRecord
 from vflops.record.log.events import EventWriter
 from vflops.record.log.tail import Tail
 
-_LOOK_S, _LOOK_A_JOB_S, _LOOK_MOST_S = 0.25, 0.001, 5.0
-"""The pause between two looks grows with the jobs: each is a few files to look at."""
+_POLL_S, _POLL_PER_JOB_S, _POLL_MOST_S = 0.25, 0.001, 5.0
+"""The pause between two polls grows with the jobs: each means reading a few files."""
 _PATIENCE_S = 90.0
-"""How long jobs may take to end when they are asked to."""
+"""How long jobs may take to end after they are asked to."""
 _LONGEST_PAUSE_S = 60.0
 _CHECK_S = 20.0
-"""How often it is asked whether a job that shows nothing can show anything."""
+"""How often to check that a job without output can see the run folder."""
 
 
 class Leave(KeyboardInterrupt):
-    """Raised where a person wants to go and have the jobs run on."""
+    """Raised if the user wants to leave while the jobs continue."""
 
 
 class JobObserver(Protocol):
-    """What a workload makes of the events of one of its jobs while it runs."""
+    """A workload's view of one of its jobs while it runs, made from the job's events."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
-        """Take in an event of the job's newest attempt."""
+        """Process an event of the job's newest attempt."""
 
 
 def no_observer(record: JobRecord) -> JobObserver | None:
-    """Return None: most jobs are shown by their epochs and qualities alone."""
+    """Return None: for most jobs epochs and quality are all that is shown."""
     return None
 
 
 @dataclass
 class JobProgress:
-    """Where one job stands, as the table shows it."""
+    """The progress of one job, as the table shows it."""
 
     record: JobRecord
     state: str = "waiting"
-    """waiting, running, ended, given up."""
-    where: str = ""
+    """``waiting``, ``running``, ``ended`` or ``given up``."""
+    location: str = ""
     attempts: int = 0
     epoch: float = 0.0
     quality: float | None = None
     loss: float | None = None
-    """At the last note of progress."""
+    """At the last progress event."""
     samples: int = 0
     work_s: float = 0.0
-    """Of the newest attempt: training, waiting for data, checkpointing."""
+    """Seconds of the newest attempt for training, waiting for data and checkpointing."""
     first_sample: int = 0
-    """Where the newest attempt went on from."""
+    """The sample that the newest attempt resumed from."""
     ops_per_sample: int | None = None
     reason: str | None = None
     """Why the last attempt died."""
-    again_s: float = 0.0
-    """When it may be tried again, by this process's clock."""
+    retry_s: float = 0.0
+    """The time of the next attempt, by this process's clock."""
     newest: int = -1
-    """The number of the newest attempt that was seen; -1: none."""
+    """The number of the newest attempt in the run folder; -1: none."""
     awaited: bool = False
-    """Whether an attempt was begun that has no folder yet."""
+    """Whether an attempt was started that has no folder yet."""
     last: tuple[str, dict[str, Any]] | None = None
     """The newest event of the newest attempt."""
     observer: JobObserver | None = None
-    """What the workload makes of the job's events, where it has a view of its own."""
+    """The workload's own view of the job, if it has one."""
     excused: bool = False
     """Whether the newest attempt ended with an event that excuses it (see ``job_history``)."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
-        """Take in an event of the newest attempt."""
+        """Process an event of the newest attempt."""
         self.last = kind, data
         self.excused = self.excused if kind == "failed" else kind == EXCUSING_EVENT
         if self.observer is not None:
@@ -101,23 +101,23 @@ class JobProgress:
 
     @property
     def shown_state(self) -> str:
-        """What was handed in and has written nothing yet waits: for nodes, or to be started."""
+        """The state as shown: a job that has started but written nothing yet counts as waiting."""
         return "waiting" if self.state == "running" and self.awaited else self.state
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """Whether the job has ended or was given up."""
         return self.state in ("ended", "given up")
 
     @property
     def flops(self) -> float | None:
-        """Mean of the newest attempt; None where it has done nothing yet, or is not counted."""
+        """Mean FLOPS of the newest attempt; None if it has done nothing yet, or is not counted."""
         if self.ops_per_sample is None or not self.work_s:
             return None
         return self.ops_per_sample * (self.samples - self.first_sample) / self.work_s
 
     def why(self) -> str:
-        """What is known of an attempt that came to no end."""
+        """Return what is known about the end of an attempt that did not finish."""
         if self.last is None:
             return "it died before it wrote anything"
         kind, data = self.last
@@ -127,7 +127,7 @@ class JobProgress:
 
 
 class Controller:
-    """Sees the jobs of a run to their end."""
+    """Runs the jobs of a run until all have ended or were given up."""
 
     def __init__(
         self,
@@ -151,165 +151,164 @@ class Controller:
         self._checked_s = 0.0
 
     def run(self) -> list[JobProgress]:
-        """Until every job has ended or was given up; how each stands then."""
+        """Run until every job has ended or was given up, and return their final progress."""
         try:
             self._take_over()
             while not self._over():
-                self._look()
+                self._poll()
                 self._start()
                 self._show(list(self._jobs.values()))
                 time.sleep(self._pause_s)
-            self._wait()  # an agent writes on for a moment after the job's last event
-            if self._launcher.alive():  # copies that a scheduler would start when all is over
+            self._wait()  # an agent still writes for a moment after the job's last event
+            if self._launcher.active_jobs():  # copies that a scheduler would start too late
                 self._launcher.kill()
         except Leave:
             raise Interrupted(
                 LEFT,
-                hint=f"pick them up: vflops attach {self._folder.path}",
+                hint=f"follow them again: vflops attach {self._folder.path}",
             ) from None
         except KeyboardInterrupt:
             self._stop()
-            raise Interrupted("stopped; its jobs were asked to keep checkpoints") from None
+            raise Interrupted("stopped; its jobs were asked to write checkpoints") from None
         return list(self._jobs.values())
 
     @property
     def _pause_s(self) -> float:
-        return min(_LOOK_S + _LOOK_A_JOB_S * len(self._jobs), _LOOK_MOST_S)
+        return min(_POLL_S + _POLL_PER_JOB_S * len(self._jobs), _POLL_MOST_S)
 
     def _take_over(self) -> None:
-        """Find what earlier controllers left: jobs that ended, that go on, that died meanwhile."""
-        history, past = self._folder.history(), pasts(self._folder)
-        alive = self._launcher.alive()
-        for job, standing in self._jobs.items():
-            before, made = past[job], self._folder.next_attempt(job)
+        """Find the jobs of earlier controllers: ended, still running, or dead since."""
+        history, histories = self._folder.history(), attempt_histories(self._folder)
+        active = self._launcher.active_jobs()
+        for job, progress in self._jobs.items():
+            before, made = histories[job], self._folder.next_attempt(job)
             died = history.jobs.get(job, ())[: -1 if before.running else None]
-            standing.attempts = max(before.losses - sum(map(excused, died)), 0)
+            progress.attempts = max(before.losses - sum(map(excused, died)), 0)
             begun = before.begun
             if history.ended(job):
-                standing.state = "ended"
+                progress.state = "ended"
             elif before.given_up is not None:
-                standing.state, standing.reason = "given up", before.given_up
-            elif before.running or job in alive or made > begun:
-                # Of one that died since, the next look says so.
-                standing.state, standing.where = "running", self._launcher.where(job)
-                standing.attempts += before.running
-                if not before.running:  # it was handed in, and the controller died
-                    self._begun(standing)
+                progress.state, progress.reason = "given up", before.given_up
+            elif before.running or job in active or made > begun:
+                # If it has died since, the next poll notices.
+                progress.state, progress.location = "running", self._launcher.location(job)
+                progress.attempts += before.running
+                if not before.running:  # it was submitted, and the controller died
+                    self._begun(progress)
                     begun += 1
-                standing.awaited = begun > made
-                standing.newest = min(begun, made) - 1
-                self._follow(standing)
+                progress.awaited = begun > made
+                progress.newest = min(begun, made) - 1
+                self._follow(progress)
             else:
-                standing.newest = made - 1
+                progress.newest = made - 1
 
     def _over(self) -> bool:
-        return all(each.over for each in self._jobs.values())
+        return all(job.over for job in self._jobs.values())
 
     def _start(self) -> None:
         now_s = time.monotonic()
         for job, tail in self._tails.items():
-            if self._jobs[job].state == "waiting":  # another agent may be at it, and end it
+            if self._jobs[job].state == "waiting":  # another agent may run and finish it
                 tail.read()
-        waiting = [each for each in self._jobs.values() if each.state == "waiting"]
-        due = [each for each in waiting if each.again_s <= now_s]
-        for each in waiting:
-            left_s = each.again_s - now_s
-            each.where = f"again in {left_s:.0f} s" if left_s > 0 else ""
-        if not due or (self._launcher.together and len(due) < len(waiting)):
+        waiting = [progress for progress in self._jobs.values() if progress.state == "waiting"]
+        due = [progress for progress in waiting if progress.retry_s <= now_s]
+        for progress in waiting:
+            left_s = progress.retry_s - now_s
+            progress.location = f"again in {left_s:.0f} s" if left_s > 0 else ""
+        if not due or (self._launcher.gang_scheduled and len(due) < len(waiting)):
             return
-        tries = {each.record.job: self._attempts - each.attempts for each in due}
+        tries = {progress.record.job: self._attempts - progress.attempts for progress in due}
         for job in self._launcher.start(tries):
             self._begun(self._jobs[job])
             self._jobs[job].awaited, self._jobs[job].last = True, None
             self._jobs[job].excused = False
             self._tails.pop(job, None)
 
-    def _begun(self, standing: JobProgress) -> None:
-        standing.state, standing.where = "running", self._launcher.where(standing.record.job)
-        standing.attempts += 1
+    def _begun(self, progress: JobProgress) -> None:
+        progress.state, progress.location = "running", self._launcher.location(progress.record.job)
+        progress.attempts += 1
         begun = JobBegun(
-            job=standing.record.job,
+            job=progress.record.job,
             launcher=self._launcher.name,
-            where=standing.where,
-            attempt=standing.attempts,
+            where=progress.location,
+            attempt=progress.attempts,
         )
         self._events.write("job-begun", **begun.model_dump(mode="json"))
 
-    def _look(self) -> None:
-        alive = self._launcher.alive()
+    def _poll(self) -> None:
+        active = self._launcher.active_jobs()
         check = time.monotonic() - self._checked_s >= _CHECK_S
         if check:
             self._checked_s = time.monotonic()
-        for job, standing in self._jobs.items():
-            if standing.state != "running":
+        for job, progress in self._jobs.items():
+            if progress.state != "running":
                 continue
-            standing.where = self._launcher.where(job)
-            self._read(standing)  # after the look: what ended before it has said so
-            if standing.awaited and (check or job not in alive):
-                self._refuse_blind(job)
-            if job not in alive and standing.state == "running":
-                self._gone(standing)
+            progress.location = self._launcher.location(job)
+            self._read(progress)  # after the query: a job that ended before it has logged its end
+            if progress.awaited and (check or job not in active):
+                self._check_visible(job)
+            if job not in active and progress.state == "running":
+                self._gone(progress)
 
-    def _read(self, standing: JobProgress) -> None:
-        """Take in what was written since, also by attempts that the launcher itself began."""
-        job = standing.record.job
+    def _read(self, progress: JobProgress) -> None:
+        """Read what was written since, including attempts that the launcher itself started."""
+        job = progress.record.job
         if job in self._tails:
             self._tails[job].read()
-        for attempt in range(standing.newest + 1, self._folder.next_attempt(job)):
-            if standing.state == "ended":
+        for attempt in range(progress.newest + 1, self._folder.next_attempt(job)):
+            if progress.state == "ended":
                 return
-            if not standing.awaited:
-                self._lost(standing)
-                self._begun(standing)
-            standing.awaited, standing.newest = False, attempt
-            self._follow(standing)
+            if not progress.awaited:
+                self._lost(progress)
+                self._begun(progress)
+            progress.awaited, progress.newest = False, attempt
+            self._follow(progress)
 
-    def _follow(self, standing: JobProgress) -> None:
+    def _follow(self, progress: JobProgress) -> None:
         """Read the log of the newest attempt."""
-        if standing.newest >= 0:
-            job = standing.record.job
-            path = self._folder.attempt_folder(job, standing.newest) / "events.jsonl"
-            standing.last, standing.excused = None, False
-            self._tails[job] = Tail(path, standing.take)
+        if progress.newest >= 0:
+            job = progress.record.job
+            path = self._folder.attempt_folder(job, progress.newest) / "events.jsonl"
+            progress.last, progress.excused = None, False
+            self._tails[job] = Tail(path, progress.take)
             self._tails[job].read()
 
-    def _refuse_blind(self, job: int) -> None:
-        """End the run where its first job shows that the nodes have another folder."""
-        why = self._launcher.unseen(job)
-        if why and not any(self._folder.next_attempt(other) for other in self._jobs):
+    def _check_visible(self, job: int) -> None:
+        """End the run if its first job shows that the nodes do not see the run folder."""
+        reason = self._launcher.invisible_reason(job)
+        if reason and not any(self._folder.next_attempt(other) for other in self._jobs):
             self._stop()
             raise RunFailed(
-                f"{self._folder.path} is not seen from the nodes: {why}",
-                hint="runs must be on a file system that all nodes share: name one with --out",
+                f"{self._folder.path} is not visible from the nodes: {reason}",
+                hint="put runs on a file system that all nodes share: choose it with --out",
             )
 
-    def _gone(self, standing: JobProgress) -> None:
-        if self._launcher.elsewhere(standing.record.job):  # nothing died; look again later
-            standing.attempts -= 1
-            standing.state, standing.again_s = "waiting", time.monotonic() + _LONGEST_PAUSE_S
-            self._follow(standing)
+    def _gone(self, progress: JobProgress) -> None:
+        if self._launcher.running_elsewhere(progress.record.job):  # nothing died; try again later
+            progress.attempts -= 1
+            progress.state, progress.retry_s = "waiting", time.monotonic() + _LONGEST_PAUSE_S
+            self._follow(progress)
             return
-        self._lost(standing)
-        if standing.attempts < self._attempts:
-            standing.state = "waiting"
-            pause_s = min(2.0 ** (standing.attempts - 1), _LONGEST_PAUSE_S)
-            standing.again_s = time.monotonic() + pause_s
+        self._lost(progress)
+        if progress.attempts < self._attempts:
+            progress.state = "waiting"
+            pause_s = min(2.0 ** (progress.attempts - 1), _LONGEST_PAUSE_S)
+            progress.retry_s = time.monotonic() + pause_s
             return
-        standing.state = "given up"
+        progress.state = "given up"
         given_up = JobGivenUp(
-            job=standing.record.job, attempts=standing.attempts, reason=str(standing.reason)
+            job=progress.record.job, attempts=progress.attempts, reason=str(progress.reason)
         )
         self._events.write("job-given-up", **given_up.model_dump(mode="json"))
 
-    def _lost(self, standing: JobProgress) -> None:
-        job = standing.record.job
-        # Several ranks begin anew after a candidate that cannot be trained: no fault of theirs.
-        standing.attempts -= standing.excused
-        known = (standing.why(), self._launcher.ending(job))
-        standing.reason = "; ".join(each for each in known if each)
-        own = standing.last is not None and standing.last[0] in ("failed", "stopped")
-        suspects = () if own else tuple(self._launcher.suspects(job))
-        lost = JobLost(job=job, reason=standing.reason, where=standing.where, suspects=suspects)
+    def _lost(self, progress: JobProgress) -> None:
+        job = progress.record.job
+        # Several ranks restart after a candidate that cannot be trained: not their fault.
+        progress.attempts -= progress.excused
+        progress.reason = "; ".join(filter(None, (progress.why(), self._launcher.exit_reason(job))))
+        own_error = progress.last is not None and progress.last[0] in ("failed", "stopped")
+        suspects = () if own_error else tuple(self._launcher.suspects(job))
+        lost = JobLost(job=job, reason=progress.reason, where=progress.location, suspects=suspects)
         self._events.write("job-lost", **lost.model_dump(mode="json"))
 
     def _stop(self) -> None:
@@ -318,7 +317,7 @@ class Controller:
         self._wait()
 
     def _wait(self) -> None:
-        """Until nobody works on a job any more, but not for ever."""
+        """Wait until no job is active, up to a limit."""
         end_s = time.monotonic() + _PATIENCE_S
-        while self._launcher.alive() and time.monotonic() < end_s:
+        while self._launcher.active_jobs() and time.monotonic() < end_s:
             time.sleep(self._pause_s)

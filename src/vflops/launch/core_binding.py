@@ -1,6 +1,6 @@
-"""Which cores the ranks of a node get: those near their GPUs, and else an even share.
+"""Which cores the ranks of a node get: those near their GPUs, or else an even share.
 
-Read from Linux's ``/sys``; a GPU's number is its place in the order of PCI addresses.
+The topology is read from Linux's ``/sys``; GPUs are numbered in the order of PCI addresses.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vflops.machine.visible_devices import visible_devices
+
 BINDING = "VFLOPS_BINDING"
-"""The variable that tells who starts the ranks of a node which cores each of them has."""
+"""The variable with the cores of each rank of a node, for the process that starts the ranks."""
 HCA = "NCCL_IB_HCA"
 
-_MAKERS = frozenset(("0x10de", "0x1002"))
-"""NVIDIA and AMD: a server's own graphics chip is no accelerator."""
+_VENDORS = frozenset(("0x10de", "0x1002"))
+"""NVIDIA and AMD; a server's on-board graphics chip is not an accelerator."""
 _ACCELERATORS = ("0x0300", "0x0302", "0x0380", "0x1200")
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What is near to what on this machine."""
+    """Which cores, GPUs and InfiniBand devices of this machine are near each other."""
 
     nodes: Mapping[int, tuple[int, ...]]
-    """The cores of each NUMA node; threads of one core stand side by side."""
+    """The cores of each NUMA node; the threads of one core are adjacent."""
     gpus: tuple[int | None, ...] = ()
-    """The NUMA node of each, where it is known."""
+    """The NUMA node of each GPU; None if it is not known."""
     hcas: Mapping[str, int | None] = field(default_factory=dict)
-    """The same of InfiniBand devices that have an active port."""
+    """The NUMA node of each InfiniBand device that has an active port."""
 
     @classmethod
     def read(cls, root: Path = Path("/sys")) -> Topology:
-        """This machine, or one whose ``/sys`` is below ``root``."""
+        """Return the topology of this machine, or of one whose ``/sys`` is at ``root``."""
         system = root / "devices/system"
         nodes = {}
         for path in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
@@ -51,24 +53,24 @@ class Topology:
         )
 
     def near(self, gpu: int | None) -> int | None:
-        """The NUMA node of a GPU, where it is known."""
+        """Return the NUMA node of a GPU; None if it is not known."""
         return self.gpus[gpu] if gpu is not None and gpu < len(self.gpus) else None
 
     def order(self, cores: Iterable[int]) -> list[int]:
-        """Cores in the order in which they are near each other."""
+        """Return the cores in an order that keeps near ones together."""
         known = [core for node in self.nodes.values() for core in node]
-        place = {core: number for number, core in enumerate(known)}
-        return sorted(cores, key=lambda core: (place.get(core, len(place)), core))
+        position = {core: number for number, core in enumerate(known)}
+        return sorted(cores, key=lambda core: (position.get(core, len(position)), core))
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What one rank has."""
+class RankBinding:
+    """The cores and the GPU of one rank."""
 
     cores: tuple[int, ...]
     gpu: int | None
     nodes: tuple[int, ...]
-    """The NUMA nodes of its cores: one, unless its share is larger than that."""
+    """The NUMA nodes of its cores: one, unless its share is larger than a node."""
 
     def __str__(self) -> str:
         gpu = "" if self.gpu is None else f", GPU {self.gpu}"
@@ -77,21 +79,25 @@ class Bound:
 
 def bind(
     topology: Topology, cores: Collection[int], ranks: int, gpus: Sequence[int] = ()
-) -> list[Bound]:
-    """Equal and disjoint shares of ``cores`` for the ranks; none where they are too few.
+) -> list[RankBinding]:
+    """Return equal and disjoint shares of ``cores``, one per rank; none if there are too few.
 
-    ``gpus``: those of the ranks, in their order. All ranks have cores of their GPU's NUMA node or,
-    where that cannot be for one of them, none looks for it.
+    ``gpus`` are those of the ranks, in their order. Either all ranks get cores of their GPU's NUMA
+    node or, if that is impossible for one of them, GPUs are ignored.
     """
-    own = list(gpus[:ranks]) if len(gpus) >= ranks else []
+    rank_gpus = list(gpus[:ranks]) if len(gpus) >= ranks else []
     free = {number: [c for c in node if c in cores] for number, node in topology.nodes.items()}
-    free = {number: found for number, found in free.items() if found}
-    near = [topology.near(gpu) for gpu in own]
+    free = {number: node for number, node in free.items() if node}
+    near = [topology.near(gpu) for gpu in rank_gpus]
     shares = _shares(free, near) if near else None
     shares = shares or _shares(free, _spread(free, ranks)) or _in_order(topology, cores, ranks)
-    of = {core: number for number, node in topology.nodes.items() for core in node}
+    node_of = {core: number for number, node in topology.nodes.items() for core in node}
     return [
-        Bound(share, own[rank] if own else None, tuple(sorted({of.get(c, 0) for c in share})))
+        RankBinding(
+            share,
+            rank_gpus[rank] if rank_gpus else None,
+            tuple(sorted({node_of.get(core, 0) for core in share})),
+        )
         for rank, share in enumerate(shares)
     ]
 
@@ -102,49 +108,41 @@ def variables(
     ranks: int,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[dict[str, str], str]:
-    """What the ranks of this node are told, and the same in words.
+    """Return the environment variables of this node's ranks, and a description of the binding.
 
-    All ranks of a node are told the same InfiniBand devices, those near to any of their GPUs:
-    NCCL wants one view of a node.
+    All ranks of a node get the same InfiniBand devices, those near any of their GPUs: NCCL expects
+    one view of a node.
     """
-    asked = environment.get("SLURM_CPUS_PER_TASK", "")
+    requested = environment.get("SLURM_CPUS_PER_TASK", "")
     everything = sum(len(node) for node in topology.nodes.values())
-    if asked.isdigit() and int(asked) < everything <= len(cores):
+    if requested.isdigit() and int(requested) < everything <= len(cores):
         # Other jobs of the node would choose the same cores.
-        return {}, f"not bound: SLURM lets this step of {asked} cores use all {everything}"
-    bound = bind(topology, cores, ranks, visible(environment))
+        return {}, f"not bound: SLURM lets this step of {requested} cores use all {everything}"
+    bound = bind(topology, cores, ranks, visible_devices(environment))
     if not bound:
         return {}, f"not bound: {len(cores)} cores for {ranks} ranks"
-    told = {BINDING: ";".join(spans(each.cores) for each in bound)}
-    words = "; ".join(f"rank {number} of this node: {each}" for number, each in enumerate(bound))
-    nodes = {topology.near(each.gpu) for each in bound} - {None}
+    result = {BINDING: ";".join(spans(rank.cores) for rank in bound)}
+    words = "; ".join(f"rank {number} of this node: {rank}" for number, rank in enumerate(bound))
+    nodes = {topology.near(rank.gpu) for rank in bound} - {None}
     near = [name for name, node in topology.hcas.items() if node in nodes]
     if near and HCA not in environment:
-        told[HCA] = ",".join(near)
-        words += f"; {HCA}={told[HCA]}"
-    return told, f"bound: {words}"
-
-
-def visible(environment: Mapping[str, str] = os.environ) -> list[int]:
-    """The node's numbers of the GPUs that ranks may use; SLURM may have renamed them for CUDA."""
-    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-    said = next((environment[name] for name in names if environment.get(name)), "")
-    parts = said.split(",")
-    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []
+        result[HCA] = ",".join(near)
+        words += f"; {HCA}={result[HCA]}"
+    return result, f"bound: {words}"
 
 
 def numbers(text: str) -> list[int]:
-    """What the kernel means by ``0-3,8``."""
-    found: list[int] = []
+    """Return the numbers in a list as the kernel writes it, such as ``0-3,8``."""
+    values: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         with suppress(ValueError):
-            found += range(int(first), int(last or first) + 1)
-    return found
+            values += range(int(first), int(last or first) + 1)
+    return values
 
 
 def spans(values: Iterable[int]) -> str:
-    """The same backwards."""
+    """Return the numbers as the kernel writes them, such as ``0-3,8``."""
     ends: list[list[int]] = []
     for value in sorted(values):
         if ends and value == ends[-1][1] + 1:
@@ -157,25 +155,25 @@ def spans(values: Iterable[int]) -> str:
 def _shares(
     free: Mapping[int, Sequence[int]], near: Sequence[int | None]
 ) -> list[tuple[int, ...]] | None:
-    """Each rank's cores inside of the NUMA node that it is near to, if all have some there."""
+    """Return each rank's cores in the NUMA node near it; None if a rank would get none there."""
     count = {number: near.count(number) for number in free}
     if not near or any(number not in free for number in near):
         return None
-    each = min(len(free[number]) // ranks for number, ranks in count.items() if ranks)
-    if not each:
+    size = min(len(free[number]) // ranks for number, ranks in count.items() if ranks)
+    if not size:
         return None
     taken = dict.fromkeys(free, 0)
     shares = []
     for number in near:
         assert number is not None
         start = taken[number]
-        taken[number] = start + each
-        shares.append(tuple(free[number][start : start + each]))
+        taken[number] = start + size
+        shares.append(tuple(free[number][start : start + size]))
     return shares
 
 
 def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
-    """A NUMA node for each rank, as many as its cores allow; none where ranks are larger."""
+    """Return a NUMA node for each rank, in proportion to its cores; none if there are too few."""
     if ranks < len(free):
         return []
     counts = dict.fromkeys(free, 0)
@@ -186,12 +184,12 @@ def _spread(free: Mapping[int, Sequence[int]], ranks: int) -> list[int | None]:
 
 
 def _in_order(topology: Topology, cores: Collection[int], ranks: int) -> list[tuple[int, ...]]:
-    each, ordered = len(cores) // ranks, topology.order(cores)
-    return [tuple(ordered[r * each : (r + 1) * each]) for r in range(ranks)] if each else []
+    size, ordered = len(cores) // ranks, topology.order(cores)
+    return [tuple(ordered[r * size : (r + 1) * size]) for r in range(ranks)] if size else []
 
 
 def _core_of(system: Path) -> Callable[[int], tuple[int, int]]:
-    """The key that keeps the threads of a core together."""
+    """Return a sort key that keeps the threads of a core together."""
 
     def key(thread: int) -> tuple[int, int]:
         siblings = _text(system / f"cpu/cpu{thread}/topology/thread_siblings_list")
@@ -202,7 +200,7 @@ def _core_of(system: Path) -> Callable[[int], tuple[int, int]]:
 
 def _is_gpu(card: Path) -> bool:
     kind = _text(card / "class").startswith(_ACCELERATORS)
-    return kind and _text(card / "vendor") in _MAKERS
+    return kind and _text(card / "vendor") in _VENDORS
 
 
 def _is_active(band: Path) -> bool:
@@ -210,7 +208,7 @@ def _is_active(band: Path) -> bool:
 
 
 def _near(device: Path) -> int | None:
-    """The NUMA node of a device; the kernel says -1 where it does not know."""
+    """Return the NUMA node of a device; None if it is not known (the kernel says -1)."""
     text = _text(device / "numa_node")
     return int(text) if text.isdigit() else None
 

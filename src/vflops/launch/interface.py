@@ -1,4 +1,4 @@
-"""What starts the jobs of a run, wherever that is."""
+"""The interface of launchers: what starts and watches the jobs of a run."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 ASKED = "jobs-asked"
-"""The event of a controller that asks all its jobs to end."""
+"""The event that a controller writes when it asks all its jobs to end."""
 
 
 class Launcher(ABC):
-    """Starts jobs and sees whether they run; what became of one is in the job's own log."""
+    """Starts jobs and reports whether they run; the outcome of a job is in the job's log."""
 
     name: str
-    together: ClassVar[bool] = False
-    """Whether jobs that start at once share a place, so that all wait for the last to be ready."""
+    gang_scheduled: ClassVar[bool] = False
+    """Whether all jobs start at once in one allocation, so that all wait until the last is due."""
 
     @abstractmethod
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
-        """Begin an attempt at each of these jobs that has a place now; which those are.
+        """Start an attempt at those of the jobs that can run now, and return their numbers.
 
-        ``jobs``: how often each may be tried; a launcher may itself try again what dies.
+        ``jobs`` maps each job to the attempts that it has left; a launcher may itself retry jobs
+        that die.
         """
 
     @abstractmethod
-    def alive(self) -> Collection[int]:
-        """The jobs that wait for a place or run, all with one look."""
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs that are queued or running, with one query for all of them."""
 
     @abstractmethod
-    def where(self, job: int) -> str:
-        """The place of a job in a few words."""
+    def location(self, job: int) -> str:
+        """Return a short description of where a job runs."""
 
     @abstractmethod
-    def ending(self, job: int) -> str | None:
-        """What the launcher knows of how the newest attempt at a job ended."""
+    def exit_reason(self, job: int) -> str | None:
+        """Return what the launcher knows about how the newest attempt at a job ended."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask every job of the run to keep a checkpoint and end."""
+        """Ask every job of the run to write a checkpoint and end."""
 
     def suspects(self, job: int) -> Collection[str]:
-        """Nodes whose fault it may be that the newest attempt died; of a scheduler's only."""
+        """Return the nodes that may have caused the newest attempt's death; schedulers only."""
         return ()
 
-    def elsewhere(self, job: int) -> str | None:
-        """Said of an attempt that ended at once because another is at the job; None: it did not."""
+    def running_elsewhere(self, job: int) -> str | None:
+        """Return the message of an attempt that ended at once because another runs the job."""
         return None
 
-    def unseen(self, job: int) -> str | None:  # (only a scheduler's nodes may have other folders)
-        """Why nothing that a job writes can come into the run folder, where that is so."""
+    def invisible_reason(self, job: int) -> str | None:
+        """Return why the run folder cannot be seen from the job's nodes; None if it can."""
         return None
 
-    def kill(self) -> None:  # noqa: B027  (a process of this machine ends by itself)
-        """End what still waits or runs when all jobs are over."""
+    def kill(self) -> None:  # noqa: B027  (processes on this machine end by themselves)
+        """End the jobs that are still queued or running when the run is over."""

@@ -1,4 +1,4 @@
-"""What earlier controllers of a run wrote down of its jobs."""
+"""The attempts at a run's jobs, as earlier controllers recorded them."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ A worker of a search has recorded that its candidate cannot be trained, and the 
 not try it again.
 """
 LEFT = "its jobs were left running"
-"""How a run stopped whose jobs go on."""
+"""The message of a run that stopped while its jobs continue."""
 
 
 @dataclass
-class JobPast:
-    """Of one job."""
+class AttemptHistory:
+    """The attempts at one job."""
 
     begun: int = 0
-    """Attempts in all."""
+    """All attempts that were started."""
     losses: int = 0
-    """Attempts that died, since it was last given up and tried again."""
+    """Attempts that died since the job was last given up and started again."""
     running: bool = False
-    """Whether an attempt was begun of which nobody wrote how it ended."""
+    """Whether an attempt was started whose end is not recorded."""
     given_up: str | None = None
-    """Why it is not tried any more."""
+    """Why the job was given up."""
 
 
-def pasts(folder: RunFolder) -> Mapping[int, JobPast]:
-    """The past of every job.
+def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
+    """Return the attempts at every job.
 
-    A run that failed or was stopped and is begun again tries anew what it had given up; a
+    A run that failed or was stopped and is resumed retries the jobs that it had given up; a
     controller that dies changes nothing.
     """
-    found: defaultdict[int, JobPast] = defaultdict(JobPast)
+    histories: defaultdict[int, AttemptHistory] = defaultdict(AttemptHistory)
     for event in (event for log in folder.job_history(0) for event in log.events):
         if event.kind == "job-begun":
-            job = found[event.payload(JobBegun).job]
+            job = histories[event.payload(JobBegun).job]
             job.begun, job.running = job.begun + 1, True
         elif event.kind == "job-lost":
-            job = found[event.payload(JobLost).job]
+            job = histories[event.payload(JobLost).job]
             job.losses, job.running = job.losses + 1, False
         elif event.kind == "job-given-up":
             given_up = event.payload(JobGivenUp)
-            found[given_up.job].given_up = given_up.reason
+            histories[given_up.job].given_up = given_up.reason
         elif event.kind in ("failed", "stopped") and event.data.get("message") != LEFT:
-            for job in found.values():
+            for job in histories.values():
                 job.running = job.running and event.kind == "failed"
                 if job.given_up is not None:
                     job.losses, job.given_up = 0, None
-    return found
+    return histories
 
 
 def excused(log: Log) -> bool:

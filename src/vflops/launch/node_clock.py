@@ -1,4 +1,4 @@
-"""The clock of one node against another's: pings over TCP, the quickest one counts."""
+"""The offset between the clocks of two nodes, from the quickest of several pings over TCP."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from threading import Thread
 from typing import ClassVar
 
 from vflops.errors import FolderError
+from vflops.launch.factory import backend
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock
@@ -19,12 +20,12 @@ from vflops.record.formats.node import Clock
 _PINGS = 50
 _TIME = struct.Struct("!d")
 _AGENT_PINGS = 10
-"""Thousands of agents may ask one controller at once."""
+"""Fewer pings: thousands of agents may ask one controller at once."""
 _AGENT_LIMIT_S = 2.0
 
 
 class ClockFile(Document):
-    """``clock.json`` of the run: where its controller tells the time."""
+    """``clock.json`` of the run: the address of its controller's clock server."""
 
     schema_name: ClassVar[str] = "vflops.clock"
 
@@ -33,7 +34,7 @@ class ClockFile(Document):
 
 
 class ClockServer:
-    """Tells the time of this machine to who connects, until it is closed or the process ends."""
+    """Serves the time of this machine until it is closed or the process ends."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("", 0), backlog=4096)
@@ -41,28 +42,28 @@ class ClockServer:
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept no one any more."""
+        """Accept no further connections."""
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # or the thread would wait on
+            self._listening.shutdown(socket.SHUT_RDWR)  # else the thread would keep waiting
         self._listening.close()
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             while True:
-                asking, _ = self._listening.accept()
-                Thread(target=self._tell, args=(asking,), daemon=True).start()
+                client, _ = self._listening.accept()
+                Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _tell(self, asking: socket.socket) -> None:
-        with asking, suppress(OSError):
-            asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while asking.recv(1):
-                asking.sendall(_TIME.pack(time.time()))
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while client.recv(1):
+                client.sendall(_TIME.pack(time.time()))
 
 
 def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
-    """This machine's clock less that of ``host``; a fault where it does not answer.
+    """Return this machine's clock minus that of ``host``, or a fault if it does not answer.
 
-    A reading was taken at some moment of the round trip, so half of that is the uncertainty.
+    The host read its clock at some moment of the round trip, so the uncertainty is half of that.
     """
     best = (float("inf"), 0.0)
     end_s = time.monotonic() + limit_s
@@ -71,12 +72,12 @@ def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for ping in range(pings):
                 if ping and time.monotonic() > end_s:
-                    break  # a busy server answered few: they are enough
+                    break  # a busy server answered few pings: they are enough
                 asked_s = time.time()
                 server.sendall(b"?")
-                told_s = _TIME.unpack(server.recv(_TIME.size, socket.MSG_WAITALL))[0]
+                server_s = _TIME.unpack(server.recv(_TIME.size, socket.MSG_WAITALL))[0]
                 answered_s = time.time()
-                best = min(best, (answered_s - asked_s, (asked_s + answered_s) / 2 - told_s))
+                best = min(best, (answered_s - asked_s, (asked_s + answered_s) / 2 - server_s))
     except (OSError, struct.error) as error:
         fault = f"no connection to {host}, port {port}: {error}"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)
@@ -85,7 +86,7 @@ def offset(host: str, port: int, limit_s: float, pings: int = _PINGS) -> Clock:
 
 @contextmanager
 def served(folder: RunFolder) -> Iterator[None]:
-    """Tell the run's jobs the time of this machine; a new controller's clock replaces the last."""
+    """Serve this machine's time to the run's jobs; a new controller's clock replaces the last."""
     server = ClockServer()
     path = folder.path / "clock.json"
     try:
@@ -94,31 +95,31 @@ def served(folder: RunFolder) -> Iterator[None]:
     finally:
         server.close()
         with suppress(OSError):
-            path.unlink(missing_ok=True)  # who comes later finds nobody, and need not wait
+            path.unlink(missing_ok=True)  # agents that start later need not wait for an answer
 
 
 def against_controller(folder: RunFolder) -> tuple[str | None, Clock]:
-    """The host whose clock is the run's, and this machine's clock less that; or a fault.
+    """Return the host of the run's reference clock, and this machine's offset from it or a fault.
 
-    Jobs of one machine have one clock.
+    Jobs on the controller's machine share its clock.
     """
-    if folder.record.settings.launch.on == "local":
+    if backend(folder.record.settings.launch.on).is_this_machine:
         return socket.gethostname(), Clock(offset_s=0.0, uncertainty_s=0.0)
     try:
-        told = ClockFile.read(folder.path / "clock.json")
+        address = ClockFile.read(folder.path / "clock.json")
     except FolderError as error:
-        fault = f"no controller tells the time: {error.message}"
+        fault = f"no controller serves its clock: {error.message}"
         return None, Clock(offset_s=None, uncertainty_s=None, fault=fault)
-    return told.host, _soon(told)
+    return address.host, _offset_within_limit(address)
 
 
-def _soon(told: ClockFile) -> Clock:
-    """The reading, but never later than the limit: looking up a name has no limit of its own."""
+def _offset_within_limit(address: ClockFile) -> Clock:
+    """Return the offset, or a fault after the limit: the name lookup has no timeout itself."""
     answer: queue.SimpleQueue[Clock] = queue.SimpleQueue()
-    asking = (told.host, told.port, _AGENT_LIMIT_S, _AGENT_PINGS)
-    Thread(target=lambda: answer.put(offset(*asking)), daemon=True).start()
+    arguments = (address.host, address.port, _AGENT_LIMIT_S, _AGENT_PINGS)
+    Thread(target=lambda: answer.put(offset(*arguments)), daemon=True).start()
     try:
         return answer.get(timeout=_AGENT_LIMIT_S)
     except queue.Empty:
-        fault = f"{told.host}, port {told.port}, did not answer within {_AGENT_LIMIT_S:g} s"
+        fault = f"{address.host}, port {address.port}, did not answer within {_AGENT_LIMIT_S:g} s"
         return Clock(offset_s=None, uncertainty_s=None, fault=fault)

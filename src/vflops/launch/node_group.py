@@ -1,4 +1,4 @@
-"""The nodes that run one attempt at a job together: one agent each, the first one leads."""
+"""The nodes that run one attempt at a job together: one agent per node, the first one leads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder
 
 CORES = "VFLOPS_CORES"
-"""The cores of an agent that a launcher of this machine started; no scheduler's step then."""
+"""The variable with the cores of an agent on this machine; it is not in a scheduler's step."""
 _MEET_S = 120.0
-"""How long an agent waits for the one that leads: a shared file system may show files late."""
+"""How long an agent waits for the leader: a shared file system may show files late."""
 
 
 class Claim(Document):
-    """``claim.json`` beside the log of an attempt of several nodes: who may join, where to meet."""
+    """``claim.json`` of an attempt on several nodes: who may join, and where the ranks meet."""
 
     schema_name: ClassVar[str] = "vflops.claim"
 
@@ -29,19 +29,19 @@ class Claim(Document):
 
 
 @dataclass(frozen=True)
-class Team:
+class NodeGroup:
     """This node's part in an attempt."""
 
     node: int = 0
     nodes: int = 1
     token: str = ""
-    """The same on all nodes of one start of a job, and another for every start."""
+    """The same on all nodes of one start of a job, and different for every start."""
     port: socket.socket | None = None
-    """Where the ranks of several nodes meet: nobody else gets the port while this lives."""
+    """Where the ranks of several nodes meet: the port is reserved while this socket is open."""
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> Team:
-        """As SLURM's step says; outside of one a node is alone."""
+    def of(cls, environment: Mapping[str, str] = os.environ) -> NodeGroup:
+        """Return the group of SLURM's step; outside of one a node is alone."""
         if CORES in environment or "SLURM_STEP_ID" not in environment:
             return cls()
         start = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
@@ -56,17 +56,17 @@ class Team:
         return self.node == 0
 
     def share(self, ranks: int) -> range:
-        """The ranks of this node."""
+        """Return the ranks of this node."""
         if ranks % self.nodes:
             raise RunFailed(
-                f"{ranks} ranks cannot be shared evenly by {self.nodes} nodes",
-                hint=f"take a multiple of {self.nodes}",
+                f"{ranks} ranks cannot be distributed evenly over {self.nodes} nodes",
+                hint=f"use a multiple of {self.nodes}",
             )
-        each = ranks // self.nodes
-        return range(self.node * each, (self.node + 1) * each)
+        count = ranks // self.nodes
+        return range(self.node * count, (self.node + 1) * count)
 
     def lead(self, folder: RunFolder, job: int) -> tuple[int, str | None]:
-        """Claim a new attempt; its number, and where its ranks meet if not in a file."""
+        """Claim a new attempt; return its number, and where its ranks meet if not in a file."""
         attempt = folder.claim_attempt(job)
         if self.port is None:
             return attempt, None
@@ -76,7 +76,7 @@ class Team:
         return attempt, claim.store
 
     def join(self, folder: RunFolder, job: int) -> tuple[int, str]:
-        """The attempt that the leading node claimed, and where its ranks meet."""
+        """Return the attempt that the leading node claimed, and where its ranks meet."""
         end_s = time.monotonic() + _MEET_S
         while time.monotonic() < end_s:
             for path in sorted((folder.path / "jobs" / str(job)).glob("*/claim.json")):
@@ -86,20 +86,20 @@ class Team:
             time.sleep(0.1)
         raise RunFailed(
             f"node {self.node} waited {_MEET_S:g} s for the first node's claim in {folder.path}",
-            hint="is the run folder on a file system that all nodes share?",
+            hint="check that the run folder is on a file system that all nodes share",
         )
 
 
-ALONE = Team()
-"""One node is the whole of it."""
+ALONE = NodeGroup()
+"""The group of a single node."""
 
 
 def _port() -> socket.socket:
-    """A free port that is kept without listening: the first rank may, later, and nobody else.
+    """Return a socket that reserves a free port for the first rank, without listening.
 
     Data may be staged before the ranks start, which is long enough for a port to be taken.
     """
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
-    kept.bind(("", 0))
-    return kept
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store sets it
+    reserved.bind(("", 0))
+    return reserved

@@ -1,9 +1,9 @@
-"""Where the ranks of M base models run: M × P slots of the nodes; plain Python.
+"""The placement of M base models of P ranks on M × P slots of the nodes; plain Python.
 
-One rule places a model. What is left of it goes to the node with the fewest free slots that still
-hold all of that; where no node does, the model takes the largest untouched node whole. So a
-model that fits in a node is never split, one that does not takes whole nodes first, and only its
-remainder shares a node. Of equal nodes a model never uses more than it must.
+One rule places a model: its remaining ranks go to the node with the fewest free slots that can
+take all of them; if there is none, they fill the largest unused node. So a model that fits on a
+node is never split, a larger one takes whole nodes first, and only its remainder shares a node. Of
+equal nodes a model never uses more than necessary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEAREST = 3
 
 @dataclass(frozen=True)
 class Node:
-    """A computer and its slots: accelerators or, without any, shares of its CPUs."""
+    """A computer and its slots: accelerators or, if it has none, shares of its CPUs."""
 
     name: str
     slots: int
@@ -41,7 +41,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Plan:
-    """M models of P ranks, each rank on a slot of its own."""
+    """M models of P ranks, each rank on its own slot."""
 
     models: int
     ranks: int
@@ -51,21 +51,21 @@ class Plan:
 
     @property
     def scale(self) -> int:
-        """Slots in use at once: M × P (equation 5) unless models wait for others."""
+        """Slots in use at once: M × P (equation 5) unless models run in waves."""
         return self.ranks * sum(placement.wave == 0 for placement in self.placements)
 
     @property
     def claims_weak_scaling(self) -> bool:
-        """Whether all models run at once: in waves the work grows, and the machine does not."""
+        """Whether all models run at once: with waves the work grows, but the machine does not."""
         return self.waves == 1
 
 
 def plan(
     nodes: Sequence[Node], models: int, ranks: int, *, waves: bool = False, may_wait: bool = True
 ) -> Plan:
-    """The places of all models; those that do not fit at once run in ``waves``, or are refused.
+    """Return the placement of all models; raise UsageError if they do not fit without ``waves``.
 
-    ``may_wait``: whether waves could be asked for.
+    ``may_wait``: whether the error suggests waves.
     """
     _check(nodes, models=models, ranks=ranks)
     first = list(islice(_places(nodes, ranks), models))
@@ -73,8 +73,8 @@ def plan(
         raise _refusal(nodes, models, ranks, len(first), may_wait=may_wait)
     placements = []
     for model in range(models):
-        wave, place = divmod(model, len(first))
-        placements.append(Placement(model, wave, first[place]))
+        wave, index = divmod(model, len(first))
+        placements.append(Placement(model, wave, first[index]))
     return Plan(models, ranks, tuple(nodes), tuple(placements), -(-models // len(first)))
 
 
@@ -85,18 +85,18 @@ def defaults(
     *,
     scale: int | None = None,
 ) -> tuple[int, int]:
-    """M and P where not both are given: P is a node's slots, M as many models as then fit.
+    """Return M and P if not both are given: P is a node's slots, M as many models as then fit.
 
-    Nodes that differ count by the smallest. Where the given M does not fit, P is the most ranks
-    that do. With a ``scale``, M × P equals it (equation 5).
+    Of different nodes the smallest counts. If the given M does not fit, P is the largest number of
+    ranks that does. With a ``scale``, M × P equals it (equation 5).
     """
     _check(nodes, models=models, ranks=ranks, scale=scale)
-    node = min(each.slots for each in nodes)
+    smallest = min(node.slots for node in nodes)
     if scale is not None:
-        return _of_scale(nodes, models, ranks, scale, node)
+        return _of_scale(nodes, models, ranks, scale, smallest)
     if ranks is None:
-        tried = range(node, 0, -1) if models is not None else ()
-        ranks = next((p for p in tried if capacity(nodes, p, models) == models), node)
+        tried = range(smallest, 0, -1) if models is not None else ()
+        ranks = next((p for p in tried if capacity(nodes, p, models) == models), smallest)
     if models is None:
         models = capacity(nodes, ranks)
         if models == 0:
@@ -105,9 +105,9 @@ def defaults(
 
 
 def _of_scale(
-    nodes: Sequence[Node], models: int | None, ranks: int | None, scale: int, node: int
+    nodes: Sequence[Node], models: int | None, ranks: int | None, scale: int, node_slots: int
 ) -> tuple[int, int]:
-    slots = sum(each.slots for each in nodes)
+    slots = sum(node.slots for node in nodes)
     if scale > slots:
         raise UsageError(
             f"the scale {scale} is too large for {_named(nodes)}", hint=f"choose at most {slots}"
@@ -116,23 +116,25 @@ def _of_scale(
     fitting = [(m, p) for m, p in pairs if capacity(nodes, p, m) == m]
     wanted = [(m, p) for m, p in fitting if m == (models or m) and p == (ranks or p)]
     if not wanted:
-        near = _nearest(fitting, models or max(scale // (ranks or node), 1), ranks or node)
+        near = _nearest(
+            fitting, models or max(scale // (ranks or node_slots), 1), ranks or node_slots
+        )
         raise UsageError(
             f"{models or 'M'} models × {ranks or 'P'} ranks do not make the scale {scale}"
             f" (equation 5) on {_named(nodes)}",
             hint=_words(near),
         )
-    within = [pair for pair in wanted if pair[1] <= node]
+    within = [pair for pair in wanted if pair[1] <= node_slots]
     return within[-1] if within else wanted[0]
 
 
 def capacity(nodes: Sequence[Node], ranks: int, limit: int | None = None) -> int:
-    """How many models of ``ranks`` ranks run at once, counted up to ``limit``."""
+    """Return how many models of ``ranks`` ranks run at once, counted up to ``limit``."""
     return sum(1 for _ in islice(_places(nodes, ranks), limit))
 
 
 def nearest_pairs(nodes: Sequence[Node], models: int, ranks: int) -> list[tuple[int, int]]:
-    """Pairs (M, P) near the given one that fit: more models, more ranks, and the whole machine."""
+    """Return pairs (M, P) near the given one that fit, including those that fill the machine."""
     slots = sum(node.slots for node in nodes)
     pairs = {(capacity(nodes, ranks), ranks)}
     for p in range(slots // models, 0, -1):
@@ -145,7 +147,7 @@ def nearest_pairs(nodes: Sequence[Node], models: int, ranks: int) -> list[tuple[
 
 
 def _nearest(pairs: Iterable[tuple[int, int]], models: int, ranks: int) -> list[tuple[int, int]]:
-    """The few that are fewest doublings away."""
+    """Return the few pairs that are the fewest doublings away."""
 
     def distance(pair: tuple[int, int]) -> float:
         return abs(log(pair[0] / models)) + abs(log(pair[1] / ranks))
@@ -154,14 +156,14 @@ def _nearest(pairs: Iterable[tuple[int, int]], models: int, ranks: int) -> list[
 
 
 def _places(nodes: Sequence[Node], ranks: int) -> Iterator[Places]:
-    """The places of one model after the other, until no further one fits."""
+    """Yield the places of one model after the other, until no further one fits."""
     free = [node.slots for node in nodes]
     most = max(free)
-    with_free: list[list[int]] = [[] for _ in range(most + 1)]  # nodes by free slots: heaps
+    with_free: list[list[int]] = [[] for _ in range(most + 1)]  # heaps of nodes, by free slots
     for index, slots in enumerate(free):
         with_free[slots].append(index)
-    untouched = [(-slots, index) for index, slots in enumerate(free)]
-    heapify(untouched)  # the largest first, equal ones in their order
+    unused = [(-slots, index) for index, slots in enumerate(free)]
+    heapify(unused)  # the largest first, equal ones in order
 
     def node_for(need: int) -> int | None:
         for slots in range(need, most + 1):
@@ -170,9 +172,9 @@ def _places(nodes: Sequence[Node], ranks: int) -> Iterator[Places]:
                 heappop(heap)  # has been used since
             if heap:
                 return heap[0]
-        while untouched and free[untouched[0][1]] < -untouched[0][0]:
-            heappop(untouched)
-        return untouched[0][1] if untouched else None
+        while unused and free[unused[0][1]] < -unused[0][0]:
+            heappop(unused)
+        return unused[0][1] if unused else None
 
     while True:
         need, taken = ranks, []
@@ -192,9 +194,9 @@ def _places(nodes: Sequence[Node], ranks: int) -> Iterator[Places]:
 def _check(nodes: Sequence[Node], **numbers: int | None) -> None:
     for name, value in numbers.items():
         if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}", hint="give a whole number from 1 up")
+            raise UsageError(f"{name} is {value}", hint="use a whole number of at least 1")
     if not nodes:
-        raise UsageError("there is no node to run on", hint="name at least one")
+        raise UsageError("there are no nodes to run on", hint="name at least one")
     seen = set()
     for node in nodes:
         if node.slots < 1:
@@ -214,15 +216,15 @@ def _refusal(
     if needed <= slots:
         message = (
             f"of {_pair(models, ranks)} only {fitting} fit on {_named(nodes)}:"
-            " what is left free on several nodes is not put together"
+            " free slots of several nodes are not combined"
         )
     hint = _words(nearest_pairs(nodes, models, ranks))
-    waves = "; or run them in waves, --waves" if fitting and may_wait else ""
+    waves = "; or run them in waves with --waves" if fitting and may_wait else ""
     return UsageError(message, hint=hint + waves)
 
 
 def _words(pairs: Sequence[tuple[int, int]]) -> str:
-    """``choose 4 models of 2 ranks, 2 of 4 or 8 of 1``."""
+    """Return a hint such as ``choose 4 models of 2 ranks, 2 of 4 or 8 of 1``."""
     listed = [_pair(*pairs[0]), *(f"{m} of {p}" for m, p in pairs[1:])]
     return "choose " + " or ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 

@@ -1,4 +1,4 @@
-"""Facts of a site that every run there needs, from its ``site.toml``."""
+"""Settings of a site that every run there needs, from its ``site.toml``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from vflops.config.launch import LaunchSettings
 from vflops.config.section import Section
 from vflops.config.toml import read_toml
 from vflops.errors import UsageError, shown, unknown_name
@@ -33,7 +34,7 @@ def _option(text: str) -> str:
 def _variables(environment: dict[str, str]) -> dict[str, str]:
     for name in environment:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"{name!r} cannot name a variable")
+            raise ValueError(f"{name!r} is not a valid variable name")
     return environment
 
 
@@ -50,74 +51,87 @@ _Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class ContainerSettings(Section):
-    """An image that the jobs run in."""
+    """The container image that jobs run in."""
 
     image: _Line
     runtime: Literal["apptainer", "docker", "podman", "pyxis"] = "apptainer"
     mounts: tuple[_Line, ...] = ()
-    """Folders of the node that the image shall see besides the run folder: data, local storage."""
+    """Folders of the node to mount besides the run folder, such as data and local storage."""
 
 
 class SiteSettings(Section):
-    """What a job must say and do on this site; ``$NAME`` in paths and values is the node's."""
+    """What every job on this site needs; ``$NAME`` in paths and values is expanded on the node."""
 
     account: _Line | None = None
     partition: _Line | None = None
-    """The queue, where the scheduler calls it so."""
+    """The partition, which some schedulers call queue."""
     time_limit: Annotated[str, AfterValidator(_time)] | None = None
-    """``hours:minutes[:seconds]``, with ``days-`` before it; the partition's own if left out."""
+    """``[days-]hours:minutes[:seconds]``; by default that of the partition."""
     directives: tuple[Annotated[_Line, AfterValidator(_option)], ...] = ()
-    """More options of the scheduler, as on its command line: ``--qos=benchmark``."""
+    """Further options of the scheduler, as on its command line: ``--qos=benchmark``."""
     modules: tuple[_Line, ...] = ()
     environment: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)
     local_path: _Line | None = None
-    """Storage of the node's own, for staged data."""
+    """The node's local storage, for staged data."""
     python: _Line | None = None
-    """The interpreter on the nodes; this one if left out, a container's own in a container."""
+    """The interpreter on the nodes; by default this one, or ``python3`` in a container."""
     container: ContainerSettings | None = None
 
     @property
     def interpreter(self) -> str:
-        """The Python that starts on a node."""
+        """The Python interpreter to start on a node."""
         return self.python or (sys.executable if self.container is None else "python3")
 
     @property
     def time_limit_s(self) -> int | None:
         """The time limit in seconds."""
-        found = _TIME.fullmatch(self.time_limit or "")
-        if found is None:
+        match = _TIME.fullmatch(self.time_limit or "")
+        if match is None:
             return None
-        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def find(folder: Path | None = None) -> SiteSettings:
-    """The site of ``folder`` (the current one), else the user's, else one that says nothing."""
-    found = _file(folder or Path.cwd())
-    return load(found) if found is not None else SiteSettings()
+    """Return the site of ``folder`` (default: the current one), else the user's, else defaults."""
+    path = _file(folder or Path.cwd())
+    return load(path) if path is not None else SiteSettings()
 
 
 def keep(run: Path) -> None:
-    """Have a run keep the site that is found now, unless it has one from an earlier launch."""
+    """Copy the current ``site.toml`` to a run folder that has none from an earlier launch."""
     if not (run / FILE).is_file():
-        find()  # one with a fault is refused under its own name
-        found = _file(Path.cwd())
-        text = "# there was none\n" if found is None else found.read_text(encoding="utf-8")
+        find()  # an invalid file is refused under its original path
+        path = _file(Path.cwd())
+        text = "# there was none\n" if path is None else path.read_text(encoding="utf-8")
         atomic.write_text(run / FILE, text)
 
 
 def of_run(run: Path) -> SiteSettings:
-    """The site that a run keeps; before its first launch the one that is found."""
+    """Return the site that a run keeps; before its first launch the current one."""
     return load(run / FILE) if (run / FILE).is_file() else find()
 
 
+def site_for(settings: LaunchSettings, run: Path | None = None) -> SiteSettings:
+    """Return the site, with the container image of the settings if they name one.
+
+    ``run`` is a run folder, which may keep the site of its first launch.
+    """
+    site = find() if run is None else of_run(run)
+    if settings.container is None:
+        return site
+    container = site.container.model_dump() if site.container else {}
+    changed = ContainerSettings.model_validate({**container, "image": settings.container})
+    return site.model_copy(update={"container": changed})
+
+
 def _file(folder: Path) -> Path | None:
-    places = (folder, Path.home() / ".config" / "vflops")
-    return next((place / FILE for place in places if (place / FILE).is_file()), None)
+    folders = (folder, Path.home() / ".config" / "vflops")
+    return next((path / FILE for path in folders if (path / FILE).is_file()), None)
 
 
 def load(path: Path) -> SiteSettings:
-    """The settings of a ``site.toml``, or an error that says what is wrong in it."""
+    """Return the settings of a ``site.toml``; raise UsageError that says what is wrong in it."""
     data = read_toml(path)
     _refuse_unknown(SiteSettings, data, path)
     if isinstance(data.get("container"), Mapping):

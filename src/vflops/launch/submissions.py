@@ -1,4 +1,4 @@
-"""What was handed in to a scheduler, as the run folder knows it for whoever takes over."""
+"""What was submitted to a scheduler, recorded in the run folder for the next controller."""
 
 from __future__ import annotations
 
@@ -19,92 +19,94 @@ _INTENT = ".intent.json"
 
 
 class Submitted(Document):
-    """``submitted.json`` of a job: what the scheduler knows it by."""
+    """``submitted.json`` of a job: how the scheduler identifies it."""
 
     schema_name: ClassVar[str] = "vflops.submitted"
 
     scheduler: str
-    """The scheduler, or the allocation of the user's that it runs in."""
+    """The scheduler, or the user's allocation that the job runs in."""
     id: str
     attempt: int
-    """How often it was handed in, from 1."""
+    """The number of its submissions, from 1."""
     script: str = ""
-    """What was handed in, under the run folder; its output lies beside it."""
+    """The script, relative to the run folder; its output is beside it."""
     first_node: int = 0
     nodes: int | None = None
-    """Of an allocation's nodes those of the job, from the first of them; None: all."""
+    """How many of the allocation's nodes belong to the job, from ``first_node``; None: all."""
     log_start: int = 0
-    """Bytes of the output that are of earlier ones."""
+    """Bytes of the output that earlier submissions wrote."""
 
 
 class Intent(Document):
-    """``<script>.intent.json``: a script is being handed in, and its id is not known yet."""
+    """``<script>.intent.json``: a script is being submitted, and its id is not known yet."""
 
     schema_name: ClassVar[str] = "vflops.intent"
 
     name: str
-    """What the scheduler shall call it; nothing else that was ever handed in has this name."""
+    """The job's name in the scheduler, which no other submission has."""
     scheduler: str
     script: str
     jobs: dict[int, Submitted]
-    """As they will be written down, but for the id."""
+    """The records of the jobs, except for the id."""
 
     def write_beside(self, folder: RunFolder) -> None:
-        """Write it down; it stays until ``settle``."""
+        """Write the file beside the script; it stays until ``settle``."""
         self.write(self.file(folder))
 
     def settle(self, folder: RunFolder, native: str) -> dict[int, Submitted]:
-        """Write down the id for each job, and forget the intent."""
-        known = {job: each.model_copy(update={"id": native}) for job, each in self.jobs.items()}
-        for job, each in known.items():
-            each.write(_file(folder, job))
+        """Record the id of each job, remove the intent and return the records."""
+        records = {
+            job: record.model_copy(update={"id": native}) for job, record in self.jobs.items()
+        }
+        for job, record in records.items():
+            record.write(_file(folder, job))
         self.forget(folder)
-        return known
+        return records
 
     def forget(self, folder: RunFolder) -> None:
-        """Nothing was handed in."""
+        """Remove the intent: nothing was submitted."""
         with suppress(FileNotFoundError):
             self.file(folder).unlink()
 
     def file(self, folder: RunFolder) -> Path:
-        """Where it is."""
+        """Return the path of the intent's file."""
         return (folder.path / self.script).with_suffix(_INTENT)
 
     def age_s(self, folder: RunFolder) -> float:
-        """Seconds since it was written; without end where somebody else has settled it."""
+        """Return the seconds since it was written; infinite if it has been settled meanwhile."""
         with suppress(FileNotFoundError):
             return time.time() - self.file(folder).stat().st_mtime
         return float("inf")
 
 
 def submitted(folder: RunFolder, job: int) -> Submitted | None:
-    """What a job was handed in as, where it was."""
+    """Return the record of a job's submission; None if it was not submitted."""
     path = _file(folder, job)
     return Submitted.read(path) if path.is_file() else None
 
 
 def intents(folder: RunFolder) -> list[Intent]:
-    """Scripts that may have been handed in by a controller that died before it knew their ids."""
-    found = []
+    """Return the scripts that a controller may have submitted before it died without their ids."""
+    pending = []
     for path in (*folder.path.glob(f"*{_INTENT}"), *folder.path.glob(f"jobs/*/*{_INTENT}")):
         try:
-            found.append(Intent.read(path))
+            pending.append(Intent.read(path))
         except FolderError:
-            if path.exists():  # else a living controller has just settled it
+            if path.exists():  # else a live controller has just settled it
                 raise
-    return found
+    return pending
 
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """What would interrupt this process does so afterwards.
+    """Defer signals that would interrupt this process until the end of the block.
 
-    Handlers and no mask: a process that is started meanwhile would inherit a mask.
+    By handlers, not by a mask, which a process that is started meanwhile would inherit.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
@@ -112,8 +114,8 @@ def signals_deferred() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for each in came:
-            signal.raise_signal(each)
+        for signal_number in received:
+            signal.raise_signal(signal_number)
 
 
 def _file(folder: RunFolder, job: int) -> Path:

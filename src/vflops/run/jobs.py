@@ -216,15 +216,16 @@ def run_side_by_side(
 ) -> None:
     """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
     from vflops.launch.controller import Controller, JobProgress, no_observer
-    from vflops.launch.factory import launcher, waves
+    from vflops.launch.factory import backend, launcher
     from vflops.launch.node_clock import served
+    from vflops.launch.nodes import waves
 
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
     maker = workload(records[0].workload).observer
     observe = no_observer if maker is None else imported(maker)
     standings: list[JobProgress] = []
-    with served(folder) if settings.launch.on != "local" else nullcontext():
+    with nullcontext() if backend(settings.launch.on).is_this_machine else served(folder):
         for wave in waves(settings, records):
             waiting = records[len(standings) + len(wave) :]
             later = [JobProgress(record, observer=observe(record)) for record in waiting]
@@ -264,7 +265,10 @@ def _show_all(
 
 def by_agents(settings: Settings) -> bool:
     """Whether also a training by itself runs on slots: elsewhere, or on cores of a number."""
-    return settings.launch.on != "local" or settings.launch.cores_per_rank is not None
+    from vflops.launch.factory import backend
+
+    elsewhere = not backend(settings.launch.on).is_this_machine
+    return elsewhere or settings.launch.cores_per_rank is not None
 
 
 def run(

@@ -205,11 +205,12 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
 
 def _needs_its_machine(folder: RunFolder) -> bool:
     """Whether work is left that is of the machine itself: any, unless a scheduler has the jobs."""
+    from vflops.launch.factory import backend
     from vflops.machine.ceilings.measure import planned
 
     settings = folder.record.settings
     done = {item.key for item in Contents(folder).measurements if item.value is not None}
-    return settings.launch.on == "local" or any(
+    return backend(settings.launch.on).is_this_machine or any(
         item.key not in done for item in planned(settings.micro)
     )
 

@@ -6,6 +6,7 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BITS, TrainSettings, WorkloadSettings
 from vflops.errors import UsageError
+from vflops.launch.factory import backend
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
 from vflops.workloads.contract.registry import workload
@@ -15,15 +16,7 @@ from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 def check_launch(launch: LaunchSettings) -> None:
     """Refuse what no job could be started with: no scheduler, a wrong site, a container here."""
-    if launch.on != "local":
-        from vflops.launch.factory import check_scheduler
-
-        check_scheduler(launch)
-    elif launch.container is not None:
-        raise UsageError(
-            f"the container {launch.container} is for the jobs of a scheduler, and they run here",
-            hint="add --on slurm, or start vflops itself in the image",
-        )
+    backend(launch.on).check(launch)
 
 
 def check_all(settings: Settings, *, here: bool = True) -> None:
@@ -50,10 +43,12 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
         _check_room(settings, workers, section.train)
         _check_search(settings, spec.name, section.train)
     models, waves = workers or settings.models_of(spec.name), settings.bagging.waves
-    if (spec.runner == ENGINE or workers) and settings.launch.on == "local":
-        _check_placement(section.train, models, settings.launch, waves=waves)
-    if settings.launch.on == "slurm":
-        _check_slurm(settings.launch, section.train, models, waves)
+    place = backend(settings.launch.on)
+    if place.is_this_machine:
+        if spec.runner == ENGINE or workers:
+            _check_placement(section.train, models, settings.launch, waves=waves)
+    elif place.knows_nodes:
+        _check_nodes(settings.launch, section.train, models, waves)
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:
@@ -78,17 +73,17 @@ def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) 
     return held
 
 
-def _check_slurm(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
-    from vflops.launch.factory import nodes, room
+def _check_nodes(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
+    from vflops.launch.nodes import known_nodes, usable_nodes
     from vflops.launch.placement import Node, capacity, plan
 
     ranks = train.ranks
     try:
-        plan(room(launch, train.device, ranks), models, ranks, waves=waves)
+        plan(usable_nodes(launch, train.device, ranks), models, ranks, waves=waves)
     except UsageError as error:
-        there = nodes(launch, train.device)
-        slots = min(node.slots for node in there)
-        shared = [Node(node.name, slots) for node in there]
+        nodes = known_nodes(launch, train.device)
+        slots = min(node.slots for node in nodes)
+        shared = [Node(node.name, slots) for node in nodes]
         if launch.ranks_per_node is None and capacity(shared, ranks, models) == models:
             error.hint = f"{error.hint}; or several on a node, --set launch.ranks_per_node={slots}"
         raise
@@ -112,11 +107,11 @@ def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
 
 def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
     """All workers must have a place at once."""
-    from vflops.launch.factory import room
+    from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
 
-    if settings.launch.on in ("local", "slurm"):
-        places = room(settings.launch, train.device, train.ranks)
+    if backend(settings.launch.on).knows_nodes:
+        places = usable_nodes(settings.launch, train.device, train.ranks)
         slots, fit = sum(node.slots for node in places), capacity(places, train.ranks, workers)
         if 0 < fit < workers:
             raise UsageError(

@@ -13,29 +13,30 @@ from typing import Any
 import pytest
 
 from tests.support.sample_parts import Vflops
-from vflops.launch.preflight import start_probes
+from vflops.launch.local.local_probes import ProbeProcesses, start_probes
 from vflops.launch.preflight.gpu_health import gpus
 from vflops.launch.preflight.link_test import rounds
 from vflops.launch.preflight.preflight_findings import Order, Preflight
-from vflops.launch.preflight.preflight_run import Gathering
+from vflops.launch.preflight.preflight_run import Gatherer
+from vflops.launch.probes import LOG
 from vflops.launch.site import SiteSettings
 
 
-def test_this_machine_is_well(vflops: Vflops, tmp_path: Path) -> None:
+def test_this_machine_is_healthy(vflops: Vflops, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text('local_path = "$HERE/nowhere"\n')
     done = vflops("preflight", "--json", HERE=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Preflight.parse(json.loads(done.stdout), tmp_path)
-    assert found.nodes == (socket.gethostname(),)
-    worried = [each for each in found.findings if each.verdict != "ok"]
-    assert [each.what for each in worried] == ["local space"]
-    assert f"{tmp_path}/nowhere: No such file" in worried[0].value
+    result = Preflight.parse(json.loads(done.stdout), tmp_path)
+    assert result.nodes == (socket.gethostname(),)
+    problems = [finding for finding in result.findings if finding.verdict != "ok"]
+    assert [finding.what for finding in problems] == ["local space"]
+    assert f"{tmp_path}/nowhere: No such file" in problems[0].value
     (folder,) = (tmp_path / "runs").iterdir()
-    assert Preflight.read(folder / "preflight.json") == found
+    assert Preflight.read(folder / "preflight.json") == result
     assert not list(folder.glob("*.bin"))
 
 
-def test_lines_say_what_was_found_and_what_comes_next(vflops: Vflops, tmp_path: Path) -> None:
+def test_the_output_shows_the_findings_and_the_next_step(vflops: Vflops, tmp_path: Path) -> None:
     done = vflops("preflight", "--out", tmp_path / "shared")
     assert done.returncode == 0
     assert "shared read" in done.stdout
@@ -52,7 +53,7 @@ def test_lines_say_what_was_found_and_what_comes_next(vflops: Vflops, tmp_path: 
         (("--out", "file"), "cannot write"),
     ],
 )
-def test_wrong_use_is_answered(
+def test_wrong_use_is_refused(
     vflops: Vflops, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -61,35 +62,35 @@ def test_wrong_use_is_answered(
     assert words in done.stderr
 
 
-def test_two_probes_meet_measure_and_leave_nothing_running(tmp_path: Path) -> None:
+def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order = Order(token="t", nodes=2, read_bytes=1 << 20, limit_s=40)
     order.write(tmp_path / "order.json")
-    probes = start_probes.here(tmp_path, SiteSettings(), "here", probes=2)
-    facts = Gathering(tmp_path, order, probes, lambda text: None).facts()
-    assert set(facts.founds) == {0, 1}, (tmp_path / start_probes.LOG).read_text()
-    assert facts.founds[0].clock is None
-    reading = facts.founds[1].clock
+    probes = start_probes(tmp_path, SiteSettings(), "here", probes=2)
+    facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
+    assert set(facts.results) == {0, 1}, (tmp_path / LOG).read_text()
+    assert facts.results[0].clock is None
+    reading = facts.results[1].clock
     assert reading is not None and reading.offset_s is not None
     assert abs(reading.offset_s) <= (reading.uncertainty_s or 0)  # it is the same clock
-    for found in facts.founds.values():
-        (link,) = found.links
+    for result in facts.results.values():
+        (link,) = result.links
         assert link.nodes == (0, 1)
         assert link.bandwidth is not None and link.bandwidth > 1e6
-        assert found.read_bandwidth is not None
+        assert result.read_bandwidth is not None
     assert probes.look().state == "ended"
 
 
-def test_a_probe_that_dies_is_missed(tmp_path: Path) -> None:
+def test_a_probe_that_dies_is_reported(tmp_path: Path) -> None:
     Order(token="t", nodes=1, read_bytes=1, limit_s=5).write(tmp_path / "order.json")
     order = Order.read(tmp_path / "order.json")
-    probes = start_probes.Processes([["/bin/false"]], ["here"], tmp_path, {})
-    facts = Gathering(tmp_path, order, probes, lambda text: None).facts()
+    probes = ProbeProcesses([["/bin/false"]], ["here"], tmp_path, {})
+    facts = Gatherer(tmp_path, order, probes, lambda text: None).facts()
     assert (facts.hellos, facts.names) == ({}, {0: "here"})
-    assert facts.faults[0] == "nothing within 5 s"
+    assert facts.faults[0] == "no answer within 5 s"
 
 
 @pytest.mark.parametrize("size", range(1, 9))
-def test_every_pair_of_the_ring_has_its_turn(size: int) -> None:
+def test_every_pair_of_the_ring_is_measured_once(size: int) -> None:
     nodes = [10 * number for number in range(size)]
     turns = rounds(nodes)
     pairs = {frozenset(pair) for turn in turns for pair in turn}
@@ -103,7 +104,7 @@ def test_every_pair_of_the_ring_has_its_turn(size: int) -> None:
 
 
 class FakeNvml(SimpleNamespace):
-    """Two GPUs: the first is ill, the second tells little."""
+    """Two GPUs: the first is faulty, the second supports few queries."""
 
     NVMLError = RuntimeError
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
@@ -129,36 +130,36 @@ class FakeNvml(SimpleNamespace):
         return answer
 
 
-def test_ill_gpus_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faulty_gpus_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    (ill, silent), reason = gpus()
+    (faulty, limited), reason = gpus()
     assert reason is None
-    assert (ill.uncorrected, ill.corrected, ill.processes) == (3, 12, (7,))
-    assert ill.throttled == ("hardware thermal slowdown",)  # being idle is no reason
-    assert ill.remapping == "waits for a reset"
-    assert (silent.name, silent.uncorrected, silent.throttled) == ("H200", None, ())
+    assert (faulty.uncorrected, faulty.corrected, faulty.processes) == (3, 12, (7,))
+    assert faulty.throttled == ("hardware thermal slowdown",)  # idleness does not count
+    assert faulty.remapping == "waits for a reset"
+    assert (limited.name, limited.uncorrected, limited.throttled) == ("H200", None, ())
 
 
-def test_only_the_gpus_of_the_job_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_gpus_of_the_job_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    found, _ = gpus()
-    assert [gpu.uncorrected for gpu in found] == [None]
+    visible, _ = gpus()
+    assert [gpu.uncorrected for gpu in visible] == [None]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
     assert gpus() == ((), "the job has none of the node's GPUs")
 
 
-def test_without_nvml_there_are_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_there_are_no_gpus_and_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr("vflops.machine.system.nvidia.is_here", lambda: True)
-    found, reason = gpus()
-    assert found == ()
+    visible, reason = gpus()
+    assert visible == ()
     assert "pynvml is not installed" in (reason or "")
     monkeypatch.setattr("vflops.machine.system.nvidia.is_here", lambda: False)
     assert gpus() == ((), "no NVIDIA accelerator on this machine")
 
 
-def test_the_probe_itself_needs_no_torch() -> None:
+def test_the_probe_does_not_import_torch() -> None:
     code = "import vflops.launch.preflight.node_probe, sys; sys.exit('torch' in sys.modules)"
     assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0

@@ -1,4 +1,4 @@
-"""Preflights of a real SLURM of four nodes, whole and with faults."""
+"""Preflights of a real SLURM of four nodes, healthy and with faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def preflight(place: Path, *arguments: str, start: tuple[str, ...] = ()) -> tupl
 
 
 def faulty_node(place: Path, node: str, fault: str) -> None:
-    """A site whose Python meets a fault on one of the nodes, in words of bash."""
+    """Write a site whose Python has a fault on one of the nodes, given as bash code."""
     python = place / "python"
     python.write_text(
         f'#!/bin/bash\nset -- {shlex.quote(sys.executable)} "$@"\n'
@@ -43,20 +43,20 @@ def faulty_node(place: Path, node: str, fault: str) -> None:
     (place / "site.toml").write_text(f'python = "{python}"\nlocal_path = "{place}"\n')
 
 
-def verdicts(found: Preflight, what: str) -> dict[str, str]:
-    return {each.node: each.verdict for each in found.findings if each.what == what}
+def verdicts(result: Preflight, what: str) -> dict[str, str]:
+    return {finding.node: finding.verdict for finding in result.findings if finding.what == what}
 
 
-def test_four_nodes_are_well(slurm: SlurmBench, tmp_path: Path) -> None:
+def test_four_nodes_are_healthy(slurm: SlurmBench, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(f'local_path = "{tmp_path}"\n')
-    found, code = preflight(tmp_path, "--nodes", "4")
-    assert (code, found.failed) == (0, ())
-    assert found.nodes == NODES
+    result, code = preflight(tmp_path, "--nodes", "4")
+    assert (code, result.failed) == (0, ())
+    assert result.nodes == NODES
     for what in ("answer", "shared folder", "versions", "shared read", "gpu", "local space"):
-        assert list(verdicts(found, what)) == list(NODES)
-    assert list(verdicts(found, "clock")) == ["n2", "n3", "n4"]  # against that of the first
-    assert set(verdicts(found, "link")) == {"n1 – n2", "n2 – n3", "n3 – n4", "n4 – n1"}
-    assert list(verdicts(found, "all-reduce")) == ["all nodes"]
+        assert list(verdicts(result, what)) == list(NODES)
+    assert list(verdicts(result, "clock")) == ["n2", "n3", "n4"]  # relative to the first
+    assert set(verdicts(result, "link")) == {"n1 – n2", "n2 – n3", "n3 – n4", "n4 – n1"}
+    assert list(verdicts(result, "all-reduce")) == ["all nodes"]
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "preflight.sh").is_file()
     assert not list(folder.glob("*.bin"))
@@ -71,49 +71,49 @@ def test_another_version_and_a_dead_link_name_their_nodes(
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     fault = f"export PYTHONPATH={other.parent} GLOO_SOCKET_IFNAME=nosuch0"
     faulty_node(tmp_path, "n3", fault)
-    found, code = preflight(tmp_path, "--nodes", "4", "--limit", "40")
+    result, code = preflight(tmp_path, "--nodes", "4", "--limit", "40")
     assert code == 1
-    assert verdicts(found, "versions") == {"n1": "ok", "n2": "ok", "n3": "fail", "n4": "ok"}
-    (odd,) = [each for each in found.failed if each.what == "versions"]
+    assert verdicts(result, "versions") == {"n1": "ok", "n2": "ok", "n3": "fail", "n4": "ok"}
+    (odd,) = [finding for finding in result.failed if finding.what == "versions"]
     assert odd.value.startswith("torch 1.0, not 2.")
-    dead = {each.node for each in found.failed if each.what == "link"}
+    dead = {finding.node for finding in result.failed if finding.what == "link"}
     assert dead == {"n2 – n3", "n3 – n4"}
-    whole = {node for node, verdict in verdicts(found, "link").items() if verdict != "fail"}
+    whole = {node for node, verdict in verdicts(result, "link").items() if verdict != "fail"}
     assert whole == {"n1 – n2", "n4 – n1"}
 
 
-def test_in_a_held_allocation_a_node_with_another_folder_is_named(
+def test_in_an_allocation_a_node_with_another_folder_is_named(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     (tmp_path / "runs").mkdir()
     hide = f'set -- unshare -m bash -c \'mount -t tmpfs none {tmp_path}/runs && exec "$@"\' - "$@"'
     faulty_node(tmp_path, "n2", hide)
-    found, code = preflight(tmp_path, start=("salloc", "--quiet", "--nodes=2"))
+    result, code = preflight(tmp_path, start=("salloc", "--quiet", "--nodes=2"))
     assert code == 1
-    assert found.nodes == ("n1", "n2")
-    (failed,) = found.failed
+    assert result.nodes == ("n1", "n2")
+    (failed,) = result.failed
     assert (failed.node, failed.what) == ("n2", "answer")
     assert "is not the folder" in failed.value
-    assert verdicts(found, "shared read") == {"n1": "ok"}
-    assert "link" not in {each.what for each in found.findings}
+    assert verdicts(result, "shared read") == {"n1": "ok"}
+    assert "link" not in {finding.what for finding in result.findings}
 
 
 def test_a_drained_and_a_dead_node_are_named(slurm: SlurmBench, tmp_path: Path) -> None:
     slurm.drain("n2")
     slurm.kill_node("n4")
-    found, code = preflight(tmp_path, "--nodes", "4", "--limit", "10")
+    result, code = preflight(tmp_path, "--nodes", "4", "--limit", "10")
     assert code == 1
-    failed = {(each.node, each.what): each.value for each in found.failed}
+    failed = {(finding.node, finding.what): finding.value for finding in result.failed}
     assert set(failed) == {("n2", "scheduler"), ("n4", "answer")}
-    assert failed["n2", "scheduler"] == "gives it to no job: drained: test"
-    assert "nothing within 10 s" in failed["n4", "answer"]
-    assert verdicts(found, "link") == {"n1 – n3": "ok"}
+    assert failed["n2", "scheduler"] == "does not give it to jobs: drained: test"
+    assert "no answer within 10 s" in failed["n4", "answer"]
+    assert verdicts(result, "link") == {"n1 – n3": "ok"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "how many nodes"),
+        ((), "the number of nodes to check is missing"),
         (("--nodes", "9"), "SLURM has 4 nodes that a job could get, and 9 are wanted"),
         (("--nodes", "0"), "--nodes 0"),
     ],

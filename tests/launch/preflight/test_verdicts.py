@@ -1,4 +1,4 @@
-"""Verdicts on what nodes said: each fault is found, and names its node."""
+"""Verdicts on the results of probes: each fault is reported with its node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vflops.launch.preflight.preflight_findings import Finding, Found, Gpu, Hello, Link, Space
+from vflops.launch.preflight.preflight_findings import Finding, Gpu, Hello, Link, NodeResult, Space
 from vflops.launch.preflight.verdicts import Facts, judged
 from vflops.record.formats.node import Clock
 
@@ -14,7 +14,7 @@ ROOM = Space(path="/x", free_bytes=10**12)
 
 
 def hello(**changes: Any) -> Hello:
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "token": "t",
         "name": "unused",
         "address": "unused",
@@ -26,11 +26,11 @@ def hello(**changes: Any) -> Hello:
         "gpus": (),
         "no_gpus": "no driver",
     }
-    return Hello.model_validate({**said, **changes})
+    return Hello.model_validate({**values, **changes})
 
 
-def found(**changes: Any) -> Found:
-    said: dict[str, Any] = {
+def result(**changes: Any) -> NodeResult:
+    values: dict[str, Any] = {
         "unseen": (),
         "clock": Clock(offset_s=0.0, uncertainty_s=1e-4),
         "read_bandwidth": 1e9,
@@ -38,25 +38,25 @@ def found(**changes: Any) -> Found:
         "links": (),
         "links_fault": None,
     }
-    return Found.model_validate({**said, **changes})
+    return NodeResult.model_validate({**values, **changes})
 
 
 def verdicts(
-    hellos: dict[int, Hello], founds: dict[int, Found], faults: dict[int, str] | None = None
+    hellos: dict[int, Hello], results: dict[int, NodeResult], faults: dict[int, str] | None = None
 ) -> list[Finding]:
-    """What is not well of nodes a, b, c."""
+    """Return the problems of nodes a, b and c."""
     facts = Facts(
         folder="/shared",
         names=dict(enumerate("abc")),
         hellos={**dict.fromkeys(range(3), hello()), **hellos},
-        founds={**dict.fromkeys(range(3), found()), **founds},
+        results={**dict.fromkeys(range(3), result()), **results},
         faults=faults or {},
         backend="gloo",
     )
     return [finding for finding in judged(facts) if finding.verdict != "ok"]
 
 
-def test_nodes_that_are_well() -> None:
+def test_healthy_nodes_have_no_problems() -> None:
     assert verdicts({}, {}) == []
 
 
@@ -75,15 +75,17 @@ def test_nodes_that_are_well() -> None:
         ({"links_fault": "no torch"}, "all-reduce", "fail", "no torch"),
     ],
 )
-def test_what_a_node_found(changes: dict[str, Any], what: str, verdict: str, words: str) -> None:
-    (finding,) = verdicts({}, {1: found(**changes)})
+def test_problems_that_a_node_measured(
+    changes: dict[str, Any], what: str, verdict: str, words: str
+) -> None:
+    (finding,) = verdicts({}, {1: result(**changes)})
     assert (finding.node, finding.what, finding.verdict) == ("b", what, verdict)
     assert words in finding.value
     assert finding.cure
 
 
-def test_an_offset_within_its_uncertainty_says_nothing() -> None:
-    assert verdicts({}, {1: found(clock=Clock(offset_s=0.3, uncertainty_s=0.25))}) == []
+def test_an_offset_within_its_uncertainty_is_no_problem() -> None:
+    assert verdicts({}, {1: result(clock=Clock(offset_s=0.3, uncertainty_s=0.25))}) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_an_offset_within_its_uncertainty_says_nothing() -> None:
         ({"local": Space(path="/x", fault="no such")}, "local space", "warn", "no such"),
     ],
 )
-def test_what_a_node_says_of_itself(
+def test_problems_of_the_node_itself(
     changes: dict[str, Any], what: str, verdict: str, words: str
 ) -> None:
     (finding,) = verdicts({1: hello(**changes)}, {})
@@ -107,30 +109,32 @@ def test_what_a_node_says_of_itself(
 def test_torch_missing_everywhere_fails_everywhere() -> None:
     without = hello(versions={"vflops": "1", "torch": "not installed"})
     failed = verdicts(dict.fromkeys(range(3), without), {})
-    assert [(each.node, each.verdict) for each in failed] == [(name, "fail") for name in "abc"]
+    assert [(finding.node, finding.verdict) for finding in failed] == [
+        (name, "fail") for name in "abc"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("ill", "verdict", "words"),
+    ("changes", "verdict", "words"),
     [
-        ({"uncorrected": 1}, "fail", "ECC could not mend"),
+        ({"uncorrected": 1}, "fail", "ECC could not correct"),
         ({"remapping": "failed"}, "fail", "bad memory rows: failed"),
         ({"throttled": ("power brake",)}, "warn", "power brake"),
         ({"processes": (7, 8)}, "warn", "process 7, 8"),
     ],
 )
-def test_ill_gpus(ill: dict[str, Any], verdict: str, words: str) -> None:
-    well = hello(gpus=(Gpu(name="H200", uncorrected=0, corrected=99),))
-    bad = hello(gpus=(*well.gpus, Gpu(name="H200", **ill)))
-    (finding,) = verdicts({0: well, 1: bad, 2: well}, {})
+def test_faulty_gpus(changes: dict[str, Any], verdict: str, words: str) -> None:
+    healthy = hello(gpus=(Gpu(name="H200", uncorrected=0, corrected=99),))
+    bad = hello(gpus=(*healthy.gpus, Gpu(name="H200", **changes)))
+    (finding,) = verdicts({0: healthy, 1: bad, 2: healthy}, {})
     assert (finding.node, finding.verdict) == ("b", verdict)
     assert finding.value.startswith("1 (H200)")
     assert words in finding.value
 
 
 def test_a_node_without_the_gpus_that_others_have_fails() -> None:
-    well = hello(gpus=(Gpu(name="H200"),))
-    (finding,) = verdicts({0: well, 2: well}, {})
+    healthy = hello(gpus=(Gpu(name="H200"),))
+    (finding,) = verdicts({0: healthy, 2: healthy}, {})
     assert (finding.node, finding.what, finding.verdict) == ("b", "gpu", "fail")
 
 
@@ -138,28 +142,28 @@ def test_a_slow_and_a_dead_link_name_their_nodes() -> None:
     def link(first: int, second: int, bandwidth: float | None, fault: str | None = None) -> Link:
         return Link(nodes=(first, second), bandwidth=bandwidth, fault=fault)
 
-    founds = {
-        0: found(links=(link(0, 1, 9e9), link(2, 0, None, "wait timeout"))),
-        1: found(links=(link(0, 1, 9e9), link(1, 2, 8e9))),
-        2: found(links=(link(1, 2, 1e9), link(2, 0, None, "no interface"))),
+    results = {
+        0: result(links=(link(0, 1, 9e9), link(2, 0, None, "wait timeout"))),
+        1: result(links=(link(0, 1, 9e9), link(1, 2, 8e9))),
+        2: result(links=(link(1, 2, 1e9), link(2, 0, None, "no interface"))),
     }
-    slow, dead = verdicts({}, founds)  # an end that waited knows less than the other
+    slow, dead = verdicts({}, results)  # an error says more than a timeout
     assert (slow.node, slow.verdict, slow.value.split()[0]) == ("b – c", "warn", "1.00")
     assert (dead.node, dead.verdict) == ("c – a", "fail")
     assert dead.value == "no all-reduce: no interface"
 
 
-def test_silent_nodes_are_named_with_what_is_known() -> None:
+def test_silent_nodes_are_named_with_the_reason() -> None:
     facts = Facts(
         folder="/shared",
         names={0: "a", 1: "b", 2: "c"},
         hellos={0: hello(), 2: hello()},
-        founds={0: found()},
-        faults={1: "b says: no room", 2: "nothing within 9 s"},
+        results={0: result()},
+        faults={1: "b says: no room", 2: "no answer within 9 s"},
         backend="gloo",
     )
     answers = [finding for finding in judged(facts) if finding.what == "answer"]
-    assert [each.verdict for each in answers] == ["ok", "fail", "fail"]
+    assert [finding.verdict for finding in answers] == ["ok", "fail", "fail"]
     assert answers[1].value == "b says: no room"
     nobody = Facts("/shared", {0: "a"}, {}, {}, {}, "gloo")
-    assert [each.node for each in judged(nobody)] == ["a"]
+    assert [finding.node for finding in judged(nobody)] == ["a"]

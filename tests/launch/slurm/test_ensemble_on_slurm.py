@@ -198,7 +198,7 @@ def test_a_run_folder_that_nodes_do_not_have_ends_the_run_at_its_first_job(
     finally:
         slurm.kill_node("n2")
     (failed,) = folder.history().events("failed")
-    assert f"{folder.path.name} is not seen from the nodes" in failed.data["message"]
+    assert f"{folder.path.name} is not visible from the nodes" in failed.data["message"]
     assert "ran on n2" in failed.data["message"]
     assert "FAILED" in failed.data["message"]
     assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]

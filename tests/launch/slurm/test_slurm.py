@@ -19,9 +19,12 @@ from tests.support.ensemble_runs import started
 from tests.support.paths import ROOT
 from tests.support.slurm_bench import SlurmBench
 from vflops.errors import UsageError
-from vflops.launch.job_script import Request, Step, allocation_script, job_script
-from vflops.launch.scheduler import Scheduler, Seen, expand
+from vflops.launch.job_script import Request, Step
+from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
+from vflops.launch.slurm.sbatch_script import allocation_script, job_script
+from vflops.launch.slurm.slurm_nodes import expand_nodes
+from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.launch.submissions import intents, submitted
 from vflops.record.folder import RunFolder
 
@@ -77,8 +80,8 @@ def place(tmp_path: Path) -> Place:
 
 
 def seen_when(
-    scheduler: Scheduler, job: str, until: Callable[[Seen], bool], limit_s: float = 30
-) -> Seen:
+    scheduler: SlurmScheduler, job: str, until: Callable[[JobStatus], bool], limit_s: float = 30
+) -> JobStatus:
     end_s = time.monotonic() + limit_s
     while not until(seen := scheduler.look([job])[job]):
         assert time.monotonic() < end_s, f"still {seen}"
@@ -86,18 +89,18 @@ def seen_when(
     return seen
 
 
-def running(seen: Seen) -> bool:
+def running(seen: JobStatus) -> bool:
     return seen.state == "running"
 
 
-def ended(seen: Seen) -> bool:
+def ended(seen: JobStatus) -> bool:
     return seen.state == "ended"
 
 
 def test_jobs_wait_run_and_end_with_the_schedulers_own_words(
     slurm: SlurmBench, place: Place
 ) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     # Each takes two whole nodes: two run, two wait.
     ids = [scheduler.submit(place.request(job, nodes=2, cores=2)) for job in range(4)]
     (place.run / "code-1").write_text("3")
@@ -127,7 +130,7 @@ def test_jobs_wait_run_and_end_with_the_schedulers_own_words(
 def test_many_jobs_are_one_query(
     slurm: SlurmBench, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     ids = [scheduler.submit(place.request(job)) for job in range(8)]
     calls = tmp_path / "calls"
     for name in ("squeue", "scontrol", "sacct", "sinfo"):
@@ -142,7 +145,7 @@ def test_many_jobs_are_one_query(
     assert scheduler.interval_s == 1.0
     assert calls.read_text() == "squeue\n"
     assert [*seen] == [*ids, "999999"]
-    assert seen["999999"] == Seen("ended", (), "SLURM no longer knows the job")
+    assert seen["999999"] == JobStatus("ended", (), "SLURM no longer knows the job")
     assert scheduler.look(["999999"])["999999"].state == "ended"
     slurm.wait(lambda: len(place.began()) == 8, "eight agents")
     for _ in range(12):
@@ -156,7 +159,7 @@ def test_many_jobs_are_one_query(
 def test_a_cancellation_from_outside_and_a_requeue_are_told_apart(
     slurm: SlurmBench, place: Place
 ) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     cancelled, requeued = (scheduler.submit(place.request(job)) for job in (0, 1))
     slurm.wait(lambda: len(place.began()) == 2, "two agents")
     slurm.run("scancel", cancelled)
@@ -172,7 +175,7 @@ def test_a_cancellation_from_outside_and_a_requeue_are_told_apart(
 def test_a_preempted_job_waits_or_has_ended_as_its_partition_says(
     slurm: SlurmBench, place: Place
 ) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     back, gone = (
         scheduler.submit(place.request(job, nodes=2, cores=2, partition=partition))
         for job, partition in enumerate(("main", "fragile"))
@@ -185,7 +188,7 @@ def test_a_preempted_job_waits_or_has_ended_as_its_partition_says(
 
 
 def test_a_node_that_dies_ends_its_job_and_only_its_job(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     options = ["--no-requeue"]
     ids = [scheduler.submit(place.request(job, cores=2, directives=options)) for job in range(2)]
     nodes = [seen_when(scheduler, each, running).nodes[0] for each in ids]
@@ -199,7 +202,7 @@ def test_a_node_that_dies_ends_its_job_and_only_its_job(slurm: SlurmBench, place
 
 
 def test_jobs_outlive_the_daemons_of_node_and_controller(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     ids = [scheduler.submit(place.request(job, nodes=2)) for job in range(2)]
     for each in ids:
         node = seen_when(scheduler, each, running).nodes[0]
@@ -207,7 +210,7 @@ def test_jobs_outlive_the_daemons_of_node_and_controller(slurm: SlurmBench, plac
     slurm.kill_slurmd(node)
     slurm.stop_slurmctld()
     assert {seen.state for seen in scheduler.look(ids).values()} == {"running"}  # as seen last
-    later = Scheduler("slurm").look(ids)[ids[0]]
+    later = SlurmScheduler().look(ids)[ids[0]]
     assert later.state == "waiting" and "contact slurm controller" in (later.reason or "")
     slurm.start_slurmctld()
     slurm.start_slurmd(node)
@@ -217,7 +220,7 @@ def test_jobs_outlive_the_daemons_of_node_and_controller(slurm: SlurmBench, plac
 
 
 def test_a_stop_reaches_the_agents_and_lets_them_finish(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     runs = scheduler.submit(place.request(0, nodes=4, cores=2))
     waits = scheduler.submit(place.request(1, nodes=4, cores=2))
     seen_when(scheduler, runs, running)
@@ -242,7 +245,7 @@ def allocated(place: Place, steps: list[Step], nodes: int) -> Request:
 
 
 def test_one_allocation_runs_its_jobs_together(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     # Two jobs share the first node, one spans the next two, one has the last to itself.
     steps = [Step(0, 0, 1, 1), Step(1, 0, 1, 1), Step(2, 1, 2, 2), Step(3, 3, 1, 2)]
     (place.run / "code-2").write_text("5")
@@ -267,7 +270,7 @@ def test_one_allocation_runs_its_jobs_together(slurm: SlurmBench, place: Place) 
 
 
 def test_an_allocation_outlives_one_of_its_nodes(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     steps = [Step(job, job, 1, 2) for job in range(4)]
     job = scheduler.submit(allocated(place, steps, nodes=4))
     slurm.wait(lambda: len(place.began()) == 4, "four agents")
@@ -283,7 +286,7 @@ def test_the_same_script_runs_in_an_allocation_that_is_held(
 ) -> None:
     request = allocated(place, [Step(job, job, 1, 2) for job in range(2)], nodes=2)
     place.go()
-    look = "from vflops.launch.scheduler import held_allocation as held; print(held())"
+    look = "from vflops.launch.slurm.slurm_nodes import current_allocation as held; print(held())"
     command = 'bash "$0" && exec "$1" -c "$2"'
     done = subprocess.run(
         [
@@ -311,7 +314,7 @@ def test_the_same_script_runs_in_an_allocation_that_is_held(
 def test_a_refusal_is_in_the_schedulers_own_words_with_a_cure(
     slurm: SlurmBench, place: Place
 ) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     with pytest.raises(UsageError) as refused:
         scheduler.submit(place.request(0, partition="nope"))
     assert "Invalid partition name specified (nope)" in refused.value.message
@@ -323,7 +326,7 @@ def test_a_refusal_is_in_the_schedulers_own_words_with_a_cure(
 
 
 def test_time_limit_and_excluded_nodes_arrive(slurm: SlurmBench, place: Place) -> None:
-    scheduler = Scheduler("slurm")
+    scheduler = SlurmScheduler()
     request = replace(place.request(0, time_limit="0:50"), exclude=("n1", "n3"))
     request.script.write_text(job_script(request, place.run, 0))
     job = scheduler.submit(request)
@@ -336,7 +339,7 @@ def test_time_limit_and_excluded_nodes_arrive(slurm: SlurmBench, place: Place) -
 
 def test_lists_of_nodes_are_read_as_slurm_reads_them(slurm: SlurmBench) -> None:
     for nodes in ("n1", "n[1-3,07-11],m4", "r[1-2]c[08-10],login", "a[0998-1002]"):
-        assert [*expand(nodes)] == slurm.run("scontrol", "show", "hostnames", nodes).split()
+        assert [*expand_nodes(nodes)] == slurm.run("scontrol", "show", "hostnames", nodes).split()
 
 
 _KILLED = """\

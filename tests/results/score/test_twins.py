@@ -15,7 +15,7 @@ from tests.support.ensemble_runs import ended, started
 from tests.support.trained_runs import HandmadeRun, Note, course
 from tests.support.trained_runs import job as a_job
 from vflops.errors import UsageError
-from vflops.launch.node_layout import Shape
+from vflops.launch.node_layout import NodeLayout
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import PHASES, Ensembled, EnsembleSize, Finished, JobRecord
 from vflops.record.formats.node import Clock, NodeRecord, node_file
@@ -293,7 +293,7 @@ class TestPlan:
         assert sorted(order) == list(range(models))
         tries = dict.fromkeys(order, 1)
         for slots in range(1, models // 2 + 1):
-            nodes = {step.job: step.first_node for step in Shape(1, slots).steps(tries)}
+            nodes = {step.job: step.first_node for step in NodeLayout(1, slots).steps(tries)}
             assert all(nodes[2 * k] != nodes[2 * k + 1] for k in range(models // 2))
 
 

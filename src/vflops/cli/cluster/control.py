@@ -1,4 +1,4 @@
-"""``vflops attach`` and ``vflops cancel``: a run's jobs, picked up again or ended."""
+"""``vflops attach`` and ``vflops cancel``: follow a run's jobs again, or end them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.cli import options
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
-    from vflops.launch.cancel import Ended
+    from vflops.launch.cancel import Cancelled
     from vflops.record.folder import RunFolder
     from vflops.record.formats.job import JobRecord
 
@@ -23,10 +23,10 @@ def register(app: typer.Typer) -> None:
 
 
 def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
-    """Pick up the jobs of a run whose controller died. Nothing is started twice."""
+    """Follow the jobs of a run whose controller died. Nothing is started twice."""
     from vflops.cli.terminal.console import open_run, say, shown
     from vflops.cli.train.run import resume
-    from vflops.launch.cancel import alive
+    from vflops.launch.cancel import active_jobs
     from vflops.record.files.lock import is_locked
 
     folder = open_run(run)
@@ -35,21 +35,21 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
     if is_locked(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
-            hint=f"let it see to its jobs, or end them: vflops cancel {name}",
+            hint=f"leave the jobs to it, or end them: vflops cancel {name}",
         )
     records = _by_agents(folder)
     if not records:
         raise UsageError(
-            f"{name} has no jobs to attach to: none was planned that outlives its command",
-            hint=f"go on with it: vflops resume {name}",
+            f"{name} has no jobs to attach to: none was planned that outlives the command",
+            hint=f"resume the run: vflops resume {name}",
         )
     history = folder.history()
     ended = [record.job for record in records if history.ended(record.job)]
-    living = set(alive(folder, records)) - set(ended)
-    rest = len(records) - len(ended) - len(living)
+    active = set(active_jobs(folder, records)) - set(ended)
+    rest = len(records) - len(ended) - len(active)
     say(
-        f"attaching to {name}: of {len(records)} jobs {len(living)} go on, {len(ended)} have ended"
-        + (f", {rest} will be started" if rest else "")
+        f"attaching to {name}: of {len(records)} jobs {len(active)} are active, {len(ended)} have"
+        " ended" + (f", {rest} will be started" if rest else "")
     )
     resume(folder.path, quiet=quiet)
 
@@ -57,56 +57,62 @@ def attach(run: options.Run = None, quiet: options.Quiet = False) -> None:
 def cancel(
     run: options.Run = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds for checkpoints; what still runs is killed then.", min=0)
+        float,
+        typer.Option(help="Seconds to write checkpoints; after that, jobs are killed.", min=0),
     ] = 90.0,
 ) -> None:
-    """End the jobs of a run, and of no other. They keep checkpoints to go on from."""
+    """Cancel one run's jobs and controller, and nothing else. The jobs write checkpoints first."""
     from vflops.cli.terminal.console import next_step, open_run, shown
-    from vflops.launch.cancel import end_run
+    from vflops.launch.cancel import cancel_run
 
     folder = open_run(run)
     _refuse_complete(folder, "cancel in")
     name = shown(folder.path)
-    ended = end_run(folder, _by_agents(folder), limit)
-    if ended.controller is not None:
-        how = "killed" if ended.controller_killed else "ended"
-        typer.echo(f"{how}: the controller, process {ended.controller}")
-    if ended.jobs:
-        typer.echo(_fates(folder, ended))
-    if ended.controller is None and not ended.jobs:
-        typer.echo(f"nothing of {name} is running")
-    next_step(f"vflops resume {name}", "to go on with it")
+    cancelled = cancel_run(folder, _by_agents(folder), limit)
+    if cancelled.controller is not None:
+        how = "killed" if cancelled.controller_killed else "ended"
+        typer.echo(f"{how}: the controller, process {cancelled.controller}")
+    if cancelled.jobs:
+        typer.echo(_summary(folder, cancelled))
+    if cancelled.controller is None and not cancelled.jobs:
+        typer.echo(f"{name} has no running jobs and no controller")
+    next_step(f"vflops resume {name}", "to resume the run")
 
 
-def _refuse_complete(folder: RunFolder, what: str) -> None:
+def _refuse_complete(folder: RunFolder, action: str) -> None:
     from vflops.cli.terminal.console import shown
 
     if folder.history().state.complete:
         name = shown(folder.path)
         raise UsageError(
-            f"{name} is complete: there is nothing to {what}",
-            hint=f"look at it: vflops report {name}",
+            f"{name} is complete: there is nothing to {action}",
+            hint=f"see its report: vflops report {name}",
         )
 
 
 def _by_agents(folder: RunFolder) -> list[JobRecord]:
-    """The jobs that were planned for agents: base models, workers, others where all are."""
+    """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
     from vflops.record.formats.job import JobPlanned, JobRecord
     from vflops.run.jobs import by_agents
 
     planned = [event.payload(JobPlanned).job for event in folder.history().events("job-planned")]
     records = [JobRecord.read(folder.job_file(job)) for job in dict.fromkeys(planned)]
-    every = by_agents(folder.record.settings)
-    return [each for each in records if every or each.bag is not None or each.worker is not None]
+    all_jobs = by_agents(folder.record.settings)
+    return [
+        record
+        for record in records
+        if all_jobs or record.bag is not None or record.worker is not None
+    ]
 
 
-def _fates(folder: RunFolder, ended: Ended) -> str:
+def _summary(folder: RunFolder, cancelled: Cancelled) -> str:
     from vflops.results.score.figure_text import count
 
-    kept = [job for job in ended.jobs if _checkpoints(folder, job)]
-    words = f"ended: {count(len(ended.jobs), 'job')}, {len(kept)} with a checkpoint to go on from"
-    if ended.killed:
-        numbers = ", ".join(map(str, sorted(ended.killed)))
+    jobs = cancelled.jobs
+    resumable = [job for job in jobs if _checkpoints(folder, job)]
+    words = f"ended: {count(len(jobs), 'job')}, {len(resumable)} with a checkpoint to resume from"
+    if cancelled.killed:
+        numbers = ", ".join(map(str, sorted(cancelled.killed)))
         words += f"; killed, because they did not end in time: {numbers}"
     return words
 

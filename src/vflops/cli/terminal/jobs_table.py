@@ -94,7 +94,7 @@ class JobsView:
             table.add_row(
                 str(bag.model + 1 if bag else each.record.job),
                 each.shown_state,
-                each.where,
+                each.location,
                 f"{each.epoch:.2f}",
                 "" if each.quality is None else number(each.quality),
                 "" if each.flops is None else quantity(each.flops, "FLOPS"),
@@ -141,7 +141,7 @@ def _line(jobs: Sequence[JobProgress]) -> str:
     """All of them in one line."""
     states = Counter(each.shown_state for each in jobs)
     said = ", ".join(f"{states[state]} {state}" for state in states)
-    places = {each.where for each in jobs}
+    places = {each.location for each in jobs}
     if [*states] == ["waiting"] and len(places) == 1 and places != {""}:
         said += f" ({places.pop()})"  # all of them in a queue, in its own words
     epochs = [each.epoch for each in jobs]

@@ -79,7 +79,7 @@ def _row(job: JobProgress) -> tuple[str, ...]:
     return (
         str(worker.worker + 1),
         job.state,
-        job.where,
+        job.location,
         at.candidate or ("waits for one" if busy else ""),
         f"{at.epoch:.2f}" if at.candidate else "",
         number(at.accuracy) if at.candidate and at.accuracy is not None else "",

@@ -69,7 +69,8 @@ def plan(
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import placed as placed_workers
     from vflops.cli.train.plan_search import plan_search, refuse_ensemble, searched
-    from vflops.launch import factory
+    from vflops.launch.factory import backend
+    from vflops.launch.nodes import known_nodes
     from vflops.launch.placement import defaults
     from vflops.launch.placement import plan as placed
     from vflops.run.estimate import check_searches
@@ -93,7 +94,7 @@ def plan(
     asked = options.settings(profile, seed, config, given, workloads=what)
     devices = {section["train"]["device"] for section in asked.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
-    there = factory.nodes(asked.launch, device, nodes, slots)
+    there = known_nodes(asked.launch, device, nodes, slots)
     search = searched(asked)
     if search is not None:
         p = search["train"]["ranks"]
@@ -108,10 +109,11 @@ def plan(
         mapping = placed(there, m, p, waves=asked.bagging.waves)
         given += [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
     added = []
-    if asked.launch.on != "local" and asked.launch.ranks_per_node is None:
+    here = backend(asked.launch.on).is_this_machine
+    if not here and asked.launch.ranks_per_node is None:
         added = [f"launch.ranks_per_node={min(each.slots for each in there)}"]
     settings = options.settings(asked.profile, seed, config, [*given, *added], workloads=what)
-    factory.refuse_misshapen(settings.launch, there, p)
+    backend(settings.launch.on).check_layout(there, p)
     check_all(settings, here=nodes is None)
     check_searches(settings)
     if search is not None:
@@ -127,7 +129,7 @@ def plan(
     again += [f"{w}" for name in said if said[name] is not None for w in (name, said[name])]
     again += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
     again += [word for each in (*(set_ or ()), *added) for word in ("--set", each)]
-    why = "there" if nodes and settings.launch.on == "local" else "to do it"
+    why = "there" if nodes and here else "to do it"
     console.next_step(shlex.join(again), why)
 
 

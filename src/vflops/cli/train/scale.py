@@ -247,15 +247,15 @@ def _counts(text: str, option: str) -> list[int]:
 
 def _room(settings: Settings, ranks: int, option: str) -> int:
     """Jobs of ``ranks`` ranks that run at once here, or in the allocation that is held."""
-    from vflops.launch.factory import room
+    from vflops.launch.factory import backend
+    from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
-    from vflops.launch.scheduler import held_allocation
 
     on = settings.launch.on
-    if on != "local" and (on != "slurm" or held_allocation() is None):
+    if not backend(on).nodes_reserved():
         raise UsageError(
             f"launch.on = {on} and no {option}: how much of it is yours?",
             hint=f"say it: {option} …",
         )
     (section,) = settings.workloads.values()
-    return capacity(room(settings.launch, section["train"]["device"], ranks), ranks)
+    return capacity(usable_nodes(settings.launch, section["train"]["device"], ranks), ranks)

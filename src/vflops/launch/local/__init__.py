@@ -1,1 +1,1 @@
-"""Jobs as processes of this machine."""
+"""The back end of processes on this machine."""

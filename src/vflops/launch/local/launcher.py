@@ -1,4 +1,4 @@
-"""Jobs of this machine, each on cores and devices of its own."""
+"""Starts jobs on this machine, each on its own cores and devices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.launch.core_binding import Topology, bind, visible
+from vflops.launch.core_binding import Topology, bind
 from vflops.launch.interface import Launcher
-from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE
+from vflops.launch.job_script import AGENT, ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import Node, plan
+from vflops.machine.host import usable_cores
+from vflops.machine.visible_devices import CUDA_VISIBLE_DEVICES, visible_devices
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
@@ -24,7 +26,7 @@ from vflops.record.formats.job import JobRecord
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one rank computes: cores that nobody else uses, and a device where there are any."""
+    """Where one rank computes: cores that no other slot has, and a device if there are any."""
 
     number: int
     cores: tuple[int, ...]
@@ -37,38 +39,40 @@ def split_cores(
     slots: int,
     *,
     devices: Sequence[int] = (),
-    each: int | None = None,
+    cores_per_slot: int | None = None,
 ) -> list[Slot]:
-    """``slots`` equal parts of the cores, near their devices; the rest is used by nobody."""
+    """Return ``slots`` equal shares of the cores, near their devices; the rest stays unused."""
     shares = [part.cores for part in bind(topology, cores, slots, devices)]
-    if each is not None and any(len(share) < each for share in shares):
-        ordered = topology.order(cores)  # as many as were asked for, also of two NUMA nodes
-        shares = [tuple(ordered[k * each : (k + 1) * each]) for k in range(slots)]
-    shares = [share[:each] for share in shares] or [tuple(cores)] * slots
+    size = cores_per_slot
+    if size is not None and any(len(share) < size for share in shares):
+        ordered = topology.order(cores)  # as many as requested, even across NUMA nodes
+        shares = [tuple(ordered[k * size : (k + 1) * size]) for k in range(slots)]
+    shares = [share[:size] for share in shares] or [tuple(cores)] * slots
     return [Slot(k, share, devices[k] if devices else None) for k, share in enumerate(shares)]
 
 
 def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: bool) -> LocalJobs:
-    """The launcher of jobs that run side by side, each with its share of this machine."""
-    from vflops.machine.devices import rank_capacity
-    from vflops.machine.host import usable_cores
+    """Return the launcher of jobs that run side by side, each with its share of this machine."""
+    from vflops.machine.devices import rank_capacity  # imports torch
 
-    ranks, each = records[0].ranks, folder.record.settings.launch.cores_per_rank
-    count, devices = rank_capacity(records[0].settings["train"]["device"], each)
+    ranks, per_rank = records[0].ranks, folder.record.settings.launch.cores_per_rank
+    count, devices = rank_capacity(records[0].settings["train"]["device"], per_rank)
     number = count if devices else min(count, len(records) * ranks)
     planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
-    cuda = "CUDA_VISIBLE_DEVICES"  # the user may hide some
-    shown = visible({cuda: os.environ.get(cuda, "")})
-    gpus = (shown if len(shown) >= number else range(number)) if devices else ()
-    parts = split_cores(Topology.read(), usable_cores(), number, devices=gpus, each=each)
-    own: dict[int, list[Slot]] = {}
+    # The user may have hidden some devices.
+    visible = visible_devices({CUDA_VISIBLE_DEVICES: os.environ.get(CUDA_VISIBLE_DEVICES, "")})
+    gpus = (visible if len(visible) >= number else range(number)) if devices else ()
+    parts = split_cores(
+        Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=per_rank
+    )
+    slots_of: dict[int, list[Slot]] = {}
     for record, placement in zip(records, planned.placements, strict=True):
-        own[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
-    return LocalJobs(folder, own)
+        slots_of[record.job] = [parts[slot] for _, slots in placement.places for slot in slots]
+    return LocalJobs(folder, slots_of)
 
 
 class LocalJobs(Launcher):
-    """A process a job; they outlive this one, and are found again by their locks."""
+    """One process per job; they outlive this process and are found again by their locks."""
 
     name = "local"
 
@@ -82,25 +86,25 @@ class LocalJobs(Launcher):
         return [job for job in jobs if self._start(job)]
 
     def _start(self, job: int) -> bool:
-        wanted = {slot.number for slot in self._slots[job]}
-        if any(wanted & {slot.number for slot in self._slots[other]} for other in self.alive()):
+        slots = {slot.number for slot in self._slots[job]}
+        active = self.active_jobs()
+        if any(slots & {slot.number for slot in self._slots[other]} for other in active):
             return False
         cores = [core for slot in self._slots[job] for core in slot.cores]
         devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
-        own = {CORES: ",".join(map(str, cores))}
+        variables = {CORES: ",".join(map(str, cores))}
         if devices:
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+            variables[CUDA_VISIBLE_DEVICES] = ",".join(devices)
         path = self._log(job)
-        command = [sys.executable, "-P", "-m", "vflops.launch.agent"]
         try:
             with path.open("ab") as output:
                 self._processes[job] = subprocess.Popen(
-                    [*command, str(self._folder.path), str(job)],
+                    [sys.executable, *AGENT, str(self._folder.path), str(job)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
-                    env={**os.environ, **own},
+                    env={**os.environ, **variables},
                 )
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
@@ -109,13 +113,13 @@ class LocalJobs(Launcher):
     def _log(self, job: int) -> Path:
         return self._folder.job_file(job).parent / "agent.log"
 
-    def alive(self) -> Collection[int]:
-        """Jobs whose agent lives: started here, or by another controller before."""
+    def active_jobs(self) -> Collection[int]:
+        """Return the jobs with a running agent, started here or by an earlier controller."""
         started = {job for job, process in self._processes.items() if process.poll() is None}
         return started | {job for job in self._slots if is_locked(self._folder.job_lock(job))}
 
-    def where(self, job: int) -> str:
-        """Its cores, or its devices."""
+    def location(self, job: int) -> str:
+        """Return the job's devices, or its cores."""
         slots = self._slots[job]
         devices = [str(slot.device) for slot in slots if slot.device is not None]
         if devices:
@@ -123,29 +127,30 @@ class LocalJobs(Launcher):
         cores = [str(core) for slot in slots for core in slot.cores]
         return f"core {', '.join(cores)}"
 
-    def ending(self, job: int) -> str | None:
-        """The exit code or the signal of an agent that was started here."""
-        own = self._processes.get(job)
-        code = own.poll() if own is not None else None
+    def exit_reason(self, job: int) -> str | None:
+        """Return the exit code or the signal of an agent that was started here."""
+        code = self._exit_code(job)
         if code is None:
             return None
         if code < 0:
             return f"its agent was killed by {signal.Signals(-code).name}"
         return f"its agent ended with code {code}, see {self._log(job)}"
 
-    def elsewhere(self, job: int) -> str | None:
-        """An agent says it by its exit code."""
-        own = self._processes.get(job)
-        code = own.poll() if own is not None else None
-        return ELSEWHERE if code == ELSEWHERE_CODE else None
+    def running_elsewhere(self, job: int) -> str | None:
+        """Return a message if the agent's exit code says that another one has the job."""
+        return ELSEWHERE if self._exit_code(job) == ELSEWHERE_CODE else None
 
     def stop(self) -> None:
-        """Ask every agent, also one that another controller started."""
-        for job in self.alive():
-            own = self._processes.get(job)
+        """Ask every agent to stop, including those that an earlier controller started."""
+        for job in self.active_jobs():
+            process = self._processes.get(job)
             lock = self._folder.job_lock(job)
             with suppress(OSError, ValueError):
-                if own is not None and own.poll() is None:
-                    own.send_signal(signal.SIGTERM)
-                elif is_locked(lock):  # else the number in it may be anybody's by now
+                if process is not None and process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+                elif is_locked(lock):  # else the pid in it may belong to another process
                     os.kill(int(lock.read_text()), signal.SIGTERM)
+
+    def _exit_code(self, job: int) -> int | None:
+        process = self._processes.get(job)
+        return process.poll() if process is not None else None

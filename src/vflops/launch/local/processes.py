@@ -1,4 +1,4 @@
-"""Ranks as processes of this machine."""
+"""Ranks as processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vflops.launch.core_binding import BINDING, numbers
 from vflops.record.files import atomic
 
 STORE = "VFLOPS_STORE"
-"""Where ranks of several nodes meet; those of one meet in a file."""
+"""The variable with the address where ranks of several nodes meet; on one node a file serves."""
 _GRACE_S = 10.0
-"""How long ranks may take to end once one of them failed, or once they were told to stop twice."""
+"""How long ranks may take to end after one of them failed, or after a second request to stop."""
 
 
 class LocalRanks:
-    """The processes of one job; each in a session of its own: the keyboard is the launcher's."""
+    """The processes of one job, each in its own session: Ctrl-C reaches only the launcher."""
 
     def __init__(
         self,
@@ -28,23 +28,23 @@ class LocalRanks:
         ranks: int,
         logs: Path,
         environment: Mapping[str, str],
-        own: range | None = None,
+        local_ranks: range | None = None,
     ) -> None:
-        """``own``: those of all ``ranks`` that run here; None: all of them.
+        """Start the ranks; ``local_ranks`` are those that run on this node, by default all.
 
-        ``BINDING`` in the environment: the cores of each of them.
+        ``BINDING`` in the environment gives the cores of each of them.
         """
         binding = environment.get(BINDING)
         cores = [numbers(part) for part in binding.split(";")] if binding else []
-        self._own = range(ranks) if own is None else own
+        self._ranks = range(ranks) if local_ranks is None else local_ranks
         self._processes: list[subprocess.Popen[bytes]] = []
         self.first_failed: list[int] = []
         """The ranks that had failed when a failure was first seen."""
-        for local, rank in enumerate(self._own):
+        for local, rank in enumerate(self._ranks):
             variables = {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(len(self._own)),
+                "LOCAL_WORLD_SIZE": str(len(self._ranks)),
                 "WORLD_SIZE": str(ranks),
                 "VFLOPS_LAUNCHER": str(os.getpid()),
             }
@@ -64,19 +64,21 @@ class LocalRanks:
             except OSError as error:
                 self.kill()
                 raise atomic.cannot_write(path, error) from error
-            if cores:  # its threads come later, and stay where it is
+            if cores:  # threads that start later inherit its cores
                 with suppress(ProcessLookupError):
                     os.sched_setaffinity(self._processes[-1].pid, cores[local])
 
     def poll(self) -> list[int | None]:
-        """Exit codes by rank; None for those that run."""
+        """Return the exit codes by rank; None for those that run."""
         return [process.poll() for process in self._processes]
 
     def running(self) -> bool:
-        """Whether the job goes on: a rank that failed ends the others after a moment."""
+        """Whether the job is running; after a rank has failed the others are ended."""
         codes = self.poll()
         if not self.first_failed:
-            self.first_failed = [rank for rank, code in zip(self._own, codes, strict=True) if code]
+            self.first_failed = [
+                rank for rank, code in zip(self._ranks, codes, strict=True) if code
+            ]
         if self.first_failed:
             self._wait(_GRACE_S)
             self.kill()
@@ -84,14 +86,14 @@ class LocalRanks:
         return any(code is None for code in codes)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to every rank that runs."""
+        """Send a signal to every running rank."""
         for process in self._processes:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     process.send_signal(number)
 
     def kill(self) -> None:
-        """End every rank and what it started, whatever state it is in."""
+        """Kill every rank and the processes that it started."""
         for process in self._processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

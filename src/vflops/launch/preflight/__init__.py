@@ -1,1 +1,1 @@
-"""The nodes of a run, checked in a minute before it begins."""
+"""Checks the nodes of a run in about a minute before it starts."""

@@ -1,9 +1,9 @@
-"""All-reduce between neighbouring nodes, then between all of them.
+"""Measures all-reduce between neighbouring nodes, then between all of them.
 
 Started on every node as ``python -m vflops.launch.preflight.link_test``.
 
-Neighbours are those of a ring. Every pair is a group of its own, so that a broken link spoils
-nothing but itself; pairs that share no node are timed side by side.
+The nodes form a ring. Every pair of neighbours is a separate process group, so that a broken link
+affects no other; pairs that share no node are timed at the same time.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from vflops.launch.preflight.preflight_findings import Hello, Link, Links, Roll
 _BYTES = {"gloo": 1 << 24, "nccl": 1 << 27}
 _SAMPLES = 5
 _LEAVE_S = 1.0
-"""What a backend may take beyond its own time limit."""
-_FORK = multiprocessing.get_context("fork")  # torch is imported once, and used only in children
+"""How far a backend may exceed its own time limit."""
+_FORK = multiprocessing.get_context(
+    "fork"
+)  # torch is imported once, and used only in child processes
 
 
 def rounds(nodes: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """The pairs of the ring, in up to three rounds of pairs that share no node."""
+    """Return the pairs of the ring in up to three rounds; in a round no pairs share a node."""
     if len(nodes) < 2:
         return []
     pairs = list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))[: None if nodes[2:] else 1]
     last = [pairs.pop()] if len(pairs) % 2 and nodes[2:] else []
-    return [each for each in (pairs[::2], pairs[1::2], last) if each]
+    return [group for group in (pairs[::2], pairs[1::2], last) if group]
 
 
 class Ring:
-    """One node's part in all of it."""
+    """One node's part in the measurements."""
 
     def __init__(self, folder: Path, node: int) -> None:
         self._folder, self._node = folder, node
@@ -51,29 +53,29 @@ class Ring:
         self._links: list[Link] = []
 
     def measure(self) -> None:
-        """Leave what was found, also when what follows hangs."""
+        """Measure all links of this node; write each result at once, in case the next one hangs."""
         round_s = ROUND_S[self._roll.backend]
-        self._all_have("ready", READY_S)
+        self._wait_for_all("ready", READY_S)
         end_s = time.monotonic()
         for pairs in rounds(self._roll.nodes):
             end_s += round_s
             for pair in pairs:
                 if self._node in pair:
-                    self._add(self._apart(pair, end_s))
-        if not self._all_have("paired", end_s - time.monotonic()) and len(self._roll.nodes) > 2:
+                    self._add(self._in_child(pair, end_s))
+        if not self._wait_for_all("paired", end_s - time.monotonic()) and len(self._roll.nodes) > 2:
             links = [self._read(other) for other in self._roll.nodes]
-            if all(link.fault is None for each in links for link in each.links):
-                self._add(self._apart(self._roll.nodes, end_s + round_s))
+            if all(link.fault is None for node in links for link in node.links):
+                self._add(self._in_child(self._roll.nodes, end_s + round_s))
 
-    def _apart(self, nodes: tuple[int, ...], end_s: float) -> Link:
-        """One group in a process of its own: NCCL ends it, gloo leaves half a group behind."""
+    def _in_child(self, nodes: tuple[int, ...], end_s: float) -> Link:
+        """Measure one group in a child process: after a fault NCCL exits, and gloo is unusable."""
         receiving, sending = _FORK.Pipe(duplex=False)
-        process = _FORK.Process(target=self._tell, args=(sending, nodes, end_s), daemon=True)
+        process = _FORK.Process(target=self._report, args=(sending, nodes, end_s), daemon=True)
         process.start()
         sending.close()
         try:
             if not receiving.poll(max(end_s - time.monotonic(), 1.0) + _LEAVE_S):
-                return Link(nodes=nodes, bandwidth=None, fault="no end of it, a timeout")
+                return Link(nodes=nodes, bandwidth=None, fault="timeout: it did not end")
             bandwidth, fault = receiving.recv()
         except EOFError:
             process.join()
@@ -84,13 +86,13 @@ class Ring:
             process.join()
         return Link(nodes=nodes, bandwidth=bandwidth, fault=fault)
 
-    def _tell(self, sending: Connection, nodes: tuple[int, ...], end_s: float) -> None:
+    def _report(self, sending: Connection, nodes: tuple[int, ...], end_s: float) -> None:
         try:
             sending.send((self._bandwidth(nodes, end_s), None))
-        except Exception as error:  # whatever a backend makes of a network
+        except Exception as error:  # backends raise many kinds of errors
             lines = str(error).strip().splitlines() or [type(error).__name__]
             sending.send((None, lines[0][:300]))
-        os._exit(0)  # torch takes a second to leave in an orderly way
+        os._exit(0)  # an orderly exit of torch takes a second
 
     def _bandwidth(self, nodes: tuple[int, ...], end_s: float) -> float:
         limit = timedelta(seconds=max(end_s - time.monotonic(), 1.0))
@@ -111,7 +113,7 @@ class Ring:
             raise RuntimeError("the sum is wrong")
         times_s = [self._time_s(numbers.fill_(1.0)) for _ in range(_SAMPLES)]
         store.set(f"done-{rank}", "")
-        if rank == 0:  # who leaves early takes the store with it
+        if rank == 0:  # the store ends with this process
             store.wait([f"done-{other}" for other in range(len(nodes))], limit)
         return 2 * (len(nodes) - 1) / len(nodes) * numbers.nbytes / statistics.median(times_s)
 
@@ -127,8 +129,8 @@ class Ring:
         self._links.append(link)
         Links(links=tuple(self._links)).write(self._folder / f"links-{self._node}.json")
 
-    def _all_have(self, word: str, limit_s: float) -> list[Path]:
-        """Those that are not there in time."""
+    def _wait_for_all(self, word: str, limit_s: float) -> list[Path]:
+        """Mark this node as having reached a point; return the marks of others missing in time."""
         (self._folder / f"{word}-{self._node}").touch()
         return wait_for([self._folder / f"{word}-{other}" for other in self._roll.nodes], limit_s)
 

@@ -1,9 +1,9 @@
-"""The preflight probe of one node: what it reports of itself and of the links to others.
+"""The preflight probe of one node: checks the node itself and its links to the others.
 
 Started as ``python -m vflops.launch.preflight.node_probe FOLDER K``.
 
-Probes and gatherer meet in the shared folder. One that cannot says so on its output, which
-reaches the gatherer by another way: the scheduler's.
+Probes and the gatherer exchange files in the shared folder. A probe that cannot do that prints a
+fault, which reaches the gatherer through the scheduler's output file.
 """
 
 from __future__ import annotations
@@ -28,28 +28,36 @@ from vflops.errors import RunFailed, VflopsError
 from vflops.launch import node_clock
 from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.preflight.gpu_health import gpus
-from vflops.launch.preflight.preflight_findings import Found, Hello, Link, Links, Order, Roll, Space
+from vflops.launch.preflight.preflight_findings import (
+    Hello,
+    Link,
+    Links,
+    NodeResult,
+    Order,
+    Roll,
+    Space,
+)
 from vflops.record.files.atomic import cannot_write
 
 FAULT = "preflight fault "
-"""Begins the line of a probe that cannot meet the others."""
+"""The prefix of the line that a probe prints if it cannot take part."""
 _BLOCK_BYTES = 1 << 22
 READY_S = 30.0
-"""For torch to start on all nodes: it takes long to come over a slow file system."""
+"""For torch to start on all nodes: loading it from a slow file system takes long."""
 ROUND_S = {"gloo": 8.0, "nccl": 20.0}
-"""For two nodes to meet and measure."""
+"""For two nodes to connect and measure."""
 _SEE_S = 30.0
-"""For a file to be seen by all: a shared file system may show it late."""
+"""For a file to be visible to all: a shared file system may show it late."""
 _CONNECT_S = 10.0
 _MOST_S = 5.0
-"""Of writing, and of reading, the file whose reading is timed."""
+"""For writing, and for reading, the file whose reading is timed."""
 
 
-def main(place: str, node: str) -> int:
-    """Answer, wait for the others, measure with them; 0 when all that was found is written."""
+def main(folder: str, node: str) -> int:
+    """Answer, wait for the other nodes and measure with them; return 0 on success."""
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
-        _probe(Path(place), int(node), name)
+        _probe(Path(folder), int(node), name)
     except Exception as error:
         if not isinstance(error, VflopsError):
             traceback.print_exc()
@@ -60,46 +68,46 @@ def main(place: str, node: str) -> int:
 
 
 def links_s(backend: str) -> float:
-    """How long the links may take: three rounds of pairs, and one of all nodes."""
+    """Return how long the links may take: three rounds of pairs, and one of all nodes."""
     return READY_S + 4 * ROUND_S[backend] + 10.0
 
 
 def measure_s(backend: str) -> float:
-    """How long a node may take from the roll call to its end."""
+    """Return how long a node may take from the roll call to its end."""
     return _SEE_S + _CONNECT_S + 2 * _MOST_S + links_s(backend)
 
 
 def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
-    """Those that did not appear in time; a shared file system may show a file late."""
+    """Wait until the files exist; return those that did not appear in time."""
     end_s = time.monotonic() + limit_s
     missing = list(paths)
     while missing := [path for path in missing if not path.is_file()]:
         if time.monotonic() > end_s:
             break
         with suppress(OSError):
-            os.listdir(missing[0].parent)  # noqa: PTH208  NFS forgets what it thinks is absent
+            os.listdir(missing[0].parent)  # noqa: PTH208  drops what NFS caches as absent
         time.sleep(0.1)
     return missing
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
+    """Return a port that is free now."""
+    with socket.socket() as listening:
+        listening.bind(("", 0))
+        port: int = listening.getsockname()[1]
     return port
 
 
 def _probe(folder: Path, node: int, name: str) -> None:
     if wait_for([folder / "order.json"], 10.0):
-        raise RunFailed(f"{folder} is not the folder of the machine that started this")
+        raise RunFailed(f"{folder} is not the folder of the machine that started the preflight")
     order = Order.read(folder / "order.json")
     server = node_clock.ClockServer()
     try:
         _write(folder / f"read-{node}.bin", order.read_bytes)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    found, absent = gpus()
+    visible_gpus, absent = gpus()
     local = os.environ.get(LOCAL_PATH)
     hello = Hello(
         token=order.token,
@@ -110,35 +118,37 @@ def _probe(folder: Path, node: int, name: str) -> None:
         versions=_versions(),
         shared=_space(folder),
         local=_space(Path(local)) if local else None,
-        gpus=found,
+        gpus=visible_gpus,
         no_gpus=absent,
     )
     hello.write(folder / f"hello-{node}.json")
     if wait_for([folder / "roll.json"], 2 * order.limit_s):
-        raise RunFailed(f"{folder} shows nothing that the machine that started this wrote later")
+        raise RunFailed(
+            f"{folder} does not show new files of the machine that started the preflight"
+        )
     roll = Roll.read(folder / "roll.json")
     if node not in roll.nodes:
         raise RunFailed(f"its answer came too late, after {order.limit_s:g} s")
     _measure(folder, order, roll, node).write(folder / f"found-{node}.json")
-    # Who ends early takes its clock away from the others.
+    # The others need this node's clock server until they have finished.
     wait_for([folder / f"found-{other}.json" for other in roll.nodes], measure_s(roll.backend))
 
 
-def _measure(folder: Path, order: Order, roll: Roll, node: int) -> Found:
+def _measure(folder: Path, order: Order, roll: Roll, node: int) -> NodeResult:
     others = {folder / f"hello-{other}.json": other for other in roll.nodes}
     missing = wait_for(others, _SEE_S)
     unseen = {others[path] for path in missing}
-    seen = {each: Hello.read(path) for path, each in others.items() if each not in unseen}
-    unseen |= {each for each, hello in seen.items() if hello.token != order.token}
+    seen = {other: Hello.read(path) for path, other in others.items() if other not in unseen}
+    unseen |= {other for other, hello in seen.items() if hello.token != order.token}
     first = roll.nodes[0]
     reading = None
     if node != first and first in seen:
-        told = seen[first]
-        reading = node_clock.offset(told.address, told.clock_port, _CONNECT_S)
+        hello = seen[first]
+        reading = node_clock.offset(hello.address, hello.clock_port, _CONNECT_S)
     following = roll.nodes[(roll.nodes.index(node) + 1) % len(roll.nodes)]
     bandwidth, fault = _read(folder / f"read-{following}.bin")
     links, links_fault = _links(folder, roll, node) if len(roll.nodes) > 1 else ((), None)
-    return Found(
+    return NodeResult(
         unseen=tuple(sorted(unseen)),
         clock=reading,
         read_bandwidth=bandwidth,
@@ -166,7 +176,7 @@ def _space(path: Path) -> Space:
 
 
 def _write(path: Path, size_bytes: int) -> None:
-    """A file of at most that size for another node to read, on the disk and in no cache here."""
+    """Write a file of at most that size for another node to read, and keep it out of the cache."""
     block = os.urandom(min(_BLOCK_BYTES, size_bytes))
     end_s = time.monotonic() + _MOST_S
     with path.open("wb") as file:
@@ -178,7 +188,7 @@ def _write(path: Path, size_bytes: int) -> None:
 
 
 def _read(path: Path) -> tuple[float | None, str | None]:
-    """Bytes a second, or why there are none."""
+    """Return the bytes per second of reading a file, or a fault."""
     done = 0
     block = bytearray(_BLOCK_BYTES)
     try:
@@ -194,7 +204,7 @@ def _read(path: Path) -> tuple[float | None, str | None]:
 
 
 def _links(folder: Path, roll: Roll, node: int) -> tuple[tuple[Link, ...], str | None]:
-    """What a process of its own found: torch may hang or die where a network is broken."""
+    """Measure the links in a child process: torch may hang or die if a network is broken."""
     command = [
         sys.executable,
         "-P",

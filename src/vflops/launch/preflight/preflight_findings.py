@@ -1,10 +1,10 @@
-"""What a preflight leaves: its findings, and the notes that probes and gatherer exchange.
+"""The files of a preflight: its findings, and what probes and gatherer exchange.
 
-FOLDER/order.json      what the probes shall do; who does not see it has another folder
-FOLDER/hello-<k>.json  node k is there, and what it says of itself
-FOLDER/roll.json       the nodes that answered: with whom the others measure
-FOLDER/links-<k>.json  what node k found of the network to its neighbours
-FOLDER/found-<k>.json  all that node k found of the others
+FOLDER/order.json      the task of the probes; a node that does not see it has another folder
+FOLDER/hello-<k>.json  node k answers and describes itself
+FOLDER/roll.json       the nodes that answered and take part in the measurements
+FOLDER/links-<k>.json  the network between node k and its neighbours
+FOLDER/found-<k>.json  all that node k measured
 FOLDER/preflight.json  the findings
 """
 
@@ -19,43 +19,43 @@ Verdict = Literal["ok", "warn", "fail"]
 
 
 class Order(Document):
-    """``order.json``: the same for all probes."""
+    """``order.json``: the task, the same for all probes."""
 
     schema_name: ClassVar[str] = "vflops.preflight-order"
 
     token: str
-    """Of this preflight: a file of another one does not count."""
+    """Identifies this preflight: files of another one are ignored."""
     nodes: int
     read_bytes: int
     limit_s: float
 
 
 class Space(Data):
-    """Room in a folder of a node."""
+    """Free space in a folder of a node."""
 
     path: str
     free_bytes: int | None = None
     fault: str | None = None
-    """Why nothing can be written there."""
+    """Why the folder is not writable."""
 
 
 class Gpu(Data):
-    """The health of a GPU; None is what it does not tell."""
+    """The health of a GPU; None for what it does not report."""
 
     name: str
     uncorrected: int | None = None
-    """Memory errors since the driver was loaded that ECC could not mend."""
+    """Memory errors since the driver was loaded that ECC could not correct."""
     corrected: int | None = None
     remapping: str | None = None
-    """What is wrong with rows of its memory that are to be replaced."""
+    """The problem with the remapping of bad memory rows, if any."""
     throttled: tuple[str, ...] = ()
-    """Why its clock is held back."""
+    """Why its clock is throttled."""
     processes: tuple[int, ...] = ()
-    """Of others."""
+    """Processes of other users or jobs."""
 
 
 class Hello(Document):
-    """``hello-<k>.json``: what a node says of itself."""
+    """``hello-<k>.json``: a node's description of itself."""
 
     schema_name: ClassVar[str] = "vflops.preflight-hello"
 
@@ -64,17 +64,17 @@ class Hello(Document):
     address: str
     clock_port: int
     store_ports: tuple[int, int]
-    """Where a pair meets that begins with this node, and where all nodes do."""
+    """For the pair that starts with this node, and for all nodes."""
     versions: dict[str, str]
     shared: Space
     local: Space | None
     gpus: tuple[Gpu, ...]
     no_gpus: str | None
-    """Why there are none."""
+    """Why there are no GPUs."""
 
 
 class Roll(Document):
-    """``roll.json``: who takes part in what needs several nodes."""
+    """``roll.json``: the nodes that take part in joint measurements."""
 
     schema_name: ClassVar[str] = "vflops.preflight-roll"
 
@@ -83,44 +83,44 @@ class Roll(Document):
 
 
 class Link(Data):
-    """All-reduce between two neighbours, or all nodes, as one of them saw it."""
+    """All-reduce between two neighbours, or all nodes, as one of them measured it."""
 
     nodes: tuple[int, ...]
     bandwidth: float | None
-    """Bus bandwidth in bytes a second: 2(n−1)/n · bytes / time."""
+    """Bus bandwidth in bytes per second: 2(n−1)/n · bytes / time."""
     fault: str | None = None
 
 
 class Links(Document):
-    """``links-<k>.json``: the network as node k found it."""
+    """``links-<k>.json``: the network as node k measured it."""
 
     schema_name: ClassVar[str] = "vflops.preflight-links"
 
     links: tuple[Link, ...]
 
 
-class Found(Document):
-    """``found-<k>.json``: what a node found of the others."""
+class NodeResult(Document):
+    """``found-<k>.json``: what a node measured together with the others."""
 
     schema_name: ClassVar[str] = "vflops.preflight-found"
 
     unseen: tuple[int, ...]
-    """Nodes whose file it does not see in the shared folder."""
+    """Nodes whose files it does not see in the shared folder."""
     clock: Clock | None
-    """Against that of the first node; None there."""
+    """The offset from the first node's clock; None on that node."""
     read_bandwidth: float | None
-    """Of the shared folder, in bytes a second."""
+    """For the shared folder, in bytes per second."""
     read_fault: str | None
     links: tuple[Link, ...]
     links_fault: str | None
-    """What ended the process that measured them."""
+    """How the process that measured the links failed."""
 
 
 class Finding(Data):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     node: str
-    """Of a link all its nodes."""
+    """The node, or all nodes of a link."""
     what: str
     value: str
     verdict: Verdict
@@ -139,5 +139,5 @@ class Preflight(Document):
 
     @property
     def failed(self) -> tuple[Finding, ...]:
-        """What must be mended before a run."""
+        """The findings to fix before a run."""
         return tuple(finding for finding in self.findings if finding.verdict == "fail")

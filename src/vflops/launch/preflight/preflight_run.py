@@ -1,22 +1,29 @@
-"""A preflight from its start to its findings: probes started, waited for, judged, ended."""
+"""One preflight: starts the probes, waits for them, judges their results and ends them."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from vflops.errors import UsageError
-from vflops.launch.preflight import start_probes
+from vflops.launch.factory import backend
 from vflops.launch.preflight.node_probe import FAULT, measure_s
-from vflops.launch.preflight.preflight_findings import Finding, Found, Hello, Order, Preflight, Roll
+from vflops.launch.preflight.preflight_findings import (
+    Finding,
+    Hello,
+    NodeResult,
+    Order,
+    Preflight,
+    Roll,
+)
 from vflops.launch.preflight.verdicts import Facts, judged
+from vflops.launch.probes import LOG, Probes
 from vflops.launch.site import SiteSettings
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -31,7 +38,7 @@ _T = TypeVar("_T", bound=Document)
 
 def preflight(
     out: Path,
-    on: Literal["local", "slurm"],
+    on: str,
     site: SiteSettings,
     *,
     nodes: int | None = None,
@@ -39,64 +46,58 @@ def preflight(
     limit_s: float = LIMIT_S,
     say: Say = lambda text: None,
 ) -> tuple[Preflight, Path]:
-    """What the nodes are fit for, and the folder that says it in full.
+    """Check the nodes; return the findings and the folder with all details.
 
-    ``limit_s`` is how long a node may take to answer once it has started; the queue may take
-    as long as it wants.
+    ``limit_s`` is how long a node may take to answer after it has started; the time in the queue
+    is not limited.
     """
-    if nodes is not None and (nodes < 1 or (on == "local" and nodes > 1)):
-        raise UsageError(
-            f"--nodes {nodes} --on {on}",
-            hint="at least 1" if nodes < 1 else "this machine is one node: leave --nodes out",
-        )
-    missing: list[start_probes.Unusable] = []
-    count = 1
-    if on == "slurm":
-        count, missing = start_probes.choose(nodes, site.partition)
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
+    place = backend(on)
+    plan = place.plan_probes(nodes, site)
     folder = _new_folder(out)
-    order = Order(token=os.urandom(8).hex(), nodes=count, read_bytes=READ_BYTES, limit_s=limit_s)
+    order = Order(
+        token=os.urandom(8).hex(), nodes=plan.nodes, read_bytes=READ_BYTES, limit_s=limit_s
+    )
     order.write(folder / "order.json")
-    if on == "slurm":
-        probes = start_probes.on_slurm(folder, site, count, gpus)
-    else:
-        probes = start_probes.here(folder, site, socket.gethostname())
-    facts = Gathering(folder, order, probes, say).facts()
+    probes = place.start_probes(folder, site, plan.nodes, gpus)
+    facts = Gatherer(folder, order, probes, say).facts()
     lost = [
         Finding(
             node=node.name,
             what="scheduler",
-            value=f"gives it to no job: {node.why}",
+            value=f"does not give it to jobs: {node.reason}",
             verdict="fail",
-            cure=f"scontrol update nodename={node.name} state=resume, once it is mended",
+            cure=f"scontrol update nodename={node.name} state=resume, once it is repaired",
         )
-        for node in missing
+        for node in plan.missing
     ]
-    found = Preflight(
+    result = Preflight(
         utc=datetime.now(UTC).isoformat(timespec="seconds"),
         on=on,
         nodes=tuple(facts.names.values()),
         findings=(*lost, *judged(facts)),
     )
-    found.write(folder / "preflight.json")
-    return found, folder
+    result.write(folder / "preflight.json")
+    return result, folder
 
 
-class Gathering:
-    """The gatherer's side of the meeting in the folder."""
+class Gatherer:
+    """Collects the files that the probes write."""
 
-    def __init__(self, folder: Path, order: Order, probes: start_probes.Probes, say: Say) -> None:
+    def __init__(self, folder: Path, order: Order, probes: Probes, say: Say) -> None:
         self._folder, self._order, self._probes, self._say = folder, order, probes, say
 
     def facts(self) -> Facts:
-        """All that the probes found; none of them runs afterwards."""
+        """Return the results of all probes, after ending them."""
         numbers = range(self._order.nodes)
         try:
             self._wait("hello", numbers, self._order.limit_s)
-            hellos = self._left(Hello, "hello", numbers)
+            hellos = self._read(Hello, "hello", numbers)
             cards = bool(hellos) and all(hello.gpus for hello in hellos.values())
             roll = Roll(nodes=tuple(hellos), backend="nccl" if cards else "gloo")
             roll.write(self._folder / "roll.json")
-            self._say(f"{len(hellos)} of {len(numbers)} nodes answered; they measure")
+            self._say(f"{len(hellos)} of {len(numbers)} nodes answered and are measuring")
             self._wait("found", hellos, measure_s(roll.backend))
         finally:
             known = self._probes.look().nodes
@@ -107,63 +108,63 @@ class Gathering:
         names = {
             node: hellos[node].name if node in hellos else _name(known, node) for node in numbers
         }
-        founds = self._left(Found, "found", hellos)
+        results = self._read(NodeResult, "found", hellos)
         return Facts(
             folder=str(self._folder),
             names=names,
             hellos=hellos,
-            founds=founds,
+            results=results,
             faults={
-                node: self._fault(node, name) for node, name in names.items() if node not in founds
+                node: self._fault(node, name) for node, name in names.items() if node not in results
             },
             backend=roll.backend,
         )
 
     def _wait(self, word: str, nodes: Collection[int], limit_s: float) -> None:
-        """Until all these nodes left the file, cannot any more, or may not any longer."""
+        """Wait until all these nodes have written the file or a fault, or the time is over."""
         end_s: float | None = None
-        said = ""
+        shown = ""
         while self._silent(word, nodes):
-            seen = self._probes.look()
-            if seen.state == "ended":
+            status = self._probes.look()
+            if status.state == "ended":
                 return
-            if seen.state == "running" and end_s is None:
+            if status.state == "running" and end_s is None:
                 end_s = time.monotonic() + limit_s
             if end_s is not None and time.monotonic() > end_s:
                 return
-            if seen.reason and seen.reason != said:
-                said = seen.reason
-                self._say(f"the scheduler says {said}")
+            if status.reason and status.reason != shown:
+                shown = status.reason
+                self._say(f"the scheduler says {shown}")
             time.sleep(_POLL_S)
 
-    def _left(self, kind: type[_T], word: str, nodes: Collection[int]) -> dict[int, _T]:
+    def _read(self, kind: type[_T], word: str, nodes: Collection[int]) -> dict[int, _T]:
         paths = {node: self._folder / f"{word}-{node}.json" for node in nodes}
         return {node: kind.read(path) for node, path in paths.items() if path.is_file()}
 
     def _silent(self, word: str, nodes: Collection[int]) -> set[int]:
-        """Those that said neither that nor why they cannot."""
+        """Return the nodes that have written neither the file nor a fault."""
         left = {node for node in nodes if not (self._folder / f"{word}-{node}.json").is_file()}
-        return left - self._told().keys() if left else left
+        return left - self._faults().keys() if left else left
 
-    def _told(self) -> dict[int, str]:
-        """What probes that cannot meet the others said on their output."""
+    def _faults(self) -> dict[int, str]:
+        """Return the faults that probes printed."""
         faults = {}
         for line in self._log():
-            with suppress(ValueError):  # two lines in one, where several write
+            with suppress(ValueError):  # lines of several probes may be mixed
                 if line.startswith(FAULT):
-                    told = json.loads(line.removeprefix(FAULT))
-                    faults[told["node"]] = f"{told['name']} says: {told['fault']}"
+                    fault = json.loads(line.removeprefix(FAULT))
+                    faults[fault["node"]] = f"{fault['name']} says: {fault['fault']}"
         return faults
 
     def _fault(self, node: int, name: str) -> str:
-        """A node's own words, else the scheduler's of it, else that there are none."""
+        """Return the node's fault, else the scheduler's message about it, else a timeout."""
         about = [line for line in self._log() if f" {name}: " in line or f"node {name}" in line]
-        silent = f"nothing within {self._order.limit_s:g} s"
-        return self._told().get(node) or (f"{silent} ({about[0].strip()})" if about else silent)
+        silent = f"no answer within {self._order.limit_s:g} s"
+        return self._faults().get(node) or (f"{silent} ({about[0].strip()})" if about else silent)
 
     def _log(self) -> list[str]:
         with suppress(OSError):
-            log = self._folder / start_probes.LOG
+            log = self._folder / LOG
             return log.read_text(encoding="utf-8", errors="replace").splitlines()
         return []
 
@@ -173,7 +174,7 @@ def _name(known: tuple[str, ...], node: int) -> str:
 
 
 def _new_folder(out: Path) -> Path:
-    """Not a run's: no command takes it for one."""
+    """Create a folder that no command mistakes for a run."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = out.resolve() / f"preflight-{stamp}-{os.urandom(2).hex()}"
     atomic.make_folder(folder)

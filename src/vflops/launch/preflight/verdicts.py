@@ -1,7 +1,7 @@
-"""What nodes said of themselves and of each other, as findings with a verdict and a cure.
+"""Turns the results of the probes into findings with a verdict and a remedy.
 
-``fail`` is what breaks a run or makes its result wrong; ``warn`` is what makes it slow, or is
-worth a look.
+``fail`` is what breaks a run or makes its result wrong; ``warn`` is what makes it slow, or deserves
+attention.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from vflops.launch.preflight.preflight_findings import (
     Finding,
-    Found,
     Gpu,
     Hello,
     Link,
+    NodeResult,
     Space,
     Verdict,
 )
@@ -25,27 +25,27 @@ from vflops.units import quantity
 _LEAST_SHARED_BYTES = 1_000_000_000
 _LEAST_LOCAL_BYTES = 10_000_000_000
 _CLOCK_S = 0.1
-"""Clocks that differ by more are worth a look."""
+"""A larger difference between clocks deserves attention."""
 _WRONG_CLOCK_S = 10.0
 _SLOW = 1 / 3
-"""Of the median: what others do not explain."""
+"""Less than this share of the median is slow."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is known when the probes have ended, by the numbers of the nodes."""
+    """The results of all probes, by the numbers of the nodes."""
 
     folder: str
     names: Mapping[int, str]
     hellos: Mapping[int, Hello]
-    founds: Mapping[int, Found]
+    results: Mapping[int, NodeResult]
     faults: Mapping[int, str]
-    """Why nodes did not answer, or did not come to the end."""
+    """Why nodes did not answer, or did not finish."""
     backend: str
 
 
 def judged(facts: Facts) -> Iterator[Finding]:
-    """All findings, in the order in which one would mend them."""
+    """Yield all findings, in the order in which one would fix them."""
     checks: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
         _answers,
         _shared_folder,
@@ -68,13 +68,13 @@ def _answers(facts: Facts) -> Iterator[Finding]:
                 what="answer",
                 value=facts.faults.get(node, "none"),
                 verdict="fail",
-                cure=f"exclude the node, or mend it; its output is in {facts.folder}",
+                cure=f"exclude the node, or repair it; its output is in {facts.folder}",
             )
-        elif node not in facts.founds:
+        elif node not in facts.results:
             yield Finding(
                 node=name,
                 what="answer",
-                value=facts.faults.get(node, "it fell silent while it measured"),
+                value=facts.faults.get(node, "it stopped answering during the measurements"),
                 verdict="fail",
                 cure=f"its output is in {facts.folder}",
             )
@@ -83,19 +83,21 @@ def _answers(facts: Facts) -> Iterator[Finding]:
 
 
 def _shared_folder(facts: Facts) -> Iterator[Finding]:
-    for node, found in facts.founds.items():
-        unseen = ", ".join(facts.names[other] for other in found.unseen)
+    for node, result in facts.results.items():
+        unseen = ", ".join(facts.names[other] for other in result.unseen)
         yield Finding(
             node=facts.names[node],
             what="shared folder",
             value=f"does not see the files of {unseen}" if unseen else "sees all files",
             verdict="fail" if unseen else "ok",
-            cure=f"is {facts.folder} on the same file system everywhere?" if unseen else None,
+            cure=f"check that {facts.folder} is on the same file system everywhere"
+            if unseen
+            else None,
         )
 
 
 def _versions(facts: Facts) -> Iterator[Finding]:
-    """Each against what most nodes have; of a tie, the first."""
+    """Compare each node with what most nodes have; in a tie, with the first."""
     hellos = facts.hellos
     parts = [part for hello in list(hellos.values())[:1] for part in hello.versions]
     usual = {
@@ -114,7 +116,9 @@ def _versions(facts: Facts) -> Iterator[Finding]:
             what="versions",
             value=value,
             verdict="fail" if odd or missing else "ok",
-            cure="one installation for all nodes: python in site.toml" if odd or missing else None,
+            cure="use one installation on all nodes: python in site.toml"
+            if odd or missing
+            else None,
         )
 
 
@@ -123,7 +127,7 @@ def _spaces(facts: Facts) -> Iterator[Finding]:
         name = facts.names[node]
         yield _space(name, "shared space", hello.shared, _LEAST_SHARED_BYTES, "fail")
         if hello.local is not None:
-            # A run reads from the shared file system then.
+            # Without it a run reads from the shared file system.
             yield _space(name, "local space", hello.local, _LEAST_LOCAL_BYTES, "warn")
 
 
@@ -133,26 +137,27 @@ def _space(node: str, what: str, space: Space, least: int, without: Verdict) -> 
     else:
         value = f"{quantity(space.free_bytes, 'B')} free in {space.path}"
         verdict = "ok" if space.free_bytes >= least else "warn"
-    cure = f"make room there, or choose another {'place' if without == 'fail' else 'local_path'}"
+    other = "folder" if without == "fail" else "local_path"
+    cure = f"free some space there, or choose another {other}"
     return Finding(
         node=node, what=what, value=value, verdict=verdict, cure=None if verdict == "ok" else cure
     )
 
 
 def _clocks(facts: Facts) -> Iterator[Finding]:
-    for node, found in facts.founds.items():
-        clock = found.clock
+    for node, result in facts.results.items():
+        clock = result.clock
         if clock is None:
             continue
         verdict: Verdict = "fail"
-        cure: str | None = "a firewall between the nodes? ranks could not meet either"
+        cure: str | None = "check for a firewall between the nodes: ranks could not connect either"
         if clock.offset_s is None or clock.uncertainty_s is None:
             value = clock.fault or "unknown"
         else:
             value = f"{clock.offset_s * 1e3:+.3f} ± {clock.uncertainty_s * 1e3:.3f} ms by TCP"
             off_s = abs(clock.offset_s) - clock.uncertainty_s
             verdict = "ok" if off_s < _CLOCK_S else "warn" if off_s < _WRONG_CLOCK_S else "fail"
-            cure = None if verdict == "ok" else "chronyc tracking (or ntpq -p) on that node"
+            cure = None if verdict == "ok" else "run chronyc tracking (or ntpq -p) on that node"
         yield Finding(node=facts.names[node], what="clock", value=value, verdict=verdict, cure=cure)
 
 
@@ -174,46 +179,46 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def _gpu(node: str, number: int, gpu: Gpu) -> Finding:
-    worries: list[tuple[Verdict, str, str]] = []
+    problems: list[tuple[Verdict, str, str]] = []
     if gpu.uncorrected:
-        words = f"{gpu.uncorrected} memory errors that ECC could not mend"
-        worries.append(("fail", words, "reset the GPU; if they come again, have it replaced"))
+        words = f"{gpu.uncorrected} memory errors that ECC could not correct"
+        problems.append(("fail", words, "reset the GPU; if they recur, have it replaced"))
     if gpu.remapping:
         failed = gpu.remapping == "failed"
         cure = "have the GPU replaced" if failed else "reset the GPU"
-        worries.append(("fail", f"replacement of bad memory rows: {gpu.remapping}", cure))
+        problems.append(("fail", f"replacement of bad memory rows: {gpu.remapping}", cure))
     if gpu.throttled:
-        words = f"its clock is held back: {', '.join(gpu.throttled)}"
-        worries.append(("warn", words, "cooling? power? nvidia-smi -q -d PERFORMANCE"))
+        words = f"its clock is throttled: {', '.join(gpu.throttled)}"
+        problems.append(("warn", words, "check cooling and power: nvidia-smi -q -d PERFORMANCE"))
     if gpu.processes:
         words = f"used by others: process {', '.join(map(str, gpu.processes))}"
-        worries.append(("warn", words, "ask for whole nodes: --exclusive in site.toml"))
-    value = "; ".join(words for _, words, _ in worries)
-    if not worries:
-        unknown = "ECC not known" if gpu.uncorrected is None else f"{gpu.corrected or 0} mended"
+        problems.append(("warn", words, "request whole nodes: --exclusive in site.toml"))
+    value = "; ".join(words for _, words, _ in problems)
+    if not problems:
+        unknown = "ECC not known" if gpu.uncorrected is None else f"{gpu.corrected or 0} corrected"
         value = f"healthy, memory errors: {unknown}"
     return Finding(
         node=node,
         what="gpu",
         value=f"{number} ({gpu.name}): {value}",
-        verdict=worries[0][0] if worries else "ok",
-        cure="; ".join(cure for _, _, cure in worries) or None,
+        verdict=problems[0][0] if problems else "ok",
+        cure="; ".join(cure for _, _, cure in problems) or None,
     )
 
 
 def _links(facts: Facts) -> Iterator[Finding]:
-    for node, found in facts.founds.items():
-        if found.links_fault is not None:
+    for node, result in facts.results.items():
+        if result.links_fault is not None:
             yield Finding(
                 node=facts.names[node],
                 what="all-reduce",
-                value=found.links_fault,
+                value=result.links_fault,
                 verdict="fail",
-                cure="its process ended badly on this node: does torch start there?",
+                cure="its process failed on this node: check that torch starts there",
             )
     seen: dict[tuple[int, ...], list[Link]] = {}
-    for found in facts.founds.values():
-        for link in found.links:
+    for result in facts.results.values():
+        for link in result.links:
             seen.setdefault(link.nodes, []).append(link)
     ends = {nodes: _slower(links) for nodes, links in seen.items()}
     speeds = [end.bandwidth for end in ends.values() if end.bandwidth and len(end.nodes) == 2]
@@ -227,7 +232,7 @@ def _links(facts: Facts) -> Iterator[Finding]:
         cure = None
         if end.fault or slow:
             variable = "NCCL_SOCKET_IFNAME" if facts.backend == "nccl" else "GLOO_SOCKET_IFNAME"
-            cure = f"look at the link between them; {variable} in site.toml names the interface"
+            cure = f"check the link between them; {variable} in site.toml names the interface"
         yield Finding(
             node=names,
             what="link" if pair else "all-reduce",
@@ -238,30 +243,28 @@ def _links(facts: Facts) -> Iterator[Finding]:
 
 
 def _slower(links: list[Link]) -> Link:
-    """What the end that fared worse says."""
-    return min(links, key=_badness)
+    """Return the result of the end that measured worse."""
+    return min(links, key=_rank)
 
 
-def _badness(link: Link) -> tuple[bool, bool, float]:
-    """The less the worse; who waited in vain knows less than who could not begin."""
+def _rank(link: Link) -> tuple[bool, bool, float]:
+    """Return a sort key, smallest for the worst; an error says more than a timeout."""
     return link.fault is None, "timeout" in (link.fault or ""), link.bandwidth or 0.0
 
 
 def _reading(facts: Facts) -> Iterator[Finding]:
-    speeds = [found.read_bandwidth for found in facts.founds.values() if found.read_bandwidth]
-    for node, found in facts.founds.items():
-        slow = _is_slow(found.read_bandwidth, speeds)
-        value = found.read_fault or quantity(found.read_bandwidth, "B/s")
+    speeds = [result.read_bandwidth for result in facts.results.values() if result.read_bandwidth]
+    for node, result in facts.results.items():
+        slow = _is_slow(result.read_bandwidth, speeds)
+        value = result.read_fault or quantity(result.read_bandwidth, "B/s")
         if slow:
             value += f"; others {quantity(statistics.median(speeds), 'B/s')}"
         yield Finding(
             node=facts.names[node],
             what="shared read",
             value=value,
-            verdict="fail" if found.read_fault else "warn" if slow else "ok",
-            cure="look at its mount of the shared file system"
-            if found.read_fault or slow
-            else None,
+            verdict="fail" if result.read_fault else "warn" if slow else "ok",
+            cure="check its mount of the shared file system" if result.read_fault or slow else None,
         )
 
 

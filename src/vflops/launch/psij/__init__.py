@@ -1,1 +1,1 @@
-"""Jobs on PBS, LSF, Flux and other schedulers, through psij."""
+"""The back end of PBS, LSF and Flux, through psij."""

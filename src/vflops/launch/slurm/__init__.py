@@ -1,1 +1,1 @@
-"""Jobs on SLURM."""
+"""The back end of SLURM."""

@@ -1,4 +1,4 @@
-"""An allocation of SLURM's that the user holds, in the place of its queue."""
+"""An allocation that the user already has (``salloc``), used instead of SLURM's queue."""
 
 from __future__ import annotations
 
@@ -11,48 +11,52 @@ from contextlib import suppress
 from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.job_script import Request, step_name
-from vflops.launch.scheduler import Allocation, Scheduler, Seen, expand, held_allocation
-from vflops.launch.slurm.commands import ask, scancel
+from vflops.launch.job_script import Request
+from vflops.launch.scheduler import JobStatus
+from vflops.launch.slurm.commands import run_command, scancel
+from vflops.launch.slurm.sbatch_script import step_name
+from vflops.launch.slurm.slurm_nodes import Allocation, current_allocation, expand_nodes
+from vflops.launch.slurm.slurm_scheduler import NAME, SlurmScheduler
 from vflops.launch.submissions import Submitted, intents, submitted
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 
 _LABEL = "held allocation "
+"""The label of such jobs in the record, before the allocation's id."""
 
 
-class HeldAllocation(Scheduler):
+class AllocationScheduler(SlurmScheduler):
     """Runs scripts on the nodes of an allocation; nothing is submitted.
 
-    A script outlives this process. It is known to run by the lock that it inherits, and from
-    another machine by its steps.
+    A script outlives this process. While it runs it holds the lock that it inherits; from another
+    machine it is recognised by its steps.
     """
 
     def __init__(self, allocation: Allocation, folder: Path) -> None:
-        """``folder``: where the scripts are, and the run that their steps are named after."""
-        super().__init__("slurm")
+        """``folder`` holds the scripts and is the run that their steps are named after."""
+        super().__init__()
         self.label = f"{_LABEL}{allocation.job_id}"
-        self._held, self._folder = allocation, folder
+        self._allocation, self._folder = allocation, folder
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._chosen: dict[str, tuple[str, ...]] = {}
 
     def submit(self, request: Request) -> str:
-        """Run the script in a session of its own; its name."""
-        job, nodes = self._held.job_id, self._held.nodes
+        """Run the script in a session of its own and return its name."""
+        job, nodes = self._allocation.job_id, self._allocation.nodes
         if request.nodes > len(nodes):
             raise UsageError(
                 f"{request.nodes} nodes are needed, and the allocation {job} has {len(nodes)}",
-                hint="run fewer models, hold more nodes, or start outside of the allocation",
+                hint="run fewer models, allocate more nodes, or start outside of the allocation",
             )
-        if living(job) is None:
+        if running_allocation(job) is None:
             raise RunFailed(
                 f"the allocation {job} has ended",
-                hint="go on outside of it, or in another: vflops attach RUN",
+                hint="continue outside of it, or in another one: vflops attach RUN",
             )
         chosen = sorted(nodes, key=lambda node: node in request.exclude)[: request.nodes]
         self._chosen[request.script.stem] = tuple(chosen)
-        own = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
+        variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
         lock = self._lock(request.script.stem)
         try:
             with lock.open("a") as mark, request.output.open("ab") as output:
@@ -64,50 +68,51 @@ class HeldAllocation(Scheduler):
                     stderr=output,
                     start_new_session=True,
                     pass_fds=[mark.fileno()],
-                    env={**os.environ, **own},
+                    env={**os.environ, **variables},
                 )
         except OSError as error:
             raise atomic.cannot_write(lock, error) from error
         return request.script.stem
 
     def find(self, name: str, intent: Path) -> str | None:
-        """The script that the intent was for, while it runs."""
+        """Return the script that the intent was for, if it is running."""
         script = intent.name.partition(".")[0]
-        return script if self._look(script).state == "running" else None
+        return script if self._status_of(script).state == "running" else None
 
-    def look(self, ids: Sequence[str]) -> dict[str, Seen]:
-        """A look at the locks is cheap: the interval stays short."""
-        return {each: self._look(each) for each in ids}
+    def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Return the status of each script; reading locks is cheap, so the interval stays short."""
+        return {script: self._status_of(script) for script in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
         """End the steps of this run in the allocation, and the scripts that were started here."""
         self._signal("KILL")
-        for process in (self._started[each] for each in ids if each in self._started):
-            if process.poll() is None:  # else its number may be another's
+        for process in (self._started[script] for script in ids if script in self._started):
+            if process.poll() is None:  # else its pid may belong to another process
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Ask the steps of this run to keep a checkpoint and end."""
+        """Ask the steps of this run to write a checkpoint and end."""
         self._signal("TERM")
 
-    def _look(self, script: str) -> Seen:
-        own, nodes = self._started.get(script), self._chosen.get(script, self._held.nodes)
-        code = own.poll() if own is not None else None
-        if is_locked(self._lock(script)) or (own is None and [*self._steps()]):
-            return Seen("running", nodes, None)
+    def _status_of(self, script: str) -> JobStatus:
+        process = self._started.get(script)
+        nodes = self._chosen.get(script, self._allocation.nodes)
+        code = process.poll() if process is not None else None
+        if is_locked(self._lock(script)) or (process is None and [*self._steps()]):
+            return JobStatus("running", nodes, None)
         ended = "COMPLETED" if code == 0 else "FAILED"
-        return Seen("ended", nodes, f"{ended}, exit code {code}" if code else ended)
+        return JobStatus("ended", nodes, f"{ended}, exit code {code}" if code else ended)
 
     def _signal(self, name: str) -> None:
         if steps := [*self._steps()]:
             scancel(f"--signal={name}", *steps)
 
     def _steps(self) -> Iterator[str]:
-        """The steps of this run's jobs in the allocation."""
-        job = self._held.job_id
-        listed = ask(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"])
-        for line in listed.stdout.splitlines():
+        """Yield the steps of this run's jobs in the allocation."""
+        job = self._allocation.job_id
+        command = ["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i|%j"]
+        for line in run_command(command).stdout.splitlines():
             step, _, name = line.strip().partition("|")
             if name.startswith(step_name(self._folder)):
                 yield step
@@ -116,34 +121,38 @@ class HeldAllocation(Scheduler):
         return self._folder / f"{script}.lock"
 
 
-def slurm(folder: Path) -> Scheduler:
-    """The allocation that this process is in, else SLURM's queue."""
-    held = held_allocation()
-    return Scheduler("slurm") if held is None else HeldAllocation(held, folder)
+def slurm_scheduler(folder: Path) -> SlurmScheduler:
+    """Return the allocation that this process runs in, or SLURM's queue if there is none."""
+    allocation = current_allocation()
+    return SlurmScheduler() if allocation is None else AllocationScheduler(allocation, folder)
 
 
-def scheduler_for(folder: RunFolder, jobs: Sequence[int]) -> Scheduler:
-    """Where the jobs of a run are now; where none is, the allocation that is held, or the queue."""
-    known = [each for each in (submitted(folder, job) for job in jobs) if each is not None]
-    meant = {each.scheduler for each in intents(folder)}
-    for label in {*meant, *(each.scheduler for each in known)}:
+def scheduler_of_run(folder: RunFolder, jobs: Sequence[int]) -> SlurmScheduler:
+    """Return the scheduler that the jobs of a run were submitted to.
+
+    Jobs that are not submitted yet go to the current allocation, or to the queue.
+    """
+    known = [record for record in (submitted(folder, job) for job in jobs) if record is not None]
+    intended = {intent.scheduler for intent in intents(folder)}
+    for label in {*intended, *(record.scheduler for record in known)}:
         if not label.startswith(_LABEL):
             continue
-        allocation = living(label.removeprefix(_LABEL))
+        allocation = running_allocation(label.removeprefix(_LABEL))
         if allocation is not None:
-            return HeldAllocation(allocation, folder.path)
-    if held_allocation() is not None and ("slurm" in meant or _queued(known)):
-        return Scheduler("slurm")
-    return slurm(folder.path)
+            return AllocationScheduler(allocation, folder.path)
+    if current_allocation() is not None and (NAME in intended or _any_queued(known)):
+        return SlurmScheduler()
+    return slurm_scheduler(folder.path)
 
 
-def _queued(known: Sequence[Submitted]) -> bool:
-    ids = sorted({each.id for each in known if each.scheduler == "slurm"})
-    return any(seen.state != "ended" for seen in Scheduler("slurm").look(ids).values())
-
-
-def living(job: str) -> Allocation | None:
-    """An allocation that goes on, with its nodes."""
-    listed = ask(["squeue", "--noheader", "--states=RUNNING", f"--jobs={job}", "--format=%N"])
-    nodes = tuple(expand(listed.stdout.strip())) if listed.returncode == 0 else ()
+def running_allocation(job: str) -> Allocation | None:
+    """Return an allocation with its nodes; None if it has ended."""
+    command = ["squeue", "--noheader", "--states=RUNNING", f"--jobs={job}", "--format=%N"]
+    done = run_command(command)
+    nodes = tuple(expand_nodes(done.stdout.strip())) if done.returncode == 0 else ()
     return Allocation(job, nodes, ()) if nodes else None
+
+
+def _any_queued(known: Sequence[Submitted]) -> bool:
+    ids = sorted({record.id for record in known if record.scheduler == NAME})
+    return any(status.state != "ended" for status in SlurmScheduler().look(ids).values())

@@ -56,12 +56,13 @@ class Ensembles(Axis):
 
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
         """Refuse models that do not all find a place at once."""
-        from vflops.launch.factory import room
+        from vflops.launch.factory import backend
+        from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
 
-        if settings.launch.on in ("local", "slurm"):  # of other schedulers the nodes are not known
+        if backend(settings.launch.on).knows_nodes:
             device = settings.workloads[workload]["train"]["device"]
-            places = room(settings.launch, device, size.ranks)
+            places = usable_nodes(settings.launch, device, size.ranks)
             plan(places, size.jobs, size.ranks, may_wait=False)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:

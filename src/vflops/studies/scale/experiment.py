@@ -15,6 +15,7 @@ from typing import Any
 
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
+from vflops.launch.factory import backend
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder, latest
@@ -78,7 +79,8 @@ class Experiment:
                 hint="leave it out",
             )
         alike = axis.shared(settings, workload, points)
-        if settings.launch.on == "local" and settings.launch.cores_per_rank is None:
+        here = backend(settings.launch.on).is_this_machine
+        if here and settings.launch.cores_per_rank is None:
             largest = max(size.slots for size in points)
             device = settings.workloads[workload]["train"]["device"]
             alike["launch.cores_per_rank"] = _share(device, largest)

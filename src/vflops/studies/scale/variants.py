@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from vflops.config.settings import Settings
 from vflops.config.training import TrainingPrecision
 from vflops.errors import UsageError, unknown_name
+from vflops.launch.factory import backend
 from vflops.results.score.figure_text import NOT_REACHED, number
 from vflops.studies.scale import scale_charts
 from vflops.studies.scale.axis import marks
@@ -123,7 +124,7 @@ class Variants(Ensembles):
             if _contradicts(error):
                 return error.message
             raise  # there is no such setting, or no such value
-        if found.launch.on != "local":  # the nodes of a scheduler are not seen from here
+        if not backend(found.launch.on).is_this_machine:  # a scheduler's nodes are not visible here
             return None
         from vflops.machine.devices import pick
         from vflops.train.precision import Precision

@@ -1,0 +1,41 @@
+"""Preflight probes, one per node, as every back end starts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from vflops.launch.scheduler import JobStatus
+
+LOG = "preflight.log"
+"""The file in the preflight's folder that takes the output of all probes."""
+PROBE = ("-P", "-m", "vflops.launch.preflight.node_probe")
+"""What Python runs on a node, with the preflight's folder and the number of the node."""
+
+
+class Probes(Protocol):
+    """Probes that were started, one per node."""
+
+    def look(self) -> JobStatus:
+        """Return whether they are queued, running or ended, and on which nodes."""
+        ...
+
+    def stop(self) -> None:
+        """End the probes that still run."""
+        ...
+
+
+@dataclass(frozen=True)
+class UnusableNode:
+    """A node that the scheduler would not give to a job."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """How many nodes to probe, and those that are missing from the number requested."""
+
+    nodes: int
+    missing: tuple[UnusableNode, ...] = ()

@@ -1,0 +1,25 @@
+"""Scripts for schedulers behind psij, which writes their directives itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vflops.errors import UsageError
+from vflops.launch.job_script import Request, node_command, script_text
+
+
+def job_script(request: Request, run: Path, job: int, scheduler: str) -> str:
+    """Return the script of a job on one node."""
+    site = request.site
+    if site.container is not None and site.container.runtime == "pyxis":
+        raise UsageError(
+            f"the container runtime pyxis is a part of SLURM, and the scheduler is {scheduler}",
+            hint="use apptainer, docker or podman",
+        )
+    if request.nodes > 1:  # only SLURM's steps tell an agent which of the nodes it is on
+        raise UsageError(
+            f"a job of {request.nodes} nodes cannot be started on {scheduler}",
+            hint="use fewer ranks per model, so that it fits on one node, or --on slurm",
+        )
+    command = node_command(site, run, str(job), request.gpus_per_task > 0)
+    return script_text(site, (), [f"exec {command}"])

@@ -1,0 +1,136 @@
+"""Scripts for ``sbatch``: one job, or all jobs as steps of one allocation; plain bash."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from vflops.errors import UsageError
+from vflops.launch.job_script import AGENT, Request, Step, node_command, quoted, script_text
+
+STOP = ".stop"
+"""The suffix of the file beside a script that keeps it from retrying a job."""
+
+_WARNING_S = 90
+"""How long before the time limit a job is asked to write a checkpoint and stop."""
+
+_WITH_RETRIES = """\
+with_retries() {  # the arguments of step, then how many times to try it
+  local try code
+  for ((try = 1; ; try++)); do
+    step "$@"
+    code=$?
+    # 0: finished; 1: stopped, or srun could not start it; 2: wrong use; 4: another agent has it.
+    ((code > 2 && code != 4)) || return $code
+    ((try < $5)) || return $code
+    echo "job $1 died with code $code and is tried again"
+    sleep $((2 ** (try - 1)))
+    [ ! -e "$stop" ] || return $code
+  done
+}""".splitlines()
+"""Bash that tries a step again if it died."""
+
+
+def job_script(request: Request, run: Path, job: int) -> str:
+    """Return the script of a job that is submitted separately: one agent per node."""
+    nodes, tasks = request.nodes, request.tasks_per_node
+    gpus = tasks * request.gpus_per_task
+    parts = [
+        f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
+        f"--cpus-per-task={tasks * request.cores_per_task}",
+        *([f"--gpus-per-node={gpus}"] if gpus else []),
+        "--kill-on-bad-exit=1",
+        node_command(request.site, run, str(job), request.gpus_per_task > 0),
+    ]
+    return _script(request, [" \\\n  ".join(parts)])
+
+
+def allocation_script(
+    request: Request, run: Path, steps: Sequence[Step], program: Sequence[str] = AGENT
+) -> str:
+    """Return the script of all jobs in one allocation, started together.
+
+    ``program`` is what Python runs in each step, with the run folder and the job's number.
+
+    A step that dies is tried again while the allocation lasts, until a file with the suffix
+    ``STOP`` exists beside the script. The script also runs in an allocation that the user already
+    has: ``bash SCRIPT``.
+    """
+    last = max(step.first_node + step.nodes for step in steps)
+    if last > request.nodes:
+        raise UsageError(
+            f"the jobs need {last} nodes and the allocation has {request.nodes}",
+            hint="request more nodes, or run fewer models",
+        )
+    cores, gpus = request.cores_per_task, request.gpus_per_task
+    # If the job asked for --mem, a step takes all memory of its node unless told to take 0.
+    options = "--exact --mem=0 --kill-on-bad-exit=1"
+    parts = [
+        f'srun --job-name={quoted(step_name(run))}"$1"',
+        '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
+        '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
+        f"--cpus-per-task=$(($4 * {cores}))",
+        *([f"--gpus-per-node=$(($4 * {gpus}))"] if gpus else []),
+        options,
+        node_command(request.site, run, '"$1"', gpus > 0, program),
+    ]
+    body = [
+        'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+        f"stop={quoted(request.script.with_suffix(STOP))}",
+        "",
+        "step() {  # a job, the number of its first node, its nodes, its ranks on each",
+        "  " + " \\\n    ".join(parts),
+        "}",
+        *_WITH_RETRIES,
+        *(
+            f"with_retries {step.job} {step.first_node} {step.nodes} {step.tasks_per_node} "
+            f"{step.tries} & pids+=($!)"
+            for step in steps
+        ),
+        "",
+        "failed=0",
+        'for pid in "${pids[@]}"; do wait "$pid" || failed=1; done',
+        'exit "$failed"',
+    ]
+    # A node that fails must not end the jobs on other nodes.
+    return _script(request, body, more=("--no-kill",))
+
+
+def step_name(run: Path) -> str:
+    """Return the prefix of the names of a run's steps, which no other run's steps share."""
+    return f"{run.name}-{zlib.crc32(str(run.resolve()).encode()):08x}."
+
+
+def _script(request: Request, body: Sequence[str], more: Sequence[str] = ()) -> str:
+    # The site's directives come last, so that they win.
+    options = (*_directives(request), *more, *request.site.directives)
+    return script_text(request.site, [f"#SBATCH {option}" for option in options], body)
+
+
+def _directives(request: Request) -> list[str]:
+    """Return the options of sbatch."""
+    site, tasks = request.site, request.tasks_per_node
+    options: dict[str, object] = {
+        "job-name": request.name,
+        "output": request.output,
+        "open-mode": "append",  # a job that is requeued adds to its output
+        "nodes": request.nodes,
+        "ntasks-per-node": tasks,
+        "cpus-per-task": request.cores_per_task,
+        "gpus-per-node": tasks * request.gpus_per_task or None,
+        "account": site.account,
+        "partition": site.partition,
+        "time": _time(site.time_limit_s),
+        "exclude": ",".join(request.exclude) or None,
+    }
+    if (site.time_limit_s or 0) > 10 * _WARNING_S:
+        options["signal"] = f"USR1@{_WARNING_S}"
+    return [f"--{key}={quoted(value)}" for key, value in options.items() if value is not None]
+
+
+def _time(seconds: int | None) -> str | None:
+    """Return ``hours:minutes:seconds``: SLURM reads two numbers as minutes and seconds."""
+    if seconds is None:
+        return None
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,143 @@
+"""The nodes that SLURM lists, and those of the allocation that this process runs in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vflops.config.launch import LaunchSettings
+from vflops.errors import UsageError
+from vflops.launch.placement import Node
+from vflops.launch.site import site_for
+from vflops.launch.slurm.commands import command_failed, partition_hint, run_command
+
+_GONE = ("down", "drain", "error", "fail", "future", "inval", "unk")
+"""How the states of nodes begin that no job gets, however long it waits."""
+_USABLE = frozenset("allocated completing idle mixed planned".split())
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node as ``sinfo`` lists it."""
+
+    name: str
+    cpus: int
+    resources: str
+    """Includes its GPUs: ``gpu:a100:4(S:0-1),…``."""
+    state: str
+    reason: str
+    in_default: bool
+    """Whether its partition is the one that jobs get if they name none."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a job could get it, now or after other jobs have ended."""
+        return self.state in _USABLE
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Nodes that the user has already."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+    cpus_per_node: tuple[int, ...]
+
+
+def list_nodes(partition: str | None) -> list[SlurmNode]:
+    """Return every node of a partition, or of all; a node is listed once for each partition."""
+    command = ["sinfo", "--noheader", "--Node", "--format=%N|%c|%G|%T|%P|%E"]
+    done = run_command([*command, *([f"--partition={partition}"] if partition else [])])
+    if done.returncode != 0:
+        raise command_failed("sinfo", done.stderr)
+    nodes = []
+    for line in done.stdout.splitlines():
+        name, cpus, resources, state, of, reason = line.strip().split("|", 5)
+        nodes.append(SlurmNode(name, int(cpus), resources, state, reason, of.endswith("*")))
+    return nodes
+
+
+def current_allocation() -> Allocation | None:
+    """Return SLURM's allocation that this process runs in (``salloc``, ``sbatch``), if any."""
+    job, nodes = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NODELIST")
+    if not job or not nodes:
+        return None
+    cpus: list[int] = []
+    for part in os.environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
+        if match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part):
+            cpus += [int(match[1])] * int(match[2] or 1)
+    return Allocation(job, tuple(expand_nodes(nodes)), tuple(cpus))
+
+
+def expand_nodes(nodes: str) -> Iterator[str]:
+    """Yield the names in SLURM's node list: ``n[1-3,07],m4`` is n1, n2, n3, n07 and m4."""
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
+        head, bracket, rest = part.partition("[")
+        inside, _, tail = rest.partition("]")
+        if not bracket:
+            yield head
+            continue
+        for span in inside.split(","):
+            first, _, last = span.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                yield from expand_nodes(f"{head}{number:0{len(first)}}{tail}")
+
+
+def nodes_for_ranks(settings: LaunchSettings) -> list[Node]:
+    """Return the nodes of the site's partition, or of the current allocation, that take ranks."""
+    allocation = current_allocation()
+    partition = _partition(settings) if allocation is None else None
+    listed = list_nodes(partition)
+    if partition and not listed:
+        raise _no_partition(partition)
+    cpus: dict[str, int] = {}
+    if allocation is not None:
+        cpus = dict(zip(allocation.nodes, allocation.cpus_per_node, strict=False))
+    # Jobs that name no partition go to the default one, if the site has one.
+    default = partition is None and allocation is None and any(node.in_default for node in listed)
+    nodes: dict[str, Node] = {}  # a node is listed once for each of its partitions
+    for node in listed:
+        if node.state.startswith(_GONE) or node.state.endswith("*"):  # *: it does not respond
+            continue
+        if allocation is not None and node.name not in allocation.nodes:
+            continue
+        if default and not node.in_default:
+            continue
+        slots = _slots(settings, cpus.get(node.name, node.cpus), node.resources)
+        if slots:
+            nodes[node.name] = Node(node.name, slots)
+    if not nodes:
+        raise UsageError(
+            "SLURM has no node that could take a rank"
+            + (f" in the partition {partition}" if partition else ""),
+            hint="see sinfo; a rank takes launch.cores_per_rank and launch.gpus_per_rank",
+        )
+    return list(nodes.values())
+
+
+def _partition(settings: LaunchSettings) -> str | None:
+    """Return the site's partition; one among its options of sbatch takes precedence."""
+    site = site_for(settings)
+    named = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
+    return named[-1] if named else site.partition
+
+
+def _no_partition(name: str) -> UsageError:
+    done = run_command(["sbatch", "--test-only", f"--partition={name}", "--wrap=true"])
+    words = (done.stderr.strip().splitlines() or ["no such partition"])[-1].rpartition(": ")[2]
+    return UsageError(f"slurm: {words} ({name})", hint=partition_hint())
+
+
+def _slots(settings: LaunchSettings, cpus: int, resources: str) -> int:
+    """Return the ranks that a node takes.
+
+    With ``launch.ranks_per_node`` these are all or none: a run never gets a smaller node.
+    """
+    slots = cpus // (settings.cores_per_rank or 1)
+    if settings.gpus_per_rank:
+        gpus = sum(int(count) for count in re.findall(r"gpu:(?:[^:,(]+:)?(\d+)", resources))
+        slots = min(gpus // settings.gpus_per_rank, slots)
+    wanted = settings.ranks_per_node
+    return slots if wanted is None else wanted if wanted <= slots else 0

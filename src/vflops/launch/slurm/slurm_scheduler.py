@@ -1,0 +1,145 @@
+"""SLURM's queue: ``sbatch`` submits, ``squeue`` reports on all jobs, ``scancel`` ends them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vflops.errors import RunFailed, UsageError
+from vflops.launch.job_script import Request
+from vflops.launch.scheduler import JobStatus, Scheduler, State, last_line, require_command
+from vflops.launch.slurm import sbatch_script
+from vflops.launch.slurm.commands import (
+    NO_ANSWER,
+    NO_SLURM,
+    NO_SLURM_HINT,
+    command_failed,
+    partition_hint,
+    run_command,
+    scancel,
+)
+from vflops.launch.slurm.slurm_nodes import expand_nodes
+
+NAME = "slurm"
+"""The name of the back end, and the label of jobs that were submitted to the queue."""
+_SUBMIT = "sbatch"
+_SUBMIT_LIMIT_S = 600.0
+_JOBS_PER_QUERY = 1000
+"""The length of a command line is limited."""
+_UNSURE = ("contact slurm controller", "timed out", "Unknown error", NO_ANSWER)
+"""Messages after which a script may or may not have been accepted."""
+
+_ENDED = frozenset(
+    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY REVOKED TIMEOUT".split()
+)
+_WAITING = frozenset(
+    "CONFIGURING PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
+)
+_FIELDS = ("JobArrayID", "State", "NodeList", "exit_code", "Reason")
+
+
+class SlurmScheduler(Scheduler):
+    """SLURM's queue."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME, _SUBMIT)
+
+    def job_script(self, request: Request, run: Path, job: int) -> str:
+        """Return the script of a job that is submitted separately."""
+        return sbatch_script.job_script(request, run, job)
+
+    def submit(self, request: Request) -> str:
+        """Submit the request's script and return SLURM's id of the job."""
+        self._expect_change()
+        done = run_command([_SUBMIT, "--parsable", str(request.script)], _SUBMIT_LIMIT_S)
+        if done.returncode != 0:
+            raise _refusal(request, "\n".join(filter(None, (done.stdout, done.stderr))))
+        return done.stdout.strip().split(";")[0]  # a federation adds the cluster's name
+
+    def find(self, name: str, intent: Path) -> str | None:
+        """Return the id of the user's job with that name, even if it has just ended; else None."""
+        user = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}"]
+        done = run_command(["squeue", *user, "--format=%i"])
+        if done.returncode != 0:
+            raise command_failed("squeue", done.stderr)
+        return next(iter(done.stdout.split()), None)
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """End these jobs; those that have already ended are left alone."""
+        if ids:
+            self._expect_change()
+            scancel(*ids)
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask these jobs to write a checkpoint and end; cancel those that are queued."""
+        if ids:
+            self._expect_change()
+            scancel("--state=PENDING", *ids)
+            # To the agents alone, and without the kill that follows a cancellation.
+            scancel("--state=RUNNING", "--signal=TERM", *ids)
+
+    def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        statuses: dict[str, JobStatus] = {}
+        for first in range(0, len(ids), _JOBS_PER_QUERY):
+            statuses |= self._squeue(ids[first : first + _JOBS_PER_QUERY])
+        return statuses
+
+    def _squeue(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        columns = ",".join(f"{field}:|" for field in _FIELDS)
+        options = ["--noheader", "--states=all", f"--jobs={','.join(ids)}", "-O", columns]
+        done = run_command(["squeue", *options])
+        if done.returncode != 0 and "Invalid job id" not in done.stderr:
+            if NO_SLURM in done.stderr and not self._statuses:
+                raise command_failed("squeue", done.stderr)
+            unknown = JobStatus("waiting", (), last_line(done.stderr))
+            return {job: self._statuses.get(job, unknown) for job in ids}
+        listed = {}
+        for line in done.stdout.splitlines():
+            job, state, nodes, code, reason = line.split("|", len(_FIELDS) - 1)
+            listed[job] = self._status(job, state, nodes, code, reason.rstrip("|"))
+        gone = JobStatus("ended", (), "SLURM no longer knows the job")
+        return {job: listed.get(job, gone) for job in ids}
+
+    def _status(self, job: str, state: str, nodes: str, code: str, reason: str) -> JobStatus:
+        words = state if reason in ("", "None") else f"{state}: {reason}"
+        ended = state in _ENDED
+        if state == "PREEMPTED":
+            # A job that is requeued is pending by the next query; otherwise it has ended.
+            last = self._statuses.get(job)
+            ended = last is not None and (last.reason or "").startswith("PREEMPTED")
+        if ended:
+            kind: State = "ended"
+            words += _exit_words(code)
+        else:
+            kind = "waiting" if state in (*_WAITING, "PREEMPTED") else "running"
+        return JobStatus(kind, tuple(expand_nodes(nodes)), None if state == "RUNNING" else words)
+
+
+def require_slurm() -> None:
+    """Raise UsageError if SLURM is not on this machine."""
+    require_command(_SUBMIT, NAME)
+
+
+def _refusal(request: Request, output: str) -> UsageError | RunFailed:
+    message = f"slurm refused {request.script}: {last_line(output)}"
+    if NO_SLURM in output:
+        return UsageError(message, hint=NO_SLURM_HINT)
+    if any(words in output for words in _UNSURE):
+        return RunFailed(message, hint="the scheduler does not answer: try again")
+    hint = f"its options are in {request.script}, from site.toml"
+    if "partition" in output:
+        hint = partition_hint()
+        message += f" ({request.site.partition})" if request.site.partition else ""
+    elif "account" in output:
+        hint = "set account in site.toml to one of yours"
+    return UsageError(message, hint=hint)
+
+
+def _exit_words(code: str) -> str:
+    """Return SLURM's exit code in words: a status as ``wait`` gives it, or ``code:signal``."""
+    if ":" in code:
+        exit_code, number = (int(part) for part in code.split(":")[:2])
+    else:
+        exit_code, number = divmod(int(code or 0), 256)
+    return f", signal {number}" if number else f", exit code {exit_code}" if exit_code else ""
