@@ -191,7 +191,7 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
         (("--models", "3", "--ranks", "4"), "no room for 3 models of 4 ranks", "2 models of 4"),
         (("--models", "0"), "bagging.models = 0", ""),
         (("--ranks", "-1"), "train.ranks = -1", ""),
-        (("--scale", "0"), "scale is 0", "from 1 up"),
+        (("--scale", "0"), "scale is 0", "at least 1"),
         (("--scale", "8", "--models", "3"), "do not make the scale 8", "choose"),
         (("--ranks", "3"), "batch 32 cannot be shared evenly by 3 ranks", ""),
         (("--on", "slurm", "--nodes", "4", "--ranks", "16", "--slots", "10"), "do not fill", "10"),

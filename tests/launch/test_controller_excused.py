@@ -16,7 +16,7 @@ GAVE_UP = ("candidate", "candidate-failed", "failed")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "_LOOK_S", 0.001)
+    monkeypatch.setattr(controller, "_POLL_S", 0.001)
     monkeypatch.setattr(controller, "_LONGEST_PAUSE_S", 0.001)
 
 
