@@ -8,7 +8,7 @@ import signal
 from vflops.launch.attempt import _Stop
 
 
-def test_a_machine_that_says_it_twice_at_once_means_it_once() -> None:
+def test_a_repeated_sigterm_counts_once() -> None:
     with _Stop() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -16,7 +16,7 @@ def test_a_machine_that_says_it_twice_at_once_means_it_once() -> None:
         assert stop.why == " by SIGTERM"
 
 
-def test_a_person_who_says_it_twice_means_at_once() -> None:
+def test_a_second_ctrl_c_counts() -> None:
     with _Stop() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The controller with jobs that are only said to run: tries, pauses, and Ctrl-C in a terminal."""
+"""The controller with a fake launcher: attempts, pauses, and Ctrl-C in a terminal."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobBegun, JobGivenUp, JobLost, JobRecord
 
 
-class Stage(Launcher):
-    """Jobs that a test ends, and what was wished of them."""
+class FakeLauncher(Launcher):
+    """Jobs that a test ends, and the calls that the controller made."""
 
-    name = "stage"
+    name = "fake"
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.running: set[int] = set()
         self.started: list[tuple[float, dict[int, int]]] = []
         self.stopped = False
-        self.blind: str | None = None
+        self.invisible: str | None = None
         self.shown: set[str] = set()
-        self.busy: set[int] = set()
+        self.elsewhere: set[int] = set()
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
         self.started.append((time.monotonic(), dict(jobs)))
@@ -53,7 +53,7 @@ class Stage(Launcher):
         return set(self.running)
 
     def location(self, job: int) -> str:
-        return f"place {job}"
+        return f"node {job}"
 
     def exit_reason(self, job: int) -> str | None:
         return "a test ended it"
@@ -63,16 +63,16 @@ class Stage(Launcher):
         self.running.clear()
 
     def invisible_reason(self, job: int) -> str | None:
-        return self.blind
+        return self.invisible
 
     def suspects(self, job: int) -> Collection[str]:
-        return [f"place {job}"]
+        return [f"node {job}"]
 
     def running_elsewhere(self, job: int) -> str | None:
-        return "another agent is running it" if job in self.busy else None
+        return "another agent is running it" if job in self.elsewhere else None
 
     def attempt(self, job: int, *kinds: str) -> None:
-        """An attempt at the job claims its folder and writes these events."""
+        """Claim a folder for an attempt at the job, and write these events."""
         number = self.folder.claim_attempt(job)
         if kinds:
             with self.folder.log(job, number) as log:
@@ -80,9 +80,9 @@ class Stage(Launcher):
                     log.write(kind)
 
 
-def run_of(place: Path, jobs: int = 1) -> tuple[RunFolder, list[JobRecord]]:
-    """A run folder with jobs that nothing trains."""
-    folder = RunFolder.create(place, "image-classification", tiny())
+def run_of(parent: Path, jobs: int = 1) -> tuple[RunFolder, list[JobRecord]]:
+    """Return a run folder with jobs that nothing trains."""
+    folder = RunFolder.create(parent, "image-classification", tiny())
     records = [
         JobRecord(
             job=job,
@@ -102,33 +102,33 @@ def run_of(place: Path, jobs: int = 1) -> tuple[RunFolder, list[JobRecord]]:
     return folder, records
 
 
-def seen_through(
-    folder: RunFolder, stage: Stage, script: Sequence[Callable[[], None]], attempts: int
+def run_controller(
+    folder: RunFolder, launcher: FakeLauncher, script: Sequence[Callable[[], None]], attempts: int
 ) -> None:
-    """A controller's work; at each of its looks the next thing of the script happens."""
+    """Run a controller; after each poll the next step of the script is called."""
     records = [JobRecord.read(folder.job_file(1))]
-    happens = iter(script)
+    steps = iter(script)
 
     def show(jobs: Sequence[JobProgress]) -> None:
-        next(happens, lambda: None)()
-        stage.shown.update(each.location for each in jobs)
+        next(steps, lambda: None)()
+        launcher.shown.update(job.location for job in jobs)
 
     with folder.start_attempt(job=0) as events:
-        Controller(folder, events, stage, records, attempts=attempts, show=show).run()
+        Controller(folder, events, launcher, records, attempts=attempts, show=show).run()
 
 
-def test_an_attempt_that_the_launcher_began_itself_is_recorded_and_counted(
+def test_an_attempt_that_the_launcher_started_is_recorded_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
+    launcher = FakeLauncher(folder)
     script = [
-        lambda: stage.attempt(1, "checkpoint"),
-        lambda: stage.attempt(1),
-        stage.running.clear,
+        lambda: launcher.attempt(1, "checkpoint"),
+        lambda: launcher.attempt(1),
+        launcher.running.clear,
     ]
-    seen_through(folder, stage, script, attempts=2)
+    run_controller(folder, launcher, script, attempts=2)
     history = folder.history()
     begun = [event.payload(JobBegun).attempt for event in history.events("job-begun")]
     lost = [event.payload(JobLost).reason for event in history.events("job-lost")]
@@ -137,7 +137,7 @@ def test_an_attempt_that_the_launcher_began_itself_is_recorded_and_counted(
     assert lost[1].startswith("it died before it wrote anything")
     (given_up,) = history.events("job-given-up")
     assert given_up.payload(JobGivenUp).attempts == 2
-    assert stage.started[0][1] == {1: 2} and len(stage.started) == 1
+    assert launcher.started[0][1] == {1: 2} and len(launcher.started) == 1
 
 
 def test_pauses_between_attempts_double_and_are_shown(
@@ -145,61 +145,61 @@ def test_pauses_between_attempts_double_and_are_shown(
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.01)
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
+    launcher = FakeLauncher(folder)
 
     def fail() -> None:
-        if stage.running:
-            stage.attempt(1)
-            stage.running.clear()
+        if launcher.running:
+            launcher.attempt(1)
+            launcher.running.clear()
 
-    seen_through(folder, stage, [fail] * 2000, attempts=3)
-    times_s = [at_s for at_s, _ in stage.started]
+    run_controller(folder, launcher, [fail] * 2000, attempts=3)
+    times_s = [at_s for at_s, _ in launcher.started]
     pauses_s = [later - before for before, later in pairwise(times_s)]
     assert 1 <= pauses_s[0] < 2 <= pauses_s[1] < 4
-    assert [jobs[1] for _, jobs in stage.started] == [3, 2, 1]
-    assert {"again in 1 s", "again in 2 s"} <= stage.shown
+    assert [jobs[1] for _, jobs in launcher.started] == [3, 2, 1]
+    assert {"again in 1 s", "again in 2 s"} <= launcher.shown
 
 
-def test_a_first_job_whose_node_has_another_folder_ends_the_run(
+def test_a_first_job_that_does_not_see_the_run_folder_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     monkeypatch.setattr(controller, "_CHECK_S", 0.0)
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
-    stage.blind = "n7: nothing here"
+    launcher = FakeLauncher(folder)
+    launcher.invisible = "n7: nothing here"
     with pytest.raises(RunFailed, match="is not visible from the nodes: n7: nothing here") as error:
-        seen_through(folder, stage, [], attempts=3)
+        run_controller(folder, launcher, [], attempts=3)
     assert str(folder.path) in error.value.message and "--out" in (error.value.hint or "")
-    assert stage.stopped and len(stage.started) == 1
+    assert launcher.stopped and len(launcher.started) == 1
 
 
 def lost_of(folder: RunFolder) -> list[JobLost]:
     return [event.payload(JobLost) for event in folder.history().events("job-lost")]
 
 
-def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_written_down(
+def test_attempts_are_counted_over_controllers_and_deaths_between_them_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
-    first = Stage(folder)
+    first = FakeLauncher(folder)
 
     def die() -> None:
         first.attempt(1, "checkpoint")
         raise RuntimeError("the controller dies")
 
     with pytest.raises(RuntimeError):
-        seen_through(folder, first, [die], attempts=3)
-    folder.claim_attempt(1)  # by a script that tries a step again by itself
+        run_controller(folder, first, [die], attempts=3)
+    folder.claim_attempt(1)  # by a script that itself retries a step
     assert not lost_of(folder)
-    second = Stage(folder)  # of whose jobs none runs any more
+    second = FakeLauncher(folder)  # none of its jobs is running
     script = [lambda: None, lambda: second.attempt(1), second.running.clear]
     monkeypatch.setattr(controller, "_LONGEST_PAUSE_S", 0.0)
-    seen_through(folder, second, script, attempts=3)
+    run_controller(folder, second, script, attempts=3)
     history = folder.history()
     assert [event.payload(JobBegun).attempt for event in history.events("job-begun")] == [1, 2, 3]
-    assert [each.reason.partition(";")[0] for each in lost_of(folder)] == [
+    assert [loss.reason.partition(";")[0] for loss in lost_of(folder)] == [
         "it died after 'checkpoint'",
         "it died before it wrote anything",
         "it died before it wrote anything",
@@ -207,9 +207,9 @@ def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_wri
     assert [jobs for _, jobs in second.started] == [{1: 1}]
     (given_up,) = history.events("job-given-up")
     assert given_up.payload(JobGivenUp).attempts == 3
-    # Another controller leaves it at that; a run that failed and is begun again does not.
-    third = Stage(folder)
-    seen_through(folder, third, [], attempts=3)
+    # Another controller does not retry it; a run that failed and is resumed does.
+    third = FakeLauncher(folder)
+    run_controller(folder, third, [], attempts=3)
     assert not third.started
     with folder.start_attempt(job=0) as events:
         events.write("failed", message="no model came to its end")
@@ -218,28 +218,28 @@ def test_attempts_are_counted_over_controllers_and_what_died_between_them_is_wri
     )
 
 
-def test_losses_that_are_written_down_leave_fewer_tries(
+def test_recorded_losses_leave_fewer_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     with folder.start_attempt(job=0) as events:
         for attempt in (1, 2):
-            begun = JobBegun(job=1, launcher="stage", where="", attempt=attempt)
+            begun = JobBegun(job=1, launcher="fake", where="", attempt=attempt)
             events.write("job-begun", **begun.model_dump())
             events.write("job-lost", **JobLost(job=1, reason="", where="").model_dump(mode="json"))
             folder.claim_attempt(1)
-    stage = Stage(folder)
-    seen_through(folder, stage, [stage.running.clear] * 9999, attempts=3)
-    assert [jobs for _, jobs in stage.started] == [{1: 1}]
+    launcher = FakeLauncher(folder)
+    run_controller(folder, launcher, [launcher.running.clear] * 9999, attempts=3)
+    assert [jobs for _, jobs in launcher.started] == [{1: 1}]
     (given_up,) = folder.history().events("job-given-up")
     assert given_up.payload(JobGivenUp).attempts == 3
 
 
-def test_a_job_that_was_stopped_by_wish_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_job_that_the_user_stopped_is_not_lost(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
     with folder.start_attempt(job=0) as events:
-        begun = JobBegun(job=1, launcher="stage", where="", attempt=1)
+        begun = JobBegun(job=1, launcher="fake", where="", attempt=1)
         events.write("job-begun", **begun.model_dump())
         events.write("stopped", message=LEFT)
     assert attempt_histories(folder)[1].running
@@ -249,46 +249,49 @@ def test_a_job_that_was_stopped_by_wish_has_lost_nothing(tmp_path: Path) -> None
     assert (attempts.running, attempts.begun, attempts.losses) == (False, 1, 0)
 
 
-def test_a_job_that_another_agent_is_at_is_not_lost_and_its_end_is_seen(
+def test_a_job_that_another_agent_runs_is_not_lost_and_its_end_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
-    stage.busy = {1}
+    launcher = FakeLauncher(folder)
+    launcher.elsewhere = {1}
     log = folder.attempt_folder(1, 0) / "events.jsonl"
 
-    def others_end() -> None:
+    def finish_elsewhere() -> None:
         with folder.log(1, 0) as events:
             events.write("end")
 
-    script = [lambda: stage.attempt(1), stage.running.clear, lambda: None, others_end]
-    seen_through(folder, stage, script, attempts=1)
-    assert log.is_file() and len(stage.started) == 1
+    script = [lambda: launcher.attempt(1), launcher.running.clear, lambda: None, finish_elsewhere]
+    run_controller(folder, launcher, script, attempts=1)
+    assert log.is_file() and len(launcher.started) == 1
     history = folder.history()
     assert not history.events("job-lost") and not history.events("job-given-up")
 
 
-def test_a_loss_by_its_own_error_is_not_the_nodes(
+def test_a_job_that_reports_an_error_makes_no_node_suspect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
-    for kind, suspects in (("failed", ()), ("stopped", ()), ("checkpoint", ("place 1",))):
+    for kind, suspects in (("failed", ()), ("stopped", ()), ("checkpoint", ("node 1",))):
         folder, _ = run_of(tmp_path / kind)
-        stage = Stage(folder)
-        script: list[Callable[[], None]] = [partial(stage.attempt, 1, kind), stage.running.clear]
-        seen_through(folder, stage, script, attempts=1)
-        assert [each.suspects for each in lost_of(folder)] == [suspects]
+        launcher = FakeLauncher(folder)
+        script: list[Callable[[], None]] = [
+            partial(launcher.attempt, 1, kind),
+            launcher.running.clear,
+        ]
+        run_controller(folder, launcher, script, attempts=1)
+        assert [loss.suspects for loss in lost_of(folder)] == [suspects]
 
 
-def test_the_pause_between_looks_grows_with_the_jobs(tmp_path: Path) -> None:
+def test_the_pause_between_polls_grows_with_the_jobs(tmp_path: Path) -> None:
     folder, records = run_of(tmp_path, jobs=2)
     with folder.start_attempt(job=0) as events:
         pauses_s = [
             Controller(
                 folder,
                 events,
-                Stage(folder),
+                FakeLauncher(folder),
                 [records[0].model_copy(update={"job": job}) for job in range(1, jobs + 1)],
                 attempts=1,
             )._pause_s
@@ -297,21 +300,21 @@ def test_the_pause_between_looks_grows_with_the_jobs(tmp_path: Path) -> None:
     assert pauses_s == pytest.approx([0.251, 1.25, 5.0])
 
 
-def keyboard_main(place: str) -> None:
-    """What the tests below start in a terminal: jobs that never end."""
+def keyboard_main(parent: str) -> None:
+    """Run jobs that never end; the tests below start this in a terminal."""
     from vflops.cli.terminal.console import console
     from vflops.cli.terminal.jobs_table import JobsView
     from vflops.errors import Interrupted
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a run has it
-    folder, records = run_of(Path(place))
-    stage, view = Stage(folder), JobsView(console())
+    folder, records = run_of(Path(parent))
+    launcher, view = FakeLauncher(folder), JobsView(console())
     with folder.start_attempt(job=0) as events:
         try:
-            Controller(folder, events, stage, records, attempts=1, show=view.show).run()
+            Controller(folder, events, launcher, records, attempts=1, show=view.show).run()
         except Interrupted as error:
             view.close()
-            print(f"{error.message}|{error.hint}|stopped {stage.stopped}", flush=True)
+            print(f"{error.message}|{error.hint}|stopped {launcher.stopped}", flush=True)
 
 
 @pytest.mark.parametrize(
@@ -343,39 +346,41 @@ def test_ctrl_c_in_a_terminal_asks(
         },
     )
     os.close(inner)
-    said = until(outer, "", "1 waiting")
+    shown = until(outer, "", "1 waiting")
     for number, key in enumerate(keys, start=1):
         if key == "TERM":
             process.send_signal(signal.SIGTERM)
         elif key == "\x03":
-            process.send_signal(signal.SIGINT)  # what the terminal makes of the key
-            said = until(outer, said, "or go on (Enter)?") if number < len(keys) else said
+            process.send_signal(signal.SIGINT)  # as the terminal does
+            shown = until(outer, shown, "or go on (Enter)?") if number < len(keys) else shown
         else:
             os.write(outer, key.encode())
-            said = until(outer, said, "1 waiting") if number < len(keys) else said
-    said = until(outer, said, "stopped ")
+            shown = until(outer, shown, "1 waiting") if number < len(keys) else shown
+    shown = until(outer, shown, "stopped ")
     process.wait(timeout=20)
     os.close(outer)
-    assert words in " ".join(said.split())
-    assert ("leave the jobs running (l)" in said) == asked
+    assert words in " ".join(shown.split())
+    assert ("leave the jobs running (l)" in shown) == asked
 
 
-def test_jobs_that_are_left_go_on_and_the_command_says_how_to_find_them(tmp_path: Path) -> None:
+def test_jobs_that_are_left_keep_running_and_the_command_shows_how_to_attach(
+    tmp_path: Path,
+) -> None:
     outer, inner = pty.openpty()
     run = "run image-classification --profile tiny --models 2 --set train.epochs=100".split()
     command = [sys.executable, "-m", "vflops", *run]
-    for each in SMALL:
-        command += ["--set", each]
+    for setting in SMALL:
+        command += ["--set", setting]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=inner, stdout=inner, stderr=inner, start_new_session=True
     )
     os.close(inner)
-    said = until(outer, "", "2 running")
+    shown = until(outer, "", "2 running")
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     process.send_signal(signal.SIGINT)
-    said = until(outer, said, "or go on (Enter)?")
+    shown = until(outer, shown, "or go on (Enter)?")
     os.write(outer, b"l\n")
-    words = " ".join(until(outer, said, "vflops attach").split())
+    words = " ".join(until(outer, shown, "vflops attach").split())
     assert "interrupted, its jobs were left running" in words
     assert process.wait(timeout=60) == 130
     assert all(is_locked(folder.job_lock(job)) for job in (1, 2))
@@ -386,17 +391,17 @@ def test_jobs_that_are_left_go_on_and_the_command_says_how_to_find_them(tmp_path
     assert processes_of(folder) == []
 
 
-def until(terminal: int, said: str, word: str) -> str:
-    """What a terminal shows once a word has come after what was said before."""
-    before = len(said)
-    with suppress(OSError):  # the other side has gone
-        while word not in said[before:] and select.select([terminal], [], [], 30)[0]:
-            said += os.read(terminal, 4096).decode(errors="replace")
-    assert word in said[before:], said
-    return said
+def until(terminal: int, shown: str, word: str) -> str:
+    """Return the output of a terminal, once a word has appeared after the output so far."""
+    before = len(shown)
+    with suppress(OSError):  # the process has ended
+        while word not in shown[before:] and select.select([terminal], [], [], 30)[0]:
+            shown += os.read(terminal, 4096).decode(errors="replace")
+    assert word in shown[before:], shown
+    return shown
 
 
-def test_ctrl_c_is_a_question_only_while_there_are_jobs(
+def test_ctrl_c_asks_only_while_there_are_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rich.console import Console
@@ -413,45 +418,45 @@ def test_ctrl_c_is_a_question_only_while_there_are_jobs(
     with (tmp_path / "screen").open("w") as screen:
         view = JobsView(Console(file=screen, force_terminal=True))
         assert signal.getsignal(signal.SIGINT) == before
-        standing = JobProgress(record, state="running")
-        view.show([standing])
+        progress = JobProgress(record, state="running")
+        view.show([progress])
         assert signal.getsignal(signal.SIGINT) != before
-        standing.state = "ended"
-        view.show([standing])  # the controller's last; models are judged now
+        progress.state = "ended"
+        view.show([progress])  # the last call of the controller
         assert signal.getsignal(signal.SIGINT) == before
         view.close()
 
 
-def test_the_speed_of_a_job_is_that_of_its_newest_attempt(tmp_path: Path) -> None:
+def test_the_flops_of_a_job_are_those_of_its_newest_attempt(tmp_path: Path) -> None:
     (record,) = run_of(tmp_path)[1]
-    standing = JobProgress(record, ops_per_sample=10)
-    assert standing.flops is None
+    progress = JobProgress(record, ops_per_sample=10)
+    assert progress.flops is None
     phases = {"training": 1.5, "data": 0.5, "evaluation": 9.0}
-    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": phases})
-    assert standing.flops == 500
-    standing.take("job", {})
-    standing.take("resumed", {"samples": 80})
-    standing.take("progress", {"epoch": 1.0, "samples": 100, "phases": {"training": 1.0}})
-    assert standing.flops == 200
+    progress.take("progress", {"epoch": 1.0, "samples": 100, "phases": phases})
+    assert progress.flops == 500
+    progress.take("job", {})
+    progress.take("resumed", {"samples": 80})
+    progress.take("progress", {"epoch": 1.0, "samples": 100, "phases": {"training": 1.0}})
+    assert progress.flops == 200
 
 
-def test_copies_that_outlive_the_run_are_ended(
+def test_copies_that_outlive_the_run_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_PATIENCE_S", 0.2)
     folder, records = run_of(tmp_path)
-    stage, ended = Stage(folder), list[str]()
-    monkeypatch.setattr(stage, "kill", lambda: ended.append("killed"), raising=False)
-    stage.running.add(1)  # the scheduler still holds a copy of it
-    stage.attempt(1, "end")
+    launcher, ended = FakeLauncher(folder), list[str]()
+    monkeypatch.setattr(launcher, "kill", lambda: ended.append("killed"), raising=False)
+    launcher.running.add(1)  # the scheduler still has a copy of it
+    launcher.attempt(1, "end")
     with folder.start_attempt(job=0) as events:
-        Controller(folder, events, stage, records, attempts=1).run()
+        Controller(folder, events, launcher, records, attempts=1).run()
     assert ended == ["killed"]
 
 
-def test_an_agent_leaves_a_job_alone_that_came_to_its_end(tmp_path: Path) -> None:
+def test_an_agent_does_not_repeat_a_job_that_has_ended(tmp_path: Path) -> None:
     folder, (record,) = run_of(tmp_path)
-    Stage(folder).attempt(1, "end")
+    FakeLauncher(folder).attempt(1, "end")
     record.write(folder.job_file(1))
     assert agent.main(str(folder.path), "1") == 0
     assert folder.next_attempt(1) == 1

@@ -1,4 +1,4 @@
-"""Attempts of a search's worker that only gave up a candidate are not held against it."""
+"""Attempts of a search's worker that only gave up a candidate do not count as losses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.test_controller import Stage, run_of, seen_through
+from tests.launch.test_controller import FakeLauncher, run_controller, run_of
 from vflops.launch import controller
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobGivenUp, JobLost
@@ -20,68 +20,68 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "_LONGEST_PAUSE_S", 0.001)
 
 
-def through(folder: RunFolder, *attempts: tuple[str, ...]) -> Stage:
-    """A job of two attempts, each of which ends so."""
-    stage, left = Stage(folder), list(attempts)
+def run_attempts(folder: RunFolder, *attempts: tuple[str, ...]) -> FakeLauncher:
+    """Run a job with two attempts allowed; each attempt writes these events and dies."""
+    launcher, left = FakeLauncher(folder), list(attempts)
 
     def next_one() -> None:
-        if stage.running and left:
-            stage.attempt(1, *left.pop(0))
-            stage.running.clear()
+        if launcher.running and left:
+            launcher.attempt(1, *left.pop(0))
+            launcher.running.clear()
 
-    seen_through(folder, stage, [next_one] * 1000, attempts=2)
-    return stage
+    run_controller(folder, launcher, [next_one] * 1000, attempts=2)
+    return launcher
 
 
 def test_a_worker_may_give_up_more_candidates_than_it_has_attempts(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
-    stage = through(folder, *[GAVE_UP] * 4, ("candidate", "failed"), GAVE_UP, ("end",))
-    assert [tries[1] for _, tries in stage.started] == [2, 2, 2, 2, 2, 1, 1]
+    launcher = run_attempts(folder, *[GAVE_UP] * 4, ("candidate", "failed"), GAVE_UP, ("end",))
+    assert [tries[1] for _, tries in launcher.started] == [2, 2, 2, 2, 2, 1, 1]
     assert folder.history().events("job-given-up") == []
-    assert len(folder.history().events("job-lost")) == 6  # it is written down all the same
+    assert len(folder.history().events("job-lost")) == 6  # recorded nevertheless
 
 
-def test_what_dies_for_another_reason_is_counted(tmp_path: Path) -> None:
+def test_other_deaths_are_counted(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
-    through(folder, GAVE_UP, ("candidate-failed", "candidate", "failed"), ())
+    run_attempts(folder, GAVE_UP, ("candidate-failed", "candidate", "failed"), ())
     (given_up,) = folder.history().events("job-given-up")
     assert given_up.payload(JobGivenUp).attempts == 2
     reasons = [event.payload(JobLost).reason for event in folder.history().events("job-lost")]
     assert len(reasons) == 3 and "before it wrote anything" in reasons[-1]
 
 
-def test_attempts_that_the_launcher_began_itself_are_told_apart_too(
+def test_attempts_that_the_launcher_started_are_distinguished_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
+    launcher = FakeLauncher(folder)
     script = [
-        lambda: stage.attempt(1, *GAVE_UP),
-        lambda: stage.attempt(1),  # it dies before it writes anything
-        stage.running.clear,
+        lambda: launcher.attempt(1, *GAVE_UP),
+        lambda: launcher.attempt(1),  # it dies before it writes anything
+        launcher.running.clear,
         *[lambda: None] * 40,
-        lambda: stage.attempt(1, "end"),
+        lambda: launcher.attempt(1, "end"),
     ]
-    monkeypatch.setattr(controller, "_PATIENCE_S", 0.0)  # nobody ends it here
-    seen_through(folder, stage, script, attempts=2)
-    assert [tries[1] for _, tries in stage.started] == [2, 1]
+    monkeypatch.setattr(controller, "_PATIENCE_S", 0.0)  # nothing ends it here
+    run_controller(folder, launcher, script, attempts=2)
+    assert [tries[1] for _, tries in launcher.started] == [2, 1]
 
 
-def test_another_controller_counts_them_alike(tmp_path: Path) -> None:
+def test_another_controller_counts_the_same(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
-    stage = Stage(folder)
+    launcher = FakeLauncher(folder)
 
     def die() -> None:
         raise RuntimeError("the controller dies")
 
     def ends(*kinds: str) -> None:
-        stage.attempt(1, *kinds)
-        stage.running.clear()
+        launcher.attempt(1, *kinds)
+        launcher.running.clear()
 
-    # The first one writes down that the attempt was lost, the second one has no time to.
+    # The first controller records the loss, the second one has no time to.
     script = [lambda: ends(*GAVE_UP), lambda: None, *[lambda: None] * 40, die]
     with pytest.raises(RuntimeError):
-        seen_through(folder, stage, script, attempts=2)
-    stage.attempt(1, *GAVE_UP)
-    later = through(folder, ("candidate", "failed"), ("end",))
+        run_controller(folder, launcher, script, attempts=2)
+    launcher.attempt(1, *GAVE_UP)
+    later = run_attempts(folder, ("candidate", "failed"), ("end",))
     assert [tries[1] for _, tries in later.started] == [2, 1]

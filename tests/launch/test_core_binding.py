@@ -1,4 +1,4 @@
-"""Cores near GPUs and network devices, on machines that are only described."""
+"""Cores near GPUs and network devices, on machines described by a fake ``/sys``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def machine(
     hcas: Mapping[str, tuple[int, str]] | None = None,
     siblings: int = 0,
 ) -> Topology:
-    """A ``/sys`` of NUMA nodes with these cores; thread k + ``siblings`` shares the core of k."""
+    """Write a ``/sys`` of NUMA nodes; thread k + ``siblings`` is on the core of thread k."""
 
     def write(path: str, text: object) -> None:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def machine(
         write(f"{card}/class", "0x030200")
         write(f"{card}/vendor", "0x10de")
         write(f"{card}/numa_node", node)
-    graphics = "bus/pci/devices/0000:01:00.0"  # the chip of the console: no accelerator
+    graphics = "bus/pci/devices/0000:01:00.0"  # on-board graphics, not an accelerator
     write(f"{graphics}/class", "0x030000")
     write(f"{graphics}/vendor", "0x1a03")
     write(f"{graphics}/numa_node", 0)
@@ -50,15 +50,15 @@ def machine(
 
 
 def cores_of(topology: Topology, cores: range, ranks: int, gpus: Sequence[int] = ()) -> list[str]:
-    return [spans(each.cores) for each in bind(topology, cores, ranks, gpus)]
+    return [spans(rank.cores) for rank in bind(topology, cores, ranks, gpus)]
 
 
-def test_a_rank_has_cores_of_its_gpus_node(tmp_path: Path) -> None:
+def test_a_rank_gets_cores_of_its_gpus_numa_node(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-7", "8-15"], gpus=[1, 1, 0, 0])
     assert cores_of(two, range(16), 4, [0, 1, 2, 3]) == ["8-11", "12-15", "0-3", "4-7"]
     assert cores_of(two, range(16), 2, [2, 0]) == ["0-7", "8-15"]
-    assert [each.gpu for each in bind(two, range(16), 2, [2, 0])] == [2, 0]
-    # Both near one node: equal shares of it, and the other node is left alone.
+    assert [rank.gpu for rank in bind(two, range(16), 2, [2, 0])] == [2, 0]
+    # Both near one node: equal shares of it, and the other node stays unused.
     assert cores_of(two, range(16), 2, [0, 1]) == ["8-11", "12-15"]
 
 
@@ -71,18 +71,18 @@ def test_a_rank_has_cores_of_its_gpus_node(tmp_path: Path) -> None:
         (["0-5", "6-11"], 4, ["0-2", "3-5", "6-8", "9-11"]),
         (["0-4", "5-9"], 4, ["0-1", "2-3", "5-6", "7-8"]),  # not 4-5, of both nodes
         (["0-3", "4-11"], 3, ["0-3", "4-7", "8-11"]),
-        (["0-3", "4-7"], 1, ["0-7"]),  # it cannot be avoided
+        (["0-3", "4-7"], 1, ["0-7"]),  # unavoidable
         (["0-1"], 3, []),
     ],
 )
 def test_without_gpus_shares_are_equal_and_stay_in_a_node(
     tmp_path: Path, nodes: list[str], ranks: int, expected: list[str]
 ) -> None:
-    every = range(max(numbers(nodes[-1])) + 1)
-    assert cores_of(machine(tmp_path, nodes), every, ranks) == expected
+    cores = range(max(numbers(nodes[-1])) + 1)
+    assert cores_of(machine(tmp_path, nodes), cores, ranks) == expected
 
 
-def test_only_cores_that_the_process_may_use_are_given(tmp_path: Path) -> None:
+def test_only_cores_of_the_process_are_assigned(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-7", "8-15"], gpus=[0, 1])
     assert cores_of(two, range(4, 12), 2, [0, 1]) == ["4-7", "8-11"]
     assert cores_of(two, range(4, 8), 2, [0, 1]) == ["4-5", "6-7"]  # none near the second GPU
@@ -96,14 +96,14 @@ def test_threads_of_one_core_go_to_one_rank(tmp_path: Path) -> None:
     assert [spans(slot.cores) for slot in slots] == ["0,4", "1,5", "2,6", "3,7"]
 
 
-def test_slots_of_this_machine_are_near_their_devices(tmp_path: Path) -> None:
+def test_local_slots_are_near_their_devices(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-4", "5-9"], gpus=[1, 0])
     slots = split_cores(two, range(10), 2, devices=[0, 1])
     assert [(spans(slot.cores), slot.device) for slot in slots] == [("5-9", 0), ("0-4", 1)]
     (only,) = split_cores(two, range(10), 1, devices=visible_devices({"CUDA_VISIBLE_DEVICES": "1"}))
     assert (spans(only.cores), only.device) == ("0-4", 1)
-    asked = split_cores(two, range(10), 5, cores_per_slot=2)
-    assert [spans(slot.cores) for slot in asked] == ["0-1", "2-3", "4-5", "6-7", "8-9"]
+    requested = split_cores(two, range(10), 5, cores_per_slot=2)
+    assert [spans(slot.cores) for slot in requested] == ["0-1", "2-3", "4-5", "6-7", "8-9"]
 
 
 _HCAS = {
@@ -113,35 +113,35 @@ _HCAS = {
 }
 
 
-def test_network_devices_near_the_gpus_are_named_unless_the_user_did(tmp_path: Path) -> None:
+def test_network_devices_near_the_gpus_are_set_unless_the_user_set_them(tmp_path: Path) -> None:
     two = machine(tmp_path, ["0-7", "8-15"], gpus=[0, 1], hcas=_HCAS)
-    told, words = variables(two, range(16), 1, {"CUDA_VISIBLE_DEVICES": "1"})
-    assert told == {BINDING: "8-15", "NCCL_IB_HCA": "mlx5_1"}
+    environment, words = variables(two, range(16), 1, {"CUDA_VISIBLE_DEVICES": "1"})
+    assert environment == {BINDING: "8-15", "NCCL_IB_HCA": "mlx5_1"}
     assert "rank 0 of this node: cores 8-15 of NUMA node 1, GPU 1; NCCL_IB_HCA=mlx5_1" in words
-    # SLURM's own number of a card that CUDA calls 0 inside of the step.
-    renamed = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}
-    assert variables(two, range(16), 1, renamed)[0][BINDING] == "8-15"
+    # SLURM's given number of a card that CUDA calls 0 inside of the step.
+    renumbered = {"CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "1"}
+    assert variables(two, range(16), 1, renumbered)[0][BINDING] == "8-15"
     both, _ = variables(two, range(16), 2, {"CUDA_VISIBLE_DEVICES": "0,1"})
     assert both == {BINDING: "0-7;8-15", "NCCL_IB_HCA": "mlx5_0,mlx5_1"}
-    own = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_IB_HCA": "mlx5_9"}
-    assert variables(two, range(16), 1, own)[0] == {BINDING: "8-15"}
+    given = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_IB_HCA": "mlx5_9"}
+    assert variables(two, range(16), 1, given)[0] == {BINDING: "8-15"}
     assert "NCCL_IB_HCA" not in variables(two, range(16), 2, {})[0]  # no GPUs
 
 
-def test_a_step_that_slurm_leaves_unbound_is_left_so(tmp_path: Path) -> None:
+def test_a_step_that_slurm_does_not_bind_is_not_bound(tmp_path: Path) -> None:
     one = machine(tmp_path, ["0-7"])
-    told, words = variables(one, range(8), 1, {"SLURM_CPUS_PER_TASK": "2"})
-    assert told == {} and "lets this step of 2 cores use all 8" in words
+    environment, words = variables(one, range(8), 1, {"SLURM_CPUS_PER_TASK": "2"})
+    assert environment == {} and "lets this step of 2 cores use all 8" in words
     assert variables(one, range(2), 1, {"SLURM_CPUS_PER_TASK": "1"})[0] == {BINDING: "0-1"}
     assert variables(one, range(8), 2, {"SLURM_CPUS_PER_TASK": "8"})[0] == {BINDING: "0-3;4-7"}
     assert variables(one, range(2), 3, {})[0] == {}
 
 
-def test_a_machine_that_says_nothing_has_one_node(tmp_path: Path) -> None:
+def test_a_machine_without_numa_information_has_one_node(tmp_path: Path) -> None:
     assert list(Topology.read(tmp_path).nodes) == [0]
 
 
-def test_ranks_are_where_they_are_bound_to(tmp_path: Path) -> None:
+def test_ranks_run_on_the_cores_they_are_bound_to(tmp_path: Path) -> None:
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
         pytest.skip("one core cannot be shared")
@@ -150,5 +150,5 @@ def test_ranks_are_where_they_are_bound_to(tmp_path: Path) -> None:
     ranks = LocalRanks([sys.executable, "-S", "-c", look], 2, tmp_path, binding)
     while ranks.running():
         pass
-    said = [(tmp_path / f"rank-{rank}.log").read_text().strip() for rank in (0, 1)]
-    assert said == [f"[{usable[1]}]", f"[{usable[0]}]"]
+    printed = [(tmp_path / f"rank-{rank}.log").read_text().strip() for rank in (0, 1)]
+    assert printed == [f"[{usable[1]}]", f"[{usable[0]}]"]

@@ -1,4 +1,4 @@
-"""Clocks of nodes against the controller's, and what a node says of itself."""
+"""The offset of a node's clock from the controller's, and a node's description of itself."""
 
 from __future__ import annotations
 
@@ -23,94 +23,94 @@ from vflops.record.formats.node import node_file, node_files, node_records, tele
 
 @pytest.fixture
 def scheduled(tmp_path: Path) -> RunFolder:
-    """A run whose jobs go to a scheduler."""
+    """A run whose jobs a scheduler runs."""
     settings = tiny().model_copy(update={"launch": LaunchSettings(on="slurm")})
     return RunFolder.create(tmp_path, "image-classification", settings)
 
 
 @contextmanager
 def behind(by_s: float) -> Iterator[int]:
-    """The port of a clock that is behind."""
+    """Serve a clock that is behind; yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def tell() -> None:
-            asking, _ = server.accept()
-            with asking:
-                while asking.recv(1):
-                    asking.sendall(struct.pack("!d", time.time() - by_s))
+        def serve() -> None:
+            client, _ = server.accept()
+            with client:
+                while client.recv(1):
+                    client.sendall(struct.pack("!d", time.time() - by_s))
 
-        Thread(target=tell, daemon=True).start()
+        Thread(target=serve, daemon=True).start()
         yield server.getsockname()[1]
 
 
 def test_a_clock_that_is_behind_is_measured() -> None:
     with behind(5) as port:
-        found = node_clock.offset("127.0.0.1", port, 5)
-    assert found.offset_s is not None and found.uncertainty_s is not None
-    assert abs(found.offset_s - 5) <= found.uncertainty_s + 1e-4
-    assert 0 < found.uncertainty_s < 1
+        clock = node_clock.offset("127.0.0.1", port, 5)
+    assert clock.offset_s is not None and clock.uncertainty_s is not None
+    assert abs(clock.offset_s - 5) <= clock.uncertainty_s + 1e-4
+    assert 0 < clock.uncertainty_s < 1
 
 
 def test_a_clock_that_cannot_be_reached_is_a_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    found = node_clock.offset("127.0.0.1", port, 1)
-    assert found.offset_s is None
-    assert str(port) in (found.fault or "")
+    clock = node_clock.offset("127.0.0.1", port, 1)
+    assert clock.offset_s is None
+    assert str(port) in (clock.fault or "")
 
 
-def test_jobs_ask_the_controller_that_serves_the_run(scheduled: RunFolder) -> None:
+def test_jobs_use_the_clock_of_their_controller(scheduled: RunFolder) -> None:
     with node_clock.served(scheduled):
-        told = node_clock.ClockFile.read(scheduled.path / "clock.json")
-        reference, found = node_clock.against_controller(scheduled)
-    assert reference == told.host == socket.gethostname()
-    assert found.offset_s is not None and found.uncertainty_s is not None
-    assert abs(found.offset_s) <= found.uncertainty_s  # it is the same clock
-    assert node_clock.offset(told.host, told.port, 1).fault  # no controller, no clock
+        address = node_clock.ClockFile.read(scheduled.path / "clock.json")
+        reference, clock = node_clock.against_controller(scheduled)
+    assert reference == address.host == socket.gethostname()
+    assert clock.offset_s is not None and clock.uncertainty_s is not None
+    assert abs(clock.offset_s) <= clock.uncertainty_s  # it is the same clock
+    assert node_clock.offset(address.host, address.port, 1).fault  # it is closed
 
 
-def test_without_a_controller_the_fault_is_kept(scheduled: RunFolder) -> None:
-    reference, found = node_clock.against_controller(scheduled)
+def test_without_a_controller_there_is_a_fault(scheduled: RunFolder) -> None:
+    reference, clock = node_clock.against_controller(scheduled)
     assert reference is None
-    assert "clock.json does not exist" in (found.fault or "")
+    assert "clock.json does not exist" in (clock.fault or "")
 
 
-def test_a_controller_that_hangs_holds_nobody_up(scheduled: RunFolder) -> None:
+def test_a_controller_that_hangs_delays_nobody(scheduled: RunFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connected by the kernel, no answer
         port = silent.getsockname()[1]
         node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
-        began_s = time.monotonic()
-        _, found = node_clock.against_controller(scheduled)
-    assert 1.5 < time.monotonic() - began_s < 3
-    assert found.offset_s is None
-    assert str(port) in (found.fault or "")
+        start_s = time.monotonic()
+        _, clock = node_clock.against_controller(scheduled)
+    assert 1.5 < time.monotonic() - start_s < 3
+    assert clock.offset_s is None
+    assert str(port) in (clock.fault or "")
 
 
 def test_a_node_describes_itself(scheduled: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    place = scheduled.attempt_folder(1, scheduled.claim_attempt(1))
+    attempt = scheduled.attempt_folder(1, scheduled.claim_attempt(1))
     with behind(5) as port:
         node_clock.ClockFile(host="127.0.0.1", port=port).write(scheduled.path / "clock.json")
-        describe_node(scheduled, place, NodeGroup(node=1, nodes=2))
-    assert node_file(place, 1).name == "node-1.json"
-    (found,) = node_records(place)
-    assert (found.node, found.nodes, found.name) == (1, 2, "n7")
-    assert (found.host, found.reference) == (socket.gethostname(), "127.0.0.1")
-    assert found.clock.offset_s == pytest.approx(5, abs=0.5)
-    assert {"usable cpus", "kernel"} <= {fact.name for fact in found.facts}
-    assert " CPUs, " in found.machine
+        describe_node(scheduled, attempt, NodeGroup(node=1, nodes=2))
+    assert node_file(attempt, 1).name == "node-1.json"
+    (record,) = node_records(attempt)
+    assert (record.node, record.nodes, record.name) == (1, 2, "n7")
+    assert (record.host, record.reference) == (socket.gethostname(), "127.0.0.1")
+    assert record.clock.offset_s == pytest.approx(5, abs=0.5)
+    assert {"usable cpus", "kernel"} <= {fact.name for fact in record.facts}
+    assert " CPUs, " in record.machine
 
 
-def test_jobs_of_one_machine_have_one_clock(tmp_path: Path) -> None:
+def test_jobs_on_one_machine_share_its_clock(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "image-classification", tiny())
-    place = folder.attempt_folder(1, folder.claim_attempt(1))
-    describe_node(folder, place, NodeGroup())
-    (found,) = node_records(place)
-    assert found.reference == found.host
-    assert (found.clock.offset_s, found.clock.uncertainty_s) == (0.0, 0.0)
+    attempt = folder.attempt_folder(1, folder.claim_attempt(1))
+    describe_node(folder, attempt, NodeGroup())
+    (record,) = node_records(attempt)
+    assert record.reference == record.host
+    assert (record.clock.offset_s, record.clock.uncertainty_s) == (0.0, 0.0)
 
 
-def test_files_of_nodes_are_found_in_their_order(tmp_path: Path) -> None:
+def test_files_of_nodes_are_listed_in_order(tmp_path: Path) -> None:
     names = ["node-0.json", "node-2.json", "node-10.json", "telemetry-2.jsonl"]
     for name in (*reversed(names), "telemetry.jsonl", "events.jsonl", "node-x.json"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""The plan of M models on P ranks: every rank has a slot of its own, and models stay together."""
+"""The placement of M models of P ranks: one slot per rank, and models are not split needlessly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def equal_nodes(number: int, slots: int) -> list[Node]:
 
 
 def places(planned: Plan) -> list[list[tuple[str, int]]]:
-    """Node and slot of every rank of every model."""
+    """Return node and slot of every rank of every model."""
     return [
         [(name, slot) for name, slots in placement.places for slot in slots]
         for placement in planned.placements
@@ -26,21 +26,19 @@ def places(planned: Plan) -> list[list[tuple[str, int]]]:
 
 
 different = st.lists(st.integers(1, 9), min_size=1, max_size=8).map(
-    lambda slots: [Node(f"n{index}", each) for index, each in enumerate(slots)]
+    lambda slots: [Node(f"n{index}", count) for index, count in enumerate(slots)]
 )
 
 
 @given(nodes=different, models=st.integers(1, 40), ranks=st.integers(1, 20))
-def test_every_rank_of_a_wave_has_a_slot_of_its_own(
-    nodes: list[Node], models: int, ranks: int
-) -> None:
+def test_every_rank_of_a_wave_has_its_own_slot(nodes: list[Node], models: int, ranks: int) -> None:
     at_once = capacity(nodes, ranks)
     if at_once == 0:
         with pytest.raises(UsageError):
             plan(nodes, models, ranks, waves=True)
         return
     planned = plan(nodes, models, ranks, waves=True)
-    there = {(node.name, slot) for node in nodes for slot in range(node.slots)}
+    all_slots = {(node.name, slot) for node in nodes for slot in range(node.slots)}
     assert [placement.model for placement in planned.placements] == list(range(models))
     waves: dict[int, Counter[tuple[str, int]]] = {}
     for placement, used in zip(planned.placements, places(planned), strict=True):
@@ -48,7 +46,7 @@ def test_every_rank_of_a_wave_has_a_slot_of_its_own(
         waves.setdefault(placement.wave, Counter()).update(used)
     assert list(waves) == list(range(planned.waves))
     for used_once in waves.values():
-        assert set(used_once) <= there
+        assert set(used_once) <= all_slots
         assert max(used_once.values()) == 1
     for wave in range(planned.waves - 1):  # all but the last are full
         assert len(waves[wave]) == at_once * ranks
@@ -59,7 +57,7 @@ def test_every_rank_of_a_wave_has_a_slot_of_its_own(
 
 
 @given(nodes=different, ranks=st.integers(1, 20))
-def test_a_model_is_split_only_where_no_node_holds_it(nodes: list[Node], ranks: int) -> None:
+def test_a_model_is_split_only_if_no_node_can_take_it(nodes: list[Node], ranks: int) -> None:
     free = Counter({node.name: node.slots for node in nodes})
     slots = dict(free)
     models = capacity(nodes, ranks)
@@ -68,20 +66,20 @@ def test_a_model_is_split_only_where_no_node_holds_it(nodes: list[Node], ranks: 
         parts = [(name, len(used)) for name, used in placement.places]
         need = sum(number for _, number in parts)
         for name, number in parts:
-            if number < need:  # a part: a whole node, because nothing held what was left
+            if number < need:  # a part fills a whole node, because no node could take the rest
                 assert max(free.values()) < need
                 assert number == slots[name] == free[name]
-                assert number == max(each for n, each in slots.items() if free[n] == each)
+                assert number == max(count for n, count in slots.items() if free[n] == count)
             free[name] -= number
             need -= number
 
 
 @given(number=st.integers(1, 12), slots=st.integers(1, 9), ranks=st.integers(1, 40))
-def test_of_equal_nodes_a_model_uses_as_few_as_it_can(number: int, slots: int, ranks: int) -> None:
+def test_a_model_uses_as_few_equal_nodes_as_possible(number: int, slots: int, ranks: int) -> None:
     nodes = equal_nodes(number, slots)
     whole, rest = divmod(ranks, slots)
 
-    def fits(models: int) -> bool:  # whole nodes for each, and the rests share further ones
+    def fits(models: int) -> bool:  # whole nodes for each, and the remainders share others
         shared = -(-models // (slots // rest)) if rest else 0
         return models * whole + shared <= number
 
@@ -102,7 +100,7 @@ def test_small_models_fill_a_node_before_the_next() -> None:
 
 def test_a_large_model_takes_whole_nodes() -> None:
     planned = plan(equal_nodes(4, 4), 2, 8)
-    assert [[name for name, _ in each.places] for each in planned.placements] == [
+    assert [[name for name, _ in placement.places] for placement in planned.placements] == [
         ["n0", "n1"],
         ["n2", "n3"],
     ]
@@ -114,20 +112,22 @@ def test_remainders_share_a_node() -> None:
     assert second.places == (("n2", tuple(range(8))), ("n1", (4, 5, 6, 7)))
 
 
-def test_of_nodes_that_differ_the_smallest_that_holds_a_model_gets_it() -> None:
+def test_a_model_goes_to_the_smallest_node_that_can_take_it() -> None:
     nodes = [Node("large", 8), Node("small", 4), Node("other", 4)]
-    assert [each.places for each in plan(nodes, 2, 4).placements] == [
+    assert [placement.places for placement in plan(nodes, 2, 4).placements] == [
         (("small", (0, 1, 2, 3)),),
         (("other", (0, 1, 2, 3)),),
     ]
-    assert [[name for name, _ in each.places] for each in plan(nodes, 2, 8).placements] == [
+    assert [
+        [name for name, _ in placement.places] for placement in plan(nodes, 2, 8).placements
+    ] == [
         ["large"],
         ["small", "other"],
     ]
 
 
 @pytest.mark.parametrize(("slots", "ranks"), [(8, 1), (16, 2), (64, 8)])
-def test_thousands_of_models_are_planned_in_a_moment(slots: int, ranks: int) -> None:
+def test_thousands_of_models_are_planned_within_a_second(slots: int, ranks: int) -> None:
     began_s = time.perf_counter()
     planned = plan(equal_nodes(512, slots), 4096, ranks)
     assert time.perf_counter() - began_s < 1
@@ -136,7 +136,7 @@ def test_thousands_of_models_are_planned_in_a_moment(slots: int, ranks: int) -> 
 
 def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
     planned = plan(equal_nodes(2, 4), 5, 4, waves=True)
-    assert [each.wave for each in planned.placements] == [0, 0, 1, 1, 2]
+    assert [placement.wave for placement in planned.placements] == [0, 0, 1, 1, 2]
     assert (planned.waves, planned.scale) == (3, 8)
     assert not planned.claims_weak_scaling
     assert plan(equal_nodes(2, 4), 2, 4, waves=True).claims_weak_scaling
@@ -181,7 +181,7 @@ def test_more_models_than_fit_run_in_waves_and_claim_no_weak_scaling() -> None:
         ([Node("a", 1)] * 2, 1, 1, "node a is listed twice", "list every node once"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_does(
+def test_models_that_do_not_fit_are_refused_with_alternatives(
     nodes: list[Node], models: int, ranks: int, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -190,14 +190,14 @@ def test_what_does_not_fit_is_refused_with_what_does(
 
 
 @given(nodes=different, models=st.integers(1, 99), ranks=st.integers(1, 99))
-def test_every_pair_that_is_offered_fits(nodes: list[Node], models: int, ranks: int) -> None:
+def test_every_suggested_pair_fits(nodes: list[Node], models: int, ranks: int) -> None:
     pairs = nearest_pairs(nodes, models, ranks)
     assert 1 <= len(pairs) == len(set(pairs)) <= 3
     for pair in pairs:
         plan(nodes, *pair)
 
 
-def test_by_default_a_model_has_a_node_and_the_machine_is_full() -> None:
+def test_by_default_each_model_fills_a_node_and_the_machine_is_full() -> None:
     assert defaults(equal_nodes(4, 8)) == (4, 8)
     assert defaults([Node("a", 8), Node("b", 4)]) == (3, 4)
     assert defaults(equal_nodes(4, 8), ranks=16) == (2, 16)
@@ -211,7 +211,7 @@ def test_more_models_than_nodes_have_fewer_ranks_by_default() -> None:
     assert defaults(equal_nodes(1, 8), models=9) == (9, 8)  # no P fits: for waves
 
 
-def test_a_default_for_ranks_that_fit_nowhere_is_refused() -> None:
+def test_ranks_that_fit_nowhere_have_no_default() -> None:
     with pytest.raises(UsageError, match=r"no room for 1 model of 9 ranks"):
         defaults(equal_nodes(2, 4), ranks=9)
 
@@ -253,7 +253,7 @@ def test_with_a_scale_models_times_ranks_equal_it() -> None:
         (None, None, 0, "scale is 0", "use a whole number of at least 1"),
     ],
 )
-def test_a_scale_that_the_pair_does_not_make_is_refused(
+def test_a_scale_that_differs_from_models_times_ranks_is_refused(
     models: int | None, ranks: int | None, scale: int, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:

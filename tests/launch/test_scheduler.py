@@ -1,4 +1,4 @@
-"""A site's facts, the text of job scripts, and schedulers that are not here."""
+"""A site's settings, the text of job scripts, and schedulers that are not installed."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_whole_site_is_read(tmp_path: Path) -> None:
         ("account", "is not TOML", None),
     ],
 )
-def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+def test_a_wrong_site_is_refused(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as error:
         site.load(path)
@@ -128,7 +128,7 @@ def test_a_wrong_site_says_where(tmp_path: Path, text: str, message: str, hint: 
     assert hint is None or hint in (error.value.hint or "")
 
 
-def test_the_folders_site_comes_before_the_users(
+def test_the_site_of_the_folder_takes_precedence_over_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, here = tmp_path / "home", tmp_path / "here"
@@ -145,7 +145,7 @@ def test_the_folders_site_comes_before_the_users(
         site.load(tmp_path / "nowhere.toml")
 
 
-def test_a_job_script_says_all_that_the_site_says(tmp_path: Path) -> None:
+def test_a_job_script_contains_all_settings_of_the_site(tmp_path: Path) -> None:
     run = tmp_path / "a run"
     text = job_script(request(tmp_path, site.load(written(tmp_path, SITE))), run, 7)
     bash(text, "-n")
@@ -178,7 +178,7 @@ def test_a_job_script_says_all_that_the_site_says(tmp_path: Path) -> None:
     ]
 
 
-def test_modules_and_environment_are_there_when_the_agent_starts(tmp_path: Path) -> None:
+def test_modules_and_environment_are_set_before_the_agent_starts(tmp_path: Path) -> None:
     settings = SiteSettings.model_validate(
         {
             "modules": ["gcc/13"],
@@ -232,17 +232,17 @@ def test_each_container_runtime_wraps_the_agent(
             psij_script.job_script(request(tmp_path, settings), Path("/runs/a"), 0, "pbs")
 
 
-def test_an_allocation_is_as_large_as_its_steps(tmp_path: Path) -> None:
-    asked = request(tmp_path, SiteSettings())
-    text = allocation_script(asked, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
+def test_an_allocation_must_be_large_enough_for_its_steps(tmp_path: Path) -> None:
+    wanted = request(tmp_path, SiteSettings())
+    text = allocation_script(wanted, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
     bash(text, "-n")
     assert "with_retries 0 0 1 2 1 & pids+=($!)\nwith_retries 1 1 1 4 3 & pids+=($!)\n" in text
     assert "#SBATCH --no-kill\n" in text
     with pytest.raises(UsageError, match="the jobs need 3 nodes and the allocation has 2"):
-        allocation_script(asked, Path("/runs/a"), [Step(0, 1, 2, 4)])
+        allocation_script(wanted, Path("/runs/a"), [Step(0, 1, 2, 4)])
 
 
-def test_a_scheduler_that_is_not_there_is_refused(
+def test_a_scheduler_that_is_not_installed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -255,7 +255,9 @@ def test_a_scheduler_that_is_not_there_is_refused(
     assert error.value.hint == "did you mean slurm?"
 
 
-def test_a_held_allocation_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocation_is_read_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert current_allocation() is None
     monkeypatch.setenv("SLURM_JOB_ID", "12")
@@ -264,7 +266,7 @@ def test_a_held_allocation_is_read_from_the_environment(monkeypatch: pytest.Monk
     assert current_allocation() == Allocation("12", ("n1", "n2", "n4"), (8, 8, 4))
 
 
-def test_names_of_nodes_keep_their_zeros() -> None:
+def test_names_of_nodes_keep_leading_zeros() -> None:
     assert [*expand_nodes("n[008-010],login,r[1-2]c[3,5]")] == [
         *("n008 n009 n010 login r1c3 r1c5 r2c3 r2c5".split())
     ]
@@ -283,10 +285,10 @@ cat "$(dirname "$0")/state"
 """
 
 
-def test_another_scheduler_is_told_and_asked_through_psij(
+def test_another_scheduler_is_used_through_psij(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PBS with stand-ins for its commands: what psij does with a real one was not seen."""
+    """PBS with fake commands; psij was not tried with a real one."""
     for name, text in (
         ("qsub", _QSUB),
         ("qstat", _QSTAT),
@@ -306,13 +308,13 @@ def test_another_scheduler_is_told_and_asked_through_psij(
     settings = SiteSettings(partition="gpu", time_limit="2:00", directives=("-l place=scatter",))
     with pytest.raises(UsageError, match="a job of 2 nodes cannot be started on pbs"):
         scheduler.job_script(request(tmp_path, settings), tmp_path, 0)
-    asked = request(tmp_path, settings, nodes=1)
-    asked.script.write_text(scheduler.job_script(asked, tmp_path, 0))
-    assert "#SBATCH" not in asked.script.read_text()
-    assert scheduler.submit(asked) == "77.server"
+    wanted = request(tmp_path, settings, nodes=1)
+    wanted.script.write_text(scheduler.job_script(wanted, tmp_path, 0))
+    assert "#SBATCH" not in wanted.script.read_text()
+    assert scheduler.submit(wanted) == "77.server"
     submitted = (tmp_path / "submitted").read_text()
     assert "#PBS -l place=scatter" in submitted and "walltime=2:0:0" in submitted
-    assert str(asked.script) in submitted
+    assert str(wanted.script) in submitted
 
     def until(word: str) -> None:
         end_s = time.monotonic() + 10
@@ -342,15 +344,15 @@ exit "${code:-0}"
 @pytest.mark.parametrize(
     ("codes", "tries", "calls", "code"),
     [
-        ([3, 0], 3, 2, 0),  # the agent says that the run failed
-        ([137, 137, 137], 2, 2, 1),  # killed, and no more than twice
-        ([1, 0], 3, 1, 1),  # it was told to stop, or its node is gone
+        ([3, 0], 3, 2, 0),  # the agent reports that the run failed
+        ([137, 137, 137], 2, 2, 1),  # killed, and tried no more than twice
+        ([1, 0], 3, 1, 1),  # it was stopped, or its node is lost
         ([2, 0], 3, 1, 1),
-        (["stop", 0], 3, 1, 1),  # the run was cancelled while the script paused
+        (["stop", 0], 3, 1, 1),  # the run was cancelled while the script waited
         ([3, 0], 1, 1, 1),
     ],
 )
-def test_a_step_that_died_is_tried_again_and_no_other(
+def test_only_a_step_that_died_is_tried_again(
     tmp_path: Path, codes: list[object], tries: int, calls: int, code: int
 ) -> None:
     for name, text in (
@@ -360,7 +362,7 @@ def test_a_step_that_died_is_tried_again_and_no_other(
     ):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "codes-1").write_text("".join(f"{each}\n" for each in codes))
+    (tmp_path / "codes-1").write_text("".join(f"{code}\n" for code in codes))
     (tmp_path / "codes-2").write_text("0\n")
     steps = [Step(1, 0, 1, 1, tries), Step(2, 0, 1, 1, tries)]
     text = allocation_script(request(tmp_path, SiteSettings()), tmp_path / "run", steps)
@@ -376,14 +378,14 @@ def test_a_step_that_died_is_tried_again_and_no_other(
     assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"]
 
 
-def test_the_meeting_place_is_nobody_elses_until_the_ranks_meet() -> None:
+def test_the_port_is_reserved_until_the_ranks_meet() -> None:
     step = {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
     group = NodeGroup.of({**step, "SLURM_NODEID": "0"})
     assert group.leads and group.port is not None
     port = group.port.getsockname()[1]
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", port))
-    with socket.socket() as store:  # as torch's does it
+    with socket.socket() as store:  # as torch's store does
         store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         store.bind(("", port))
         store.listen()
@@ -392,20 +394,20 @@ def test_the_meeting_place_is_nobody_elses_until_the_ranks_meet() -> None:
     group.port.close()
 
 
-def test_jobs_lie_side_by_side_and_are_tried_twice_in_a_place() -> None:
+def test_jobs_share_nodes_and_are_tried_twice_in_an_allocation() -> None:
     shared = NodeLayout(ranks=1, slots=2).steps({1: 3, 2: 1, 3: 3})
     assert shared == [Step(1, 0, 1, 1, 2), Step(2, 0, 1, 1, 1), Step(3, 1, 1, 1, 2)]
     assert NodeLayout(ranks=4, slots=2).steps({7: 5, 8: 5})[1] == Step(8, 2, 2, 2, 2)
 
 
-def command(place: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.mkdir(exist_ok=True)
-    (place / name).write_text(text)
-    (place / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+def command(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_machine_without_a_cluster_is_told_so(
+def test_a_machine_without_a_cluster_gets_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "fatal: Could not establish a configuration source"
@@ -415,9 +417,9 @@ def test_a_machine_without_a_cluster_is_told_so(
     scheduler = SlurmScheduler()
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n")
-    asked = Request("x", script, 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    wanted = Request("x", script, 1, 1, 1, 0, tmp_path / "out", SiteSettings())
     for ask in (
-        lambda: scheduler.submit(asked),
+        lambda: scheduler.submit(wanted),
         lambda: scheduler.look(["1"]),
         lambda: scheduler.find("x", script),
         lambda: list_nodes(None),
@@ -429,9 +431,7 @@ def test_a_machine_without_a_cluster_is_told_so(
         )
 
 
-def test_very_many_jobs_are_asked_for_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_jobs_are_queried_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = f'#!/bin/sh\necho "$3" | tr , "\\n" | wc -l >> {tmp_path}/calls\n'
     command(tmp_path / "bin", "sbatch", "", monkeypatch)
     command(tmp_path / "bin", "squeue", counted, monkeypatch)
@@ -440,7 +440,7 @@ def test_very_many_jobs_are_asked_for_in_pieces(
     assert (tmp_path / "calls").read_text().split() == ["1000", "1000", "500"]
 
 
-def test_a_command_that_cannot_be_started_has_no_answer(
+def test_a_command_that_cannot_be_started_leaves_the_status_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command(tmp_path / "bin", "sbatch", "", monkeypatch)
@@ -467,12 +467,12 @@ def test_a_run_keeps_the_site_of_its_first_launch(
     monkeypatch.chdir(tmp_path / "there")
     site.keep(tmp_path / "run")
     assert site.of_run(tmp_path / "run").account == "mine"
-    assert site.of_run(tmp_path / "empty").account is None  # nor did it have any
+    assert site.of_run(tmp_path / "empty").account is None  # it had none at its launch
     settings = LaunchSettings(on="slurm")
     assert site_for(settings, tmp_path / "run").account == "mine"
 
 
-def test_a_job_in_the_hands_of_another_agent_is_left_to_it(tmp_path: Path) -> None:
+def test_an_agent_leaves_a_job_that_another_one_is_running(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "image-classification", tiny())
     folder.job_file(1).parent.mkdir(parents=True)
     JobRecord(
@@ -490,6 +490,6 @@ def test_a_job_in_the_hands_of_another_agent_is_left_to_it(tmp_path: Path) -> No
         done = subprocess.run(agent, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ELSEWHERE_CODE and f": job 1: {ELSEWHERE}" in done.stderr
     assert not folder.next_attempt(1)
-    asked = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
-    script = allocation_script(asked, folder.path, [Step(1, 0, 1, 1, 3)])
+    wanted = Request("x", tmp_path / "a.sh", 1, 1, 1, 0, tmp_path / "out", SiteSettings())
+    script = allocation_script(wanted, folder.path, [Step(1, 0, 1, 1, 3)])
     assert f"code != {ELSEWHERE_CODE}))" in script

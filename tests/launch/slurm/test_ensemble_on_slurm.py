@@ -1,4 +1,4 @@
-"""Ensembles on a real SLURM of four nodes, to a scored ensemble, and through a site's faults."""
+"""Ensembles on a real SLURM of four nodes, up to the score, with the faults of a site."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
 
 
-def started(place: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
-    return ensemble_runs.started(place, "--on", "slurm", *arguments, epochs=epochs)
+def started(folder: Path, *arguments: str, epochs: int = 2) -> subprocess.Popen[str]:
+    return ensemble_runs.started(folder, "--on", "slurm", *arguments, epochs=epochs)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(slurm: SlurmBench, tmp_path: Path) -> Iterator[None]:
-    """When a test has ended, no process names its runs and SLURM has no job of theirs."""
+    """Check that a test leaves no processes of its runs and no jobs in SLURM."""
     yield
     assert processes_of(tmp_path) == []
     assert "vflops-" not in slurm.run("squeue", "-h", "-o", "%j")
 
 
-def assert_whole(folder: RunFolder, models: int, epochs: int) -> None:
-    """The ensemble is scored, no job is missing, every sample is accounted for, checks pass."""
+def assert_complete(folder: RunFolder, models: int, epochs: int) -> None:
+    """Check that all jobs are scored, every sample is accounted for and the checks pass."""
     assert_scored(folder, tuple(range(1, models + 1)), epochs, partial=False)
-    failed = {each.rule for each in Findings.read(folder.findings_file).failures}
-    assert failed <= {"quiet"}  # other tests run beside this one
+    failed = {failure.rule for failure in Findings.read(folder.findings_file).failures}
+    assert failed <= {"quiet"}  # other tests may run at the same time
 
 
 def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial: bool) -> None:
-    """These jobs are scored together, and each saw every sample as often as it should."""
+    """Check that these jobs are scored together, and each saw every sample once per epoch."""
     contents = Contents(folder)
     (scored,) = score(contents).ensembles
     assert (scored.jobs, scored.partial) == (jobs, partial)
@@ -59,36 +59,39 @@ def assert_scored(folder: RunFolder, jobs: tuple[int, ...], epochs: int, partial
         assert seen == {VALIDATION}
 
 
-def node_python(place: Path, words: str) -> None:
-    """A site whose Python is started on each node after these words of bash."""
-    python = place / "python"
-    python.write_text(f'#!/bin/bash\nset -- {sys.executable} "$@"\n{words}\nexec "$@"\n')
+def node_python(folder: Path, code: str) -> None:
+    """Write a site whose Python runs this bash code first, on each node."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/bash\nset -- {sys.executable} "$@"\n{code}\nexec "$@"\n')
     python.chmod(0o755)
-    (place / "site.toml").write_text(f'python = "{python}"\n')
+    (folder / "site.toml").write_text(f'python = "{python}"\n')
 
 
-def test_three_models_share_two_nodes_and_a_full_disk_is_done_without(
+def test_three_models_share_two_nodes_and_one_has_a_full_disk(
     slurm: SlurmBench, tmp_path: Path, small_disk: Path
 ) -> None:
-    """Data is staged once a node; they are one machine, so each has a folder of its own."""
+    """Data is staged once per node; the nodes are one machine, so each gets its own folder."""
     (tmp_path / "n2").symlink_to(small_disk)
     (small_disk / "full").write_bytes(bytes(1 << 20))
     node_python(tmp_path, f"export VFLOPS_LOCAL_PATH={tmp_path}/$SLURMD_NODENAME")
     shared = ("--set", "launch.ranks_per_node=2")
     folder = ended(started(tmp_path, "--models", "3", *shared), tmp_path)
-    assert_whole(folder, 3, epochs=2)
+    assert_complete(folder, 3, epochs=2)
     history = folder.history()
     assert [event.data["launcher"] for event in history.events("job-begun")] == ["slurm"] * 3
     assert [path.name for path in folder.path.glob("**/*.sh")] == ["allocation-1.sh"]
     staged = [history.events("staged", job=job)[-1].payload(Staged) for job in (1, 2, 3)]
-    assert [each.where for each in staged] == ["local", "local", "shared"]
-    assert sorted(each.bytes > 0 for each in staged[:2]) == [False, True]  # by one of the two
+    assert [event.where for event in staged] == ["local", "local", "shared"]
+    assert sorted(event.bytes > 0 for event in staged[:2]) == [
+        False,
+        True,
+    ]  # one of the two copied it
     assert staged[0].folder.startswith(f"{tmp_path}/n1/")
     assert staged[2].bytes == 0
     assert "No space left on device" in (staged[2].reason or "")
 
 
-def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allocation(
+def test_models_span_two_nodes_and_one_that_dies_is_retried_in_its_allocation(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     spans = ("--ranks", "2", "--set", "launch.ranks_per_node=1")
@@ -96,14 +99,14 @@ def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allo
     folder = wait_for(tmp_path, "checkpoint", 1)
     rank_of(folder, 1).kill()
     folder = ended(process, tmp_path)
-    assert_whole(folder, 2, epochs=4)
+    assert_complete(folder, 2, epochs=4)
     for job in (1, 2):
-        place = folder.logged_attempts(job)[-1]
-        assert (place / "claim.json").is_file()
-        assert {path.name for path in place.glob("rank-*.log")} == {"rank-0.log", "rank-1.log"}
+        attempt = folder.logged_attempts(job)[-1]
+        assert (attempt / "claim.json").is_file()
+        assert {path.name for path in attempt.glob("rank-*.log")} == {"rank-0.log", "rank-1.log"}
     history = folder.history()
     begun = [event.payload(JobBegun) for event in history.events("job-begun")]
-    assert [(each.job, each.attempt) for each in begun] == [(1, 1), (2, 1), (1, 2)]
+    assert [(event.job, event.attempt) for event in begun] == [(1, 1), (2, 1), (1, 2)]
     (lost,) = history.events("job-lost")
     assert (lost.data["job"], lost.data["where"]) == (1, "n1, n2")
     assert ": job 1: rank " in lost.data["reason"]
@@ -113,13 +116,13 @@ def test_models_that_span_two_nodes_and_one_that_dies_is_tried_again_in_its_allo
 
 
 def rank_of(folder: RunFolder, job: int) -> psutil.Process:
-    """The process that trains a job."""
+    """Return a process that trains a job."""
     wanted = ["vflops.train.rank", str(folder.path), str(job)]
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
         if all(word in line for word in wanted):
             return process
-    raise AssertionError(f"nobody trains job {job}")
+    raise AssertionError(f"no process trains job {job}")
 
 
 def id_of(folder: RunFolder, job: int) -> str:
@@ -127,20 +130,20 @@ def id_of(folder: RunFolder, job: int) -> str:
 
 
 def last_node(folder: RunFolder, job: int) -> str:
-    """Where the newest attempt at a job runs or ran."""
+    """Return the node of the newest attempt at a job."""
     return NodeRecord.read(node_file(folder.logged_attempts(job)[-1], 0)).name
 
 
-APART = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")
-"""Jobs that are submitted one by one, and have a node each."""
+SEPARATE = ("--set", "launch.start=apart", "--set", "launch.cores_per_rank=2")
+"""Jobs are submitted separately, and each takes a node."""
 
 
-def test_a_bad_night(slurm: SlurmBench, tmp_path: Path) -> None:
-    """A process killed, a job put back in the queue, one cancelled, slurmctld gone for a while.
+def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
+    """A rank is killed, a job requeued, another cancelled, and slurmctld restarted.
 
-    Each has a node of its own; that of the process is drained while it runs, and gets nothing more.
+    Each job has its own node; that of the killed rank is drained before and gets no other job.
     """
-    process = started(tmp_path, "--models", "4", *APART, epochs=8)
+    process = started(tmp_path, "--models", "4", *SEPARATE, epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
     drained = last_node(folder, 1)
     slurm.drain(drained)
@@ -149,19 +152,19 @@ def test_a_bad_night(slurm: SlurmBench, tmp_path: Path) -> None:
     slurm.run("scancel", id_of(folder, 4))
     slurm.restart_slurmctld()
     folder = ended(process, tmp_path)
-    assert_whole(folder, 4, epochs=8)
+    assert_complete(folder, 4, epochs=8)
     history = folder.history()
     lost = sorted(event.data["job"] for event in history.events("job-lost"))
-    assert lost == [1, 2, 4]  # SLURM itself began the second again
+    assert lost == [1, 2, 4]  # SLURM itself restarted the second
     assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 2]
     assert drained not in [last_node(folder, job) for job in (1, 2, 4)]
 
 
-def test_a_node_and_a_slurmd_die_and_then_the_controller_and_another_takes_over(
+def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
     slurm: SlurmBench, tmp_path: Path, vflops: Vflops
 ) -> None:
-    """What a slurmd started outlives it, and no second copy that SLURM begins trains as well."""
-    process = started(tmp_path, "--models", "3", *APART, epochs=8)
+    """A job outlives its slurmd, and the copy that SLURM starts does not train as well."""
+    process = started(tmp_path, "--models", "3", *SEPARATE, epochs=8)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -170,8 +173,8 @@ def test_a_node_and_a_slurmd_die_and_then_the_controller_and_another_takes_over(
     slurm.kill_node(last_node(folder, 1), noticed=True)
     again = vflops("resume", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert_whole(folder, 3, epochs=8)
-    assert id_of(folder, 3) == before[2]  # it was not handed in twice
+    assert_complete(folder, 3, epochs=8)
+    assert id_of(folder, 3) == before[2]  # it was not submitted twice
     history = folder.history()
     assert [len(history.jobs[job]) for job in (1, 3)] == [2, 1]
     assert "finished" in [event.kind for event in history.jobs[2][0].events]
@@ -186,7 +189,7 @@ def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: P
     assert "set partition in site.toml to one of: fragile, main, urgent" in err
 
 
-def test_a_run_folder_that_nodes_do_not_have_ends_the_run_at_its_first_job(
+def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
     (tmp_path / "runs").mkdir()
@@ -207,7 +210,7 @@ def test_a_run_folder_that_nodes_do_not_have_ends_the_run_at_its_first_job(
 def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
-    """One node of two has another folder in the place of the run's."""
+    """One of two nodes sees another folder instead of the run's."""
     (tmp_path / "runs").mkdir()
     hide = f"'mount -t tmpfs none {tmp_path}/runs && exec \"$@\"'"
     node_python(
@@ -224,19 +227,19 @@ def test_a_job_that_always_fails_leaves_a_partial_ensemble_with_the_reason(
 
 
 @pytest.fixture
-def held(slurm: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Two nodes that the user holds, as a shell of ``salloc`` sees them; the allocation's id."""
-    said = slurm.run("bash", "-c", "salloc --no-shell --nodes=2 --cpus-per-task=2 2>&1")
-    job = re.findall(r"Granted job allocation (\d+)", said)[0]
+def allocation(slurm: SlurmBench, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the id of an allocation of two nodes, with the environment of ``salloc``."""
+    output = slurm.run("bash", "-c", "salloc --no-shell --nodes=2 --cpus-per-task=2 2>&1")
+    job = re.findall(r"Granted job allocation (\d+)", output)[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     return str(job)
 
 
-def test_a_held_allocation_is_used_outlives_the_controller_and_is_found_again(
+def test_jobs_in_an_allocation_outlive_the_controller_and_are_found_again(
     slurm: SlurmBench,
     tmp_path: Path,
-    held: str,
+    allocation: str,
     monkeypatch: pytest.MonkeyPatch,
     vflops: Vflops,
 ) -> None:
@@ -248,17 +251,17 @@ def test_a_held_allocation_is_used_outlives_the_controller_and_is_found_again(
         monkeypatch.delenv(name)  # another shell
     again = vflops("attach", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "of 2 jobs 2 go on" in again.stderr
-    assert_whole(folder, 2, epochs=8)
+    assert "of 2 jobs 2 are active" in again.stderr
+    assert_complete(folder, 2, epochs=8)
     history = folder.history()
     begun = [event.payload(JobBegun) for event in history.events("job-begun")]
-    assert [each.launcher for each in begun] == [f"held allocation {held}"] * 2
+    assert [event.launcher for event in begun] == [f"held allocation {allocation}"] * 2
     assert [len(history.jobs[job]) for job in (1, 2)] == [1, 1]
-    assert slurm.run("squeue", "-h", "-o", "%i").split() == [held]  # nothing was submitted
+    assert slurm.run("squeue", "-h", "-o", "%i").split() == [allocation]  # nothing was submitted
 
 
-def test_a_run_in_a_held_allocation_is_cancelled_and_the_allocation_stays(
-    slurm: SlurmBench, tmp_path: Path, held: str, vflops: Vflops
+def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
+    slurm: SlurmBench, tmp_path: Path, allocation: str, vflops: Vflops
 ) -> None:
     other = subprocess.Popen(["srun", "-N1", "-n1", "-c1", "--overlap", "sleep", "400"])
     process = started(tmp_path, "--models", "2", epochs=100)
@@ -267,15 +270,15 @@ def test_a_run_in_a_held_allocation_is_cancelled_and_the_allocation_stays(
     assert "ended: 2 jobs, 2 with a checkpoint" in done.stdout, done.stdout + done.stderr
     process.communicate(timeout=60)
     assert processes_of(folder) == []
-    assert slurm.run("squeue", "-h", "-o", "%i").split() == [held]
-    steps = slurm.run("squeue", "-hs", "-j", held, "-o", "%j").split()
+    assert slurm.run("squeue", "-h", "-o", "%i").split() == [allocation]
+    steps = slurm.run("squeue", "-hs", "-j", allocation, "-o", "%j").split()
     assert [step for step in steps if step not in ("extern", "interactive")] == ["sleep"]
     other.terminate()
     other.wait(timeout=30)
 
 
-def test_too_small_a_held_allocation_is_refused(
-    slurm: SlurmBench, tmp_path: Path, held: str
+def test_an_allocation_that_is_too_small_is_refused(
+    slurm: SlurmBench, tmp_path: Path, allocation: str
 ) -> None:
     process = started(tmp_path, "--models", "4")
     _, err = process.communicate(timeout=120)
