@@ -1,7 +1,7 @@
-"""Hosts on shaped links, on one machine: network namespaces around switches, a rank on each.
+"""Hosts with shaped links on one machine: network namespaces around switches, one rank on each.
 
-Bandwidth is shaped by ``tc`` in both directions; delay is what the machine's own links have. Needs
-root and iproute2. All of it is in namespaces of its own and goes with them.
+``tc`` limits the bandwidth in both directions; the delay is that of the machine's own links. Needs
+root and iproute2. Everything is in its own namespaces and is removed with them.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _LINK = "eth0"
 """The interface of every host."""
 _BURST_S = 0.5e-3
-"""What a shaped link may send at once; more would let a short message pass unshaped."""
+"""How much a shaped link may send at once; with more, short messages would not be shaped."""
 _LEAST_BURST = 128 << 10
 _QUEUE_S = 0.05
 
 
 @dataclass(frozen=True)
 class Host:
-    """A namespace with one link."""
+    """A network namespace with one link."""
 
     namespace: str
     address: str
 
     def words(self, *command: str) -> list[str]:
-        """How ``command`` is run there; the process is its own, not a child of another."""
+        """Return the command line that runs ``command`` in the namespace."""
         return [_tool("ip"), "netns", "exec", self.namespace, *command]
 
     def sent_bytes(self) -> int:
-        """What its link has sent so far, with all headers that the machine counts."""
-        shown = _run("ip", "-n", self.namespace, "-s", "-j", "link", "show", "dev", _LINK)
-        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+        """Return the bytes that its link has sent so far, including headers."""
+        output = _run("ip", "-n", self.namespace, "-s", "-j", "link", "show", "dev", _LINK)
+        return int(json.loads(output)[0]["stats64"]["tx"]["bytes"])
 
 
 class Ranks:
-    """The ranks of a job, one on each host, each on one core."""
+    """The ranks of a job, one per host, each on one core."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class Ranks:
                 **({} if store is None else {"VFLOPS_STORE": store}),
             }
             core, path = cores[(first_core + rank) % len(cores)], logs / f"rank-{rank}.log"
-            own = {**environment, **variables}
+            given = {**environment, **variables}
             if starter is not None:
-                program = words[1:]  # without the Python that it is run by
-                self._forked.append(starter.start(program, host.namespace, core, path, own))
+                program = words[1:]  # without the interpreter
+                self._forked.append(starter.start(program, host.namespace, core, path, given))
                 continue
             with path.open("wb") as log:
                 process = subprocess.Popen(
@@ -86,12 +86,12 @@ class Ranks:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **own},
+                    env={**os.environ, **given},
                 )
             self._processes.append(process)
 
     def wait(self, limit_s: float = 600.0) -> None:
-        """Until all have ended; one that fails ends the others."""
+        """Wait until all have ended; if one fails, end the others."""
         codes: list[int | None] = []
         try:
             if self._starter is not None:
@@ -119,20 +119,20 @@ def train(
     first_core: int = 0,
     starter: Starter | None = None,
 ) -> Ranks:
-    """One attempt at a job of a planned run, its ranks on the hosts."""
+    """Start one attempt at a job of a planned run, with its ranks on the hosts."""
     words = [sys.executable, "-m", "vflops.train.rank", str(run), str(job), str(attempt)]
     store = f"tcp://{hosts[0].address}:{port}" if len(hosts) > 1 else None
     return Ranks(hosts, words, logs, store, {}, first_core, starter)
 
 
 def missing_tools() -> str | None:
-    """What Debian's packages iproute2 and util-linux have and is not here."""
-    found = [tool for tool in ("ip", "tc", "taskset") if not shutil.which(tool, path=_SEARCH)]
-    return f"no {', '.join(found)}: install iproute2 and util-linux" if found else None
+    """Return which tools of iproute2 and util-linux are missing; None if none is."""
+    missing = [tool for tool in ("ip", "tc", "taskset") if not shutil.which(tool, path=_SEARCH)]
+    return f"no {', '.join(missing)}: install iproute2 and util-linux" if missing else None
 
 
 def lacking() -> str | None:
-    """Why there can be no hosts here; None when there can."""
+    """Return why hosts cannot be created here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if missing := missing_tools():
@@ -148,15 +148,15 @@ def lacking() -> str | None:
 def hosts(
     count: int, *, rate_bits: float, nodes: int = 1, far_bits: float | None = None
 ) -> Iterator[list[Host]]:
-    """``count`` hosts behind links of ``rate_bits`` each way.
+    """Create ``count`` hosts with links of ``rate_bits`` each way.
 
-    With several ``nodes`` they are on as many switches, neighbours on the same one, and the
-    switches are joined by one link of ``far_bits`` each.
+    With several ``nodes`` there is one switch per node, neighbours are on the same switch, and each
+    switch has one link of ``far_bits`` to the others.
     """
     _sweep()
     tag = f"{_PREFIX}{os.getpid()}-"
     switch = f"{tag}switch"
-    made = [Host(f"{tag}h{number}", f"10.77.0.{number + 1}") for number in range(count)]
+    created = [Host(f"{tag}h{number}", f"10.77.0.{number + 1}") for number in range(count)]
     try:
         _run("ip", "netns", "add", switch)
         core = "core" if nodes > 1 else "node0"
@@ -168,11 +168,11 @@ def hosts(
             _run("ip", "-n", switch, "link", "add", up, "type", "veth", "peer", "name", down)
             _join(switch, up, f"node{node}", far_bits or rate_bits)
             _join(switch, down, core, far_bits or rate_bits)
-        for number, host in enumerate(made):
+        for number, host in enumerate(created):
             _connect(host, switch, f"host{number}", f"node{number * nodes // count}", rate_bits)
-        yield made
+        yield created
     finally:
-        for host in made:
+        for host in created:
             with suppress(subprocess.CalledProcessError):
                 _run("ip", "netns", "del", host.namespace)
         with suppress(subprocess.CalledProcessError):
@@ -218,7 +218,7 @@ def _shape(namespace: str, port: str, rate_bits: float) -> None:
 
 
 def _sweep() -> None:
-    """Remove what a bench that was killed left behind."""
+    """Remove the namespaces of processes that were killed."""
     for line in _run("ip", "netns", "list").splitlines():
         name = line.split()[0]
         owner = name.removeprefix(_PREFIX).partition("-")[0]

@@ -1,8 +1,8 @@
-"""A rank that times plain exchanges between the hosts of a bench: what their links are.
+"""A rank that times plain exchanges between hosts, to measure their links.
 
-``python links_rank.py BYTES FILE [PRECISION…]``; rank 0 writes the median seconds of the numbers
-that are so many bytes in fp32, and of as few as there can be, sent in each precision: by default in
-fp32 only. Nothing codes them.
+``python links_rank.py BYTES FILE [PRECISION…]``: rank 0 writes the median seconds to exchange as
+many numbers as take BYTES bytes in fp32, and the fewest possible, in each precision (by default
+fp32). The numbers are not encoded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, 
 
 
 def exchange(precision: str, numbers: int) -> Callable[[], object]:
-    """An exchange of ``numbers``: an all-reduce; of int8, which none can add up, its two halves."""
+    """Return an all-reduce of ``numbers``; for int8, which cannot be added, its two halves."""
     ranks = dist.get_world_size()
     data = torch.ones(-(-numbers // ranks) * ranks, dtype=_TYPES[precision])
     if precision == "fp32":  # the mean, as DDP takes it
@@ -37,13 +37,13 @@ def exchange(precision: str, numbers: int) -> Callable[[], object]:
 
 
 def median_s(call: Callable[[], object]) -> float:
-    """Of a call; the first one, which opens connections, does not count."""
+    """Return the median time of a call, without the first one, which opens connections."""
     times = []
     for _ in range(_ROUNDS + 1):
         dist.barrier()
-        begun_s = time.perf_counter()
+        start_s = time.perf_counter()
         call()
-        times.append(time.perf_counter() - begun_s)
+        times.append(time.perf_counter() - start_s)
     return statistics.median(times[1:])
 
 
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = os.environ["VFLOPS_STORE"]
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
-    found = {
+    figures = {
         precision: {
             "large_s": median_s(exchange(precision, int(sys.argv[1]) // 4)),
             "small_s": median_s(exchange(precision, 1)),
@@ -60,6 +60,6 @@ if __name__ == "__main__":
         for precision in sys.argv[3:] or ["fp32"]
     }
     if rank == 0:
-        Path(sys.argv[2]).write_text(json.dumps(found))
+        Path(sys.argv[2]).write_text(json.dumps(figures))
     dist.barrier()
     dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""Ranks without their start: one process that has imported torch and forks into the hosts.
+"""Starts ranks quickly: one process that has imported torch forks into the hosts.
 
-``python links_start.py``, which ``Starter`` runs; a line of JSON on its input is a call, a line on
-its output the answer. Without it a rank needs seconds of its core before it trains at all.
+``Starter`` runs ``python links_start.py``; each line of JSON on its input is a call, each line of
+its output an answer. Otherwise every rank would spend seconds on imports before it trains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from vflops.train.parent_death import die_with
 
 _CLONE_NEWNET = 0x40000000
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Starter:
@@ -39,13 +39,13 @@ class Starter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._server.kill()  # what it started is told to die with it
+        self._server.kill()  # the processes that it started die with it
         self._server.wait()
 
     def start(
         self, program: Sequence[str], host: str, core: int, log: Path, variables: Mapping[str, str]
     ) -> int:
-        """The process of ``program``: a file or ``-m`` and a module, and its words."""
+        """Start a program, a file or ``-m`` and a module with arguments; return its process id."""
         return int(
             self._call(
                 program=list(program),
@@ -57,9 +57,9 @@ class Starter:
         )
 
     def wait(self, processes: Sequence[int], limit_s: float) -> list[int | None]:
-        """Their exit codes; when one fails or time is up the others are killed, and have None."""
-        found: list[int | None] = self._call(wait=list(processes), limit_s=limit_s)
-        return found
+        """Return their exit codes; if one fails or takes too long, kill the others (code None)."""
+        codes: list[int | None] = self._call(wait=list(processes), limit_s=limit_s)
+        return codes
 
     def _call(self, **call: object) -> Any:
         assert self._server.stdin and self._server.stdout
@@ -75,7 +75,7 @@ def _serve() -> None:
     from vflops.workloads.contract.registry import workload
 
     imported(workload("image-classification").runner)
-    loop._TELL_S = 0.0  # every step is told: its time is known
+    loop._TELL_S = 0.0  # every step is recorded, with its time
     for line in sys.stdin:
         call = json.loads(line)
         answer: object = _wait(**call) if "wait" in call else _start(**call)
@@ -91,8 +91,8 @@ def _start(program: list[str], host: str, core: int, log: str, variables: dict[s
     os.environ.update(variables, VFLOPS_LAUNCHER=str(server))
     os.sched_setaffinity(0, {core})
     with Path(log).open("wb") as file, Path(os.devnull).open("rb") as nothing:
-        for number, own in ((0, nothing), (1, file), (2, file)):
-            os.dup2(own.fileno(), number)
+        for number, stream in ((0, nothing), (1, file), (2, file)):
+            os.dup2(stream.fileno(), number)
     _run(program, host)
 
 
@@ -122,7 +122,7 @@ def _wait(wait: list[int], limit_s: float) -> list[int | None]:
     end_s = time.monotonic() + limit_s
     codes: dict[int, int] = {}
     while len(codes) < len(wait) and not any(codes.values()) and time.monotonic() < end_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         for process in set(wait) - set(codes):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:

@@ -1,8 +1,8 @@
-"""A rank that trains case after case, each shared in a way of its own.
+"""A rank that trains one case after the other, each with its own parallelism.
 
-``python team_rank.py JOB CASES single|double``: the job that is trained, a list of ``Case`` as
-JSON, and the precision. A case leaves a checkpoint and what its rank 0 had to tell, in a folder of
-its name beside the list.
+``python team_rank.py JOB CASES single|double``: the job to train, a list of ``Case`` as JSON, and
+the precision. A case leaves a checkpoint and the events of its rank 0 in a folder of its name
+beside the list.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,19 +40,19 @@ from vflops.workloads.contract.workload import Inputs, Workload
 
 @dataclass(frozen=True)
 class Case:
-    """A training, perhaps in several ways one after the other."""
+    """A training, possibly with several settings one after the other."""
 
     name: str
     first: int
-    """The rank of the team that is its rank 0."""
+    """The rank of the team that is rank 0 of this case."""
     ways: tuple[dict[str, Any], ...]
-    """Settings of training; each goes on from the checkpoint of the one before."""
+    """Training settings; each resumes from the checkpoint of the previous one."""
     copies: tuple[int, ...]
-    """Of each way by one rank: copies of a model that it reads the samples of."""
+    """For each of them: of how many model copies one rank reads the samples."""
 
 
 class Double(Workload):
-    """Mixed into a workload: weights, samples and losses of 64 bits."""
+    """Mixed into a workload: weights, samples and losses in double precision."""
 
     def model(self) -> nn.Module:
         return super().model().double()  # type: ignore[safe-super]
@@ -69,35 +70,36 @@ class Double(Workload):
 
 
 def stay_double() -> None:
-    """Have ``.float()`` widen what is narrower, and leave what is wider."""
+    """Make ``.float()`` leave tensors of double precision as they are."""
     narrow = Tensor.float
     setattr(Tensor, "float", lambda self: self if self.dtype is torch.float64 else narrow(self))  # noqa: B010
 
 
 @dataclass(frozen=True)
 class Context(JobContext):
-    """What a rank knows, and keeps of what it is told."""
+    """A job's context that keeps the events instead of writing them."""
 
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    recorded: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
-        self.told.append((kind, payload.model_dump(mode="json")))
+        self.recorded.append((kind, payload.model_dump(mode="json")))
 
 
 class TeamEngine(Engine):
-    """The trainer's own; one rank may read what several copies of a model would."""
+    """The trainer's engine; one rank may read the samples of several model copies."""
 
     copies = 1
 
     def loop(self) -> loop.Loop:
-        made = super().loop()
+        training_loop = super().loop()
         if self.copies > 1:
-            setattr(made, "_requests", lambda first: together(made, self.copies, first))  # noqa: B010
-        return made
+            requests = partial(joined_requests, training_loop, self.copies)
+            setattr(training_loop, "_requests", requests)  # noqa: B010
+        return training_loop
 
 
-def together(whole: loop.Loop, copies: int, first: int) -> Iterator[Request]:
-    """What the copies read at the same time, as one request: first that of copy 0, then …"""
+def joined_requests(whole: loop.Loop, copies: int, first: int) -> Iterator[Request]:
+    """Yield what the copies read at the same time as one request, in the order of the copies."""
     settings = whole.settings.model_copy(update={"ranks": copies})
     readers = []
     for share in range(copies):
@@ -106,8 +108,8 @@ def together(whole: loop.Loop, copies: int, first: int) -> Iterator[Request]:
         reader.plan = cast(ParallelPlan, SimpleNamespace(share=share, shares=copies))
         readers.append(loop.Loop._requests(reader, first))
     for requests in zip(*readers, strict=True):
-        indices = np.concatenate([each.indices for each in requests])
-        draws = [each.draws for each in requests if each.draws is not None]
+        indices = np.concatenate([request.indices for request in requests])
+        draws = [request.draws for request in requests if request.draws is not None]
         yield Request(indices, torch.cat(draws) if draws else None)
 
 
@@ -115,39 +117,39 @@ def train(
     record: JobRecord,
     settings: TrainSettings,
     rank: int,
-    place: Path,
+    attempt: Path,
     *,
     copies: int = 1,
     double: bool = False,
 ) -> None:
-    """Go on with the case that ``place`` is in, in one way."""
+    """Continue the case of the folder ``attempt`` with these settings."""
     spec, cpu = workload(record.workload), torch.device("cpu")
     os.environ["LOCAL_WORLD_SIZE"] = str(settings.ranks)
-    place.mkdir(parents=True, exist_ok=True)
+    attempt.mkdir(parents=True, exist_ok=True)
     context = Context(
         record=record,
         rank=rank,
         local_rank=rank,
-        attempt=place,
+        attempt=attempt,
         events=None,
         clock=Clock(),
         stop=cast(Stopping, SimpleNamespace(signal=None)),
     )
-    every = spec.settings.model_validate(record.settings).model_copy(update={"train": settings})
+    changed = spec.settings.model_validate(record.settings).model_copy(update={"train": settings})
     code: Any = spec.load_code()
     if double:
         code = type("Code", (Double, code), {})
     plan = parallel_plan(rank, settings.ranks, cpu, context.store, settings)
     try:
-        precision = Precision.named("fp32", cpu)  # that is: left as it is
-        parts = (context, settings, code.create(every, record.data), plan, precision, cpu)
+        precision = Precision.named("fp32", cpu)  # leaves tensors as they are
+        parts = (context, settings, code.create(changed, record.data), plan, precision, cpu)
         engine = TeamEngine(*parts)
         engine.copies = copies
         engine.train()
     finally:
         plan.close()
     if rank == 0:
-        place.with_suffix(".json").write_text(json.dumps(context.told))
+        attempt.with_suffix(".json").write_text(json.dumps(context.recorded))
 
 
 def main(job: str, cases: str, precision: str) -> int:
@@ -157,13 +159,13 @@ def main(job: str, cases: str, precision: str) -> int:
     if double:
         stay_double()
     loop._TELL_S = 0.0
-    record, own = JobRecord.read(Path(job)), int(os.environ["RANK"])
-    for case in (Case(**each) for each in json.loads(Path(cases).read_text())):
+    record, team_rank = JobRecord.read(Path(job)), int(os.environ["RANK"])
+    for case in (Case(**fields) for fields in json.loads(Path(cases).read_text())):
         for number, (way, copies) in enumerate(zip(case.ways, case.copies, strict=True)):
-            settings, rank = TrainSettings.model_validate(way), own - case.first
+            settings, rank = TrainSettings.model_validate(way), team_rank - case.first
             if 0 <= rank < settings.ranks:
-                place = Path(cases).parent / case.name / str(number)
-                train(record, settings, rank, place, copies=copies, double=double)
+                attempt = Path(cases).parent / case.name / str(number)
+                train(record, settings, rank, attempt, copies=copies, double=double)
     return 0
 
 

@@ -1,7 +1,7 @@
-"""A team of processes that trains one job in many ways, and how far the results are apart.
+"""A team of processes that trains one job with many settings, and the differences of the results.
 
-In double precision: in single precision roundings can grow to a part in ten of small tensors in a
-few steps, and a fault may do no more. In double precision nothing of that is left.
+It uses double precision: in single precision rounding errors of small tensors can grow to a tenth
+within a few steps, and a defect may have no larger effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SMALL = (
     "train.warmup_epochs=0",
     "train.learning_rate=0.05",
 )
-"""20 steps of six layers; each message costs a millisecond, and batch norm may send many."""
+"""20 steps of six layers; each message takes a millisecond, and batch norm may send many."""
 DEEP = (*SMALL, "network.blocks=[1,1]")
 """Ten layers."""
 TEAM = 4
@@ -45,21 +45,21 @@ TEAM = 4
 
 @dataclass(frozen=True)
 class Trained:
-    """What a case left."""
+    """The results of a case."""
 
     losses: list[float]
     quality: tuple[float, int]
-    """And the samples it rests on."""
+    """The quality, and the number of samples that it was measured on."""
     state: dict[tuple[str, str], Tensor]
-    """Weights, statistics and what the optimizer keeps."""
-    told: list[tuple[str, dict[str, Any]]]
+    """Weights, statistics and the optimizer's state."""
+    recorded: list[tuple[str, dict[str, Any]]]
 
     def all(self, kind: str) -> list[dict[str, Any]]:
-        """What was told of a kind."""
-        return [payload for each, payload in self.told if each == kind]
+        """Return the payloads of all events of a kind."""
+        return [payload for name, payload in self.recorded if name == kind]
 
     def far(self, other: Trained, *, statistics: bool = True) -> float:
-        """The largest difference of a tensor, as part of its norm."""
+        """Return the largest difference of a tensor, relative to its norm."""
         assert self.state.keys() == other.state.keys()
         return max(
             float((tensor - other.state[name]).double().norm())
@@ -69,33 +69,33 @@ class Trained:
         )
 
     def losses_far(self, other: Trained) -> float:
-        """The largest relative difference of the losses of a step."""
+        """Return the largest relative difference of the losses of a step."""
         pairs = zip(self.losses, other.losses, strict=True)
         return max(abs(mine / wanted - 1) for mine, wanted in pairs)
 
 
 class Team:
-    """A job, planned once, and processes that train it."""
+    """A job that is planned once, and processes that train it."""
 
     def __init__(
         self,
         place: Path,
-        *told: str,
+        *settings: str,
         workload: str = "image-classification",
         precision: str = "double",
     ) -> None:
-        folder = planned(place, *told, workload=workload)
+        folder = planned(place, *settings, workload=workload)
         self._job, self._place, self._precision = folder.job_file(1), place, precision
         self._base = JobRecord.read(self._job).settings["train"]
 
-    def way(self, **told: Any) -> TrainSettings:
-        """The job's settings of training, and these."""
-        return TrainSettings.model_validate({**self._base, **told})
+    def way(self, **changes: Any) -> TrainSettings:
+        """Return the job's training settings with these changes."""
+        return TrainSettings.model_validate({**self._base, **changes})
 
     def train(
         self, trainings: Mapping[str, Sequence[TrainSettings]]
     ) -> dict[str, tuple[Trained, Trained]]:
-        """Each training, whose ways follow each other, and its reference: the same by one rank."""
+        """Run each training, one setting after the other, and its reference on one rank."""
         cases: dict[str, Case] = {}
         names: dict[str, str] = {}
         for name, ways in trainings.items():
@@ -103,9 +103,9 @@ class Team:
             copies = tuple(way.shares if way.accumulate > 1 else 1 for way in ways)
             same = repr([(way.model_dump(mode="json"), copies) for way in alone])
             names.setdefault(same, f"alone-{len(names)}")
-            for each, these, reads in ((names[same], alone, copies), (name, ways, None)):
-                if each not in cases:
-                    cases[each] = _case(each, these, reads, cases.values())
+            for case, these, reads in ((names[same], alone, copies), (name, ways, None)):
+                if case not in cases:
+                    cases[case] = _case(case, these, reads, cases.values())
             names[name] = names[same]
         self._run(list(cases.values()))
         return {name: (self._read(name), self._read(names[name])) for name in trainings}
@@ -124,20 +124,21 @@ class Team:
     def _read(self, name: str) -> Trained:
         place = self._place / name
         notes = sorted(place.glob("*.json"), key=lambda path: int(path.stem))
-        told = [tuple(each) for path in notes for each in json.loads(path.read_text())]
+        recorded = [tuple(event) for path in notes for event in json.loads(path.read_text())]
         contents = torch.load(max((place / "checkpoint").glob("*.pt")), weights_only=True)
         state = {("model", key): tensor for key, tensor in contents["model"].items()}
         for key, kept in contents["optimizer"].items():
             state |= {(key, what): torch.as_tensor(value) for what, value in kept.items()}
-        judged = [payload for kind, payload in told if kind == "evaluation"][-1]
-        losses = [payload["loss"] for kind, payload in told if kind == "progress"]
-        return Trained(losses, (judged["quality"], judged["evaluated"]), state, told)
+        judged = [payload for kind, payload in recorded if kind == "evaluation"][-1]
+        losses = [payload["loss"] for kind, payload in recorded if kind == "progress"]
+        return Trained(losses, (judged["quality"], judged["evaluated"]), state, recorded)
 
 
 def reference(way: TrainSettings) -> TrainSettings:
-    """One rank whose batch norm sees the same samples.
+    """Return the settings of one rank whose batch norm sees the same samples.
 
-    In the same parts of a batch (``accumulate``); with local batch norm a ghost for each share.
+    The parts of a batch are the same (``accumulate``); with local batch norm there is one ghost
+    batch per share.
     """
     ghosts = way.ghosts * (way.shares if way.batch_norm == "local" else 1)
     plain = {"parallel": ParallelSettings(), "communication": CommunicationSettings()}
@@ -148,7 +149,7 @@ def reference(way: TrainSettings) -> TrainSettings:
 def _case(
     name: str, ways: Sequence[TrainSettings], copies: tuple[int, ...] | None, before: Any
 ) -> Case:
-    """Side by side with others of as many ranks, as far as the team reaches."""
+    """Return a case that runs beside others of as many ranks, if the team is large enough."""
     size = max(way.ranks for way in ways)
     others = sum(max(way["ranks"] for way in case.ways) == size for case in before)
     first = others * size % TEAM if TEAM % size == 0 else 0
