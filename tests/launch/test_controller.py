@@ -246,7 +246,7 @@ def test_a_job_that_the_user_stopped_is_not_lost(tmp_path: Path) -> None:
     with folder.start_attempt(job=0) as events:
         events.write("stopped", message="cancelled by the user")
     attempts = attempt_histories(folder)[1]
-    assert (attempts.running, attempts.begun, attempts.losses) == (False, 1, 0)
+    assert (attempts.running, attempts.started, attempts.losses) == (False, 1, 0)
 
 
 def test_a_job_that_another_agent_runs_is_not_lost_and_its_end_is_noticed(

@@ -250,9 +250,6 @@ def test_a_scheduler_that_is_not_installed_is_refused(
         with pytest.raises(UsageError, match=f"no {command} here") as error:
             backend(name).check(LaunchSettings())
         assert "--on local" in (error.value.hint or "")
-    with pytest.raises(UsageError, match="unknown launcher 'slrm'") as error:
-        backend("slrm")
-    assert error.value.hint == "did you mean slurm?"
 
 
 def test_an_allocation_is_read_from_the_environment(

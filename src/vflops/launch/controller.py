@@ -184,20 +184,20 @@ class Controller:
             before, made = histories[job], self._folder.next_attempt(job)
             died = history.jobs.get(job, ())[: -1 if before.running else None]
             progress.attempts = max(before.losses - sum(map(excused, died)), 0)
-            begun = before.begun
+            started = before.started
             if history.ended(job):
                 progress.state = "ended"
             elif before.given_up is not None:
                 progress.state, progress.reason = "given up", before.given_up
-            elif before.running or job in active or made > begun:
+            elif before.running or job in active or made > started:
                 # If it has died since, the next poll notices.
                 progress.state, progress.location = "running", self._launcher.location(job)
                 progress.attempts += before.running
                 if not before.running:  # it was submitted, and the controller died
-                    self._begun(progress)
-                    begun += 1
-                progress.awaited = begun > made
-                progress.newest = min(begun, made) - 1
+                    self._record_start(progress)
+                    started += 1
+                progress.awaited = started > made
+                progress.newest = min(started, made) - 1
                 self._follow(progress)
             else:
                 progress.newest = made - 1
@@ -219,12 +219,12 @@ class Controller:
             return
         tries = {progress.record.job: self._attempts - progress.attempts for progress in due}
         for job in self._launcher.start(tries):
-            self._begun(self._jobs[job])
+            self._record_start(self._jobs[job])
             self._jobs[job].awaited, self._jobs[job].last = True, None
             self._jobs[job].excused = False
             self._tails.pop(job, None)
 
-    def _begun(self, progress: JobProgress) -> None:
+    def _record_start(self, progress: JobProgress) -> None:
         progress.state, progress.location = "running", self._launcher.location(progress.record.job)
         progress.attempts += 1
         begun = JobBegun(
@@ -260,7 +260,7 @@ class Controller:
                 return
             if not progress.awaited:
                 self._lost(progress)
-                self._begun(progress)
+                self._record_start(progress)
             progress.awaited, progress.newest = False, attempt
             self._follow(progress)
 

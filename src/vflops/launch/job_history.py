@@ -24,7 +24,7 @@ LEFT = "its jobs were left running"
 class AttemptHistory:
     """The attempts at one job."""
 
-    begun: int = 0
+    started: int = 0
     """All attempts that were started."""
     losses: int = 0
     """Attempts that died since the job was last given up and started again."""
@@ -44,7 +44,7 @@ def attempt_histories(folder: RunFolder) -> Mapping[int, AttemptHistory]:
     for event in (event for log in folder.job_history(0) for event in log.events):
         if event.kind == "job-begun":
             job = histories[event.payload(JobBegun).job]
-            job.begun, job.running = job.begun + 1, True
+            job.started, job.running = job.started + 1, True
         elif event.kind == "job-lost":
             job = histories[event.payload(JobLost).job]
             job.losses, job.running = job.losses + 1, False
