@@ -1,7 +1,7 @@
-"""A real SLURM of four nodes on this machine, in a folder of its own, and the faults of a site.
+"""A real SLURM of four nodes on this machine, in its own folder, with the faults of a site.
 
-Each daemon runs under a guard: a process that adopts whatever the daemon leaves behind and, when
-its standard input ends, kills it all. The input ends with the test run, however that ends.
+Each daemon runs under a guard: a process that adopts the daemon's orphans and kills them all when
+its standard input ends. That happens at the end of the test run, even if it is killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PartitionName=fragile Nodes=n[1-4] MaxTime=60 PriorityTier=1 PreemptMode=CANCEL
 
 @contextmanager
 def started() -> Iterator[SlurmBench]:
-    """A bench that answers; skips the test where it cannot be had, which fails it in CI."""
+    """Start a cluster and yield it; if that is impossible, skip the test, or fail it in CI."""
     import pytest  # not at the top: the guards start this file without it
 
     missing = [name for name in _COMMANDS if shutil.which(name, path=_SEARCH) is None]
@@ -91,16 +91,16 @@ def started() -> Iterator[SlurmBench]:
 
 
 class SlurmBench:
-    """Four nodes n1 to n4 of two CPUs and two make-believe GPUs.
+    """Four nodes n1 to n4 with two CPUs and two fake GPUs each.
 
-    Jobs of the partition urgent preempt those of main, which go back to the queue, and those of
-    fragile, which end.
+    Jobs of the partition urgent preempt those of main, which are requeued, and those of fragile,
+    which end.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": _SEARCH}
-        """What a process needs besides its own environment to talk to this SLURM."""
+        """The environment variables of processes that use this cluster."""
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class SlurmBench:
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
         for number in range(2):
-            (self.folder / f"gpu{number}").touch()  # SLURM asks no more of a card than a file
+            (self.folder / f"gpu{number}").touch()  # SLURM only needs a file for each GPU
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
@@ -131,15 +131,15 @@ class SlurmBench:
         self.wait(lambda: set(self.node_states().values()) == {"idle"}, "four idle nodes")
 
     def stop(self) -> None:
-        """End every daemon and whatever it started."""
+        """End every daemon and the processes that it started."""
         for guard in self._guards.values():
-            _let_go(guard)
+            _close(guard)
         for guard in self._guards.values():
             guard.wait(timeout=20)
         self._guards.clear()
 
     def run(self, *command: str) -> str:
-        """The output of a command of SLURM's."""
+        """Run one of SLURM's commands and return its output."""
         done = subprocess.run(
             command,
             env={**os.environ, **self.environment},
@@ -152,14 +152,14 @@ class SlurmBench:
         return done.stdout
 
     def node_states(self) -> dict[str, str]:
-        """Each node's state in SLURM's words: ``idle``, ``mixed``, ``allocated``, ``down*``, …"""
+        """Return the state of each node as SLURM names it: ``idle``, ``mixed``, ``down*``, …"""
         with suppress(AssertionError):
             lines = self.run("sinfo", "-hN", "-p", "main", "-o", "%N %T").splitlines()
             return dict(line.split() for line in lines)
         return {}  # slurmctld does not answer yet
 
     def kill_slurmd(self, node: str, *, noticed: bool = False) -> None:
-        """The node's daemon dies; what it started runs on; SLURM sees it in 15 s or is told."""
+        """Kill a node's daemon, not its jobs; SLURM notices within 15 s, or at once if ``noticed``."""
         guard = self._guards[node]
         for child in _children(guard.pid):
             if _command(child) == "slurmd":
@@ -168,22 +168,22 @@ class SlurmBench:
             self._down(node)
 
     def kill_node(self, node: str, *, noticed: bool = False) -> None:
-        """The node loses its power, with all that ran there; SLURM sees it in 15 s or is told."""
+        """Kill a node with its jobs; SLURM notices within 15 s, or at once if ``noticed``."""
         guard = self._guards.pop(node)
-        _let_go(guard)
+        _close(guard)
         guard.wait(timeout=20)
         if noticed:
             self._down(node)
 
     def hide(self, node: str, folder: Path) -> None:
-        """The node has another, empty folder in the place of this one, until it loses its power."""
+        """Make the node see an empty folder instead of this one, until the node is killed."""
         self.kill_node(node)
         words = f"mount -t tmpfs none {folder} && exec slurmd -D -N {node}"
         self._guard("unshare", "--mount", "bash", "-c", words, name=node)
         self.wait(lambda: self.node_states().get(node) == "idle", f"idle {node}")
 
     def start_slurmd(self, node: str) -> None:
-        """The node comes back; steps that outlived its daemon are found again."""
+        """Start the node's daemon; it recovers the steps that outlived the previous one."""
         if node in self._guards:
             self._guards[node].stdin.write(b"again\n")  # type: ignore[union-attr]
             self._guards[node].stdin.flush()  # type: ignore[union-attr]
@@ -191,36 +191,36 @@ class SlurmBench:
             self._guard("slurmd", "-D", "-N", node, name=node)
 
     def restart_slurmctld(self) -> None:
-        """The controller ends and comes back."""
+        """Restart the controller."""
         self.stop_slurmctld()
         self.start_slurmctld()
 
     def stop_slurmctld(self) -> None:
-        """The controller ends; it saves its state first."""
+        """End the controller, which saves its state first."""
         guard = self._guards.pop("slurmctld")
         for child in _children(guard.pid):
             os.kill(child, signal.SIGTERM)
         self.wait(lambda: not _children(guard.pid), "end of slurmctld")
-        _let_go(guard)
+        _close(guard)
         guard.wait(timeout=20)
 
     def start_slurmctld(self) -> None:
-        """The controller comes back with what it had saved."""
+        """Start the controller with its saved state."""
         self._guard("slurmctld", "-D")
 
     def drain(self, node: str) -> None:
-        """No new job starts on the node."""
+        """Let no new job start on the node."""
         self.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
 
     def resume(self, node: str) -> None:
-        """Jobs may start on the node again."""
+        """Let jobs start on the node again."""
         self.run("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _down(self, node: str) -> None:
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
 
     def reset(self) -> None:
-        """No job, and all nodes idle, as after the start."""
+        """Cancel all jobs and make all nodes idle, as after the start."""
         self.run("scancel", "--user=root")
         states = self.node_states()
         for node in NODES:
@@ -232,7 +232,7 @@ class SlurmBench:
         self.wait(lambda: set(self.node_states().values()) == {"idle"}, "four idle nodes")
 
     def wait(self, until: Callable[[], bool], what: str, limit_s: float = 40.0) -> None:
-        """Wait until something is so; the daemons' last words are shown when it never is."""
+        """Wait for a condition; after the limit, fail with the logs of the daemons."""
         end_s = time.monotonic() + limit_s
         while not until():
             if time.monotonic() > end_s:
@@ -246,27 +246,27 @@ class SlurmBench:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / f"{name or command[0]}.stderr.log").open("ab"),
-            start_new_session=True,  # the keyboard's Ctrl-C is for the tests
+            start_new_session=True,  # Ctrl-C is for the tests
             cwd=self.folder,
             env={**os.environ, **self.environment},
         )
 
 
 def _remove_stale() -> None:
-    """The folders of test runs that were killed; their guards ended the rest."""
+    """Remove the folders of test runs that were killed."""
     for folder in Path("/tmp").glob(f"{_PREFIX}*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX).split("-")[0]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _let_go(guard: subprocess.Popen[bytes]) -> None:
+def _close(guard: subprocess.Popen[bytes]) -> None:
     assert guard.stdin is not None
     with suppress(BrokenPipeError):
         guard.stdin.close()
 
 
 def _ports() -> list[int]:
-    """A free port for slurmctld, and four free ones in a row for the nodes."""
+    """Return a free port for slurmctld, and four consecutive ones for the nodes."""
     for first in range(17000 + os.getpid() % 500 * 20, 32000, 20):
         ports = list(range(first, first + 5))
         with suppress(OSError):
@@ -280,7 +280,7 @@ def _ports() -> list[int]:
 def _children(pid: int) -> list[int]:
     with suppress(OSError):
         tasks = Path(f"/proc/{pid}/task").iterdir()
-        return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
     return []
 
 
@@ -295,15 +295,15 @@ def _guard_main(command: list[str]) -> None:
     set_child_subreaper, set_death_signal = 36, 1
     libc = ctypes.CDLL(None)
     libc.prctl(set_child_subreaper, 1, 0, 0, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead need no waiting for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
 
-    def begin() -> None:
+    def prepare_child() -> None:
         libc.prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     line = b"first\n"
     while line:
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=begin)
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=prepare_child)
         line = sys.stdin.buffer.readline()
     while left := _children(os.getpid()):
         for child in left:
