@@ -159,7 +159,7 @@ class SlurmBench:
         return {}  # slurmctld does not answer yet
 
     def kill_slurmd(self, node: str, *, noticed: bool = False) -> None:
-        """Kill a node's daemon but not its jobs; SLURM notices in 15 s, or at once if ``noticed``."""
+        """Kill a node's daemon, not its jobs; SLURM notices in 15 s, or at once if ``noticed``."""
         guard = self._guards[node]
         for child in _children(guard.pid):
             if _command(child) == "slurmd":
