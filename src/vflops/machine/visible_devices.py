@@ -1,25 +1,32 @@
-"""Which GPUs of the node this process may use, as its environment says."""
+"""Which GPUs of the node a process may use, by the variables that limit them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_devices(environment: Mapping[str, str] = os.environ) -> list[int]:
-    """Return the node's numbers of the GPUs that ranks may use; empty if they are not known.
+    """Return the node's numbers of the GPUs that ranks may use, or an empty list if not known.
 
-    SLURM's variables take precedence: SLURM may have renumbered the GPUs for CUDA.
+    SLURM may have renumbered them for CUDA, so its own variables are read first.
     """
-    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", CUDA_VISIBLE_DEVICES)
+    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _CUDA)
     text = next((environment[name] for name in names if environment.get(name)), "")
     parts = text.split(",")
     return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []
 
 
-def visible_device_names(environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """Return the entries of ``CUDA_VISIBLE_DEVICES``, numbers or UUIDs; None if it is not set."""
-    text = environment.get(CUDA_VISIBLE_DEVICES)
-    return None if text is None else [part.strip() for part in text.split(",")]
+def cuda_devices(environment: Mapping[str, str] = os.environ) -> list[int | str] | None:
+    """Return the indices and UUIDs in CUDA_VISIBLE_DEVICES; None if the variable is not set."""
+    text = environment.get(_CUDA)
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    return [
+        int(word) if word.isdigit() else word
+        for word in words
+        if word.isdigit() or word.startswith(("GPU-", "MIG-"))
+    ]

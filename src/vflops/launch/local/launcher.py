@@ -17,11 +17,13 @@ from vflops.launch.job_script import AGENT, ELSEWHERE, ELSEWHERE_CODE
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import Node, plan
 from vflops.machine.host import usable_cores
-from vflops.machine.visible_devices import CUDA_VISIBLE_DEVICES, visible_devices
+from vflops.machine.visible_devices import visible_devices
 from vflops.record.files import atomic
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
+
+_CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def on_this_machine(folder: RunFolder, records: Sequence[JobRecord], *, waves: b
     number = count if devices else min(count, len(records) * ranks)
     planned = plan([Node("this machine", number)], len(records), ranks, waves=waves)
     # The user may have hidden some devices.
-    visible = visible_devices({CUDA_VISIBLE_DEVICES: os.environ.get(CUDA_VISIBLE_DEVICES, "")})
+    visible = visible_devices({_CUDA: os.environ.get(_CUDA, "")})
     gpus = (visible if len(visible) >= number else range(number)) if devices else ()
     parts = split_cores(
         Topology.read(), usable_cores(), number, devices=gpus, cores_per_slot=per_rank
@@ -94,7 +96,7 @@ class LocalJobs(Launcher):
         devices = [str(slot.device) for slot in self._slots[job] if slot.device is not None]
         variables = {CORES: ",".join(map(str, cores))}
         if devices:
-            variables[CUDA_VISIBLE_DEVICES] = ",".join(devices)
+            variables[_CUDA] = ",".join(devices)
         path = self._log(job)
         try:
             with path.open("ab") as output:

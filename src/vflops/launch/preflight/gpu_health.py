@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from vflops.launch.preflight.preflight_findings import Gpu
 from vflops.machine.system.nvidia import nvidia
 from vflops.machine.system.probe import AbsentError
-from vflops.machine.visible_devices import visible_device_names
 
 THROTTLE_REASONS = {
     0x04: "power cap",
@@ -24,45 +24,46 @@ _T = TypeVar("_T")
 
 
 def gpus() -> tuple[tuple[Gpu, ...], str | None]:
-    """Return the GPUs that this process may use, and why there are none."""
+    """The GPUs that this process may use, and why there are none."""
     with nvidia() as vendor:
         try:
             count = vendor.count()
         except AbsentError as error:
             return (), str(error)
-        nvml = importlib.import_module("pynvml")  # initialised inside this block
-        visible = tuple(_gpu(nvml, handle) for handle in _handles(nvml, count))
-    return visible, None if visible else "the job has none of the node's GPUs"
+        nvml = importlib.import_module("pynvml")  # initialised as long as the block lasts
+        found = tuple(_gpu(nvml, handle) for handle in _handles(nvml, count))
+    return found, None if found else "the job has none of the node's GPUs"
 
 
 def _handles(nvml: Any, count: int) -> list[Any]:
-    names = visible_device_names()
-    if names is None:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
         return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    words = [word.strip() for word in named.split(",")]
     return [
-        nvml.nvmlDeviceGetHandleByIndex(int(name))
-        if name.isdigit()
-        else nvml.nvmlDeviceGetHandleByUUID(name)
-        for name in names
-        if name.isdigit() or name.startswith(("GPU-", "MIG-"))
+        nvml.nvmlDeviceGetHandleByIndex(int(word))
+        if word.isdigit()
+        else nvml.nvmlDeviceGetHandleByUUID(word)
+        for word in words
+        if word.isdigit() or word.startswith(("GPU-", "MIG-"))
     ]
 
 
 def _gpu(nvml: Any, gpu: Any) -> Gpu:
-    def read_or(read: Callable[[], _T], default: _T) -> _T:
+    def told(read: Callable[[], _T], otherwise: _T) -> _T:
         try:
             return read()
-        except nvml.NVMLError:  # not every model supports every query
-            return default
+        except nvml.NVMLError:  # not every model has every figure
+            return otherwise
 
     def errors(kind: int) -> int | None:
-        return read_or(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, kind, 0)), None)
+        return told(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, kind, 0)), None)
 
     name = nvml.nvmlDeviceGetName(gpu)
-    mask = read_or(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)), 0)
+    mask = told(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)), 0)
     none: tuple[Any, ...] = ()
-    running = read_or(lambda: tuple(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)), none)
-    rows = read_or(lambda: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)), (0, 0, 0, 0))
+    running = told(lambda: tuple(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)), none)
+    rows = told(lambda: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)), (0, 0, 0, 0))
     return Gpu(
         name=name.decode() if isinstance(name, bytes) else name,
         uncorrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
