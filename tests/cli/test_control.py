@@ -150,7 +150,7 @@ def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
     folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
     lock = folder.path / ".lock"
     lock.write_text(str(other_agent.pid))
-    assert "nothing of" in vflops("cancel", folder.path).stdout
+    assert "has no running jobs" in vflops("cancel", folder.path).stdout
     lock.write_text(str(other_agent.pid))
     with lock.open("r") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # somebody else holds it, from another machine perhaps
@@ -209,7 +209,7 @@ def test_attach_needs_an_ensemble(vflops: Vflops, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "runs", "suite", tiny())
     refused = vflops("attach", folder.path)
     assert refused.returncode == 2
-    assert "none was planned that outlives its command" in refused.stderr
+    assert "none was planned that outlives the command" in refused.stderr
     assert "vflops resume" in refused.stderr
 
 
