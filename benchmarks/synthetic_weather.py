@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.boxes import padded
+from vflops.data.climate.box_rows import padded
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.synthetic import write_years
+from vflops.data.climate.synthetic_weather import write_years
 from vflops.data.climate.weather import WeatherRecipe, boxes_of, draw, storms_of
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.metrics.detection_boxes import overlaps

@@ -18,10 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflops.data.batch_memory import BatchMemory
-from vflops.data.climate.synthetic import ORIGIN, years_of
+from vflops.config.profiles import profile
+from vflops.config.settings import load
+from vflops.data.batch_memory import Room
+from vflops.data.climate.frame_writer import FrameWriter
+from vflops.data.climate.synthetic_weather import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from vflops.data.climate.background_fields import channel, land
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.fields import channel, land
 from vflops.data.climate.weather import Frame, WeatherRecipe, draw
 
 COLOURS = ("#ffd166", "#ff4d6d", "#ffffff", "#7dff9a")  # a class each

@@ -22,8 +22,8 @@ import pytest
 
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
+from vflops.data.images.image_writer import ShardWriter
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.images.writer import ShardWriter
 from vflops.data.local_copy import LocalCopy
 from vflops.data.packed import INDEX, StoredFile, hash_file
 from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vflops.errors import UsageError
-from vflops.models.registry import BUILT_IN, load, model
+from vflops.models.model_registry import BUILT_IN, load, model
 from vflops.models.resnet import ResNet, resnet50, resnet50_v1
 
 

@@ -26,9 +26,9 @@ from tests.support.ranking_runs import submit
 from tests.support.search_runs import HandmadeSearch, one_worker
 from vflops.config.profiles import tiny
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.index import FramesIndex
+from vflops.data.climate.frame_index import FramesIndex
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.images.index import PackedIndex
+from vflops.data.images.image_index import PackedIndex
 from vflops.data.images.labels import read_labels
 from vflops.data.images.packed_images import PackedImages
 from vflops.errors import VflopsError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflops.errors import UsageError
-from vflops.models.registry import model as find_model
+from vflops.models.model_registry import model as find_model
 
 if TYPE_CHECKING:
     from vflops.counting.capture import InputSpec

@@ -28,12 +28,12 @@ from tests.support.data_climate import (
 from tests.support.data_images import contents
 from vflops.cli.train.data import climate_data
 from vflops.data.climate import channel_statistics
-from vflops.data.climate import pack as packing
+from vflops.data.climate import pack_years as packing
 from vflops.data.climate.channel_statistics import STATISTICS, Statistics, statistics
-from vflops.data.climate.check import ClimateReport, check
-from vflops.data.climate.pack import pack
+from vflops.data.climate.check_years import ClimateReport, check
+from vflops.data.climate.pack_years import pack
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.split import split_years
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import MARK
 from vflops.data.process_pool import all_of
@@ -48,7 +48,7 @@ SMALL = 3 * 32_768  # three half frames of 24 x 40
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of three frames: five frames a year are two shards."""
-    monkeypatch.setattr("vflops.data.climate.storing.SHARD_BYTES", SMALL)
+    monkeypatch.setattr("vflops.data.climate.frame_encoding.SHARD_BYTES", SMALL)
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -239,17 +239,17 @@ def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) ->
 SLOW = """
 import sys, time
 from pathlib import Path
-from vflops.data.climate import pack, shard_maker, storing
+from vflops.data.climate import frame_encoding, pack_years
 
-plain = storing.Storing.stored
+plain = frame_encoding.Storing.stored
 def slow(self, fields):
     time.sleep(0.03)
     return plain(self, fields)
 
-storing.SHARD_BYTES = 98304
-storing.Storing.stored = slow
+frame_encoding.SHARD_BYTES = 98304
+frame_encoding.Storing.stored = slow
 if __name__ == "__main__":
-    pack.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
+    pack_years.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
 """
 
 

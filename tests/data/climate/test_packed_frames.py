@@ -22,9 +22,9 @@ from tests.support.data_climate import HEIGHT, OFFSET, SCALE, WIDTH, boxes, fiel
 from tests.support.data_images import contents
 from vflops.data.climate import packed_frames
 from vflops.data.climate.field_names import CHANNELS, CLASSES
+from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.moments import Moments, of_frame, of_rows
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.writer import FrameWriter
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.open_shards import OpenShards, is_local
 from vflops.errors import CheckFailed, FolderError, RunFailed, UsageError
@@ -63,7 +63,7 @@ def write(
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of two frames at most, and several pieces a frame."""
-    monkeypatch.setattr("vflops.data.climate.storing.SHARD_BYTES", 1 << 16)
+    monkeypatch.setattr("vflops.data.climate.frame_encoding.SHARD_BYTES", 1 << 16)
     monkeypatch.setattr(packed_frames, "_PIECE_BYTES", 5000)
 
 
@@ -406,7 +406,8 @@ def test_files_are_closed_with_the_split(
 def test_readers_import_neither_torch_nor_h5py() -> None:
     code = (
         "import sys\n"
-        "from vflops.data.climate import packed_frames, pack, check, channel_statistics\n"
+        "from vflops.data.climate import channel_statistics, check_years, pack_years\n"
+        "from vflops.data.climate import packed_frames\n"
         "import vflops.cli.train.data\n"
         "print([m for m in ('torch', 'h5py', 'PIL', 'rich') if m in sys.modules])"
     )

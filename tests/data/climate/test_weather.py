@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.support.data_weather import SMALL, anomaly, check_boxes, check_ranges, fields, frames
+from vflops.data.climate.background_fields import channel, latitude
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.fields import channel, latitude
 from vflops.data.climate.noise import noise, stream
 from vflops.data.climate.weather import OFFSET, RANGES, SCALE, Frame, WeatherRecipe, draw
 from vflops.errors import UsageError

@@ -10,7 +10,7 @@ from pycocotools.cocoeval import COCOeval
 from tests.support.data_weather import FRAMES, SMALL, Rows, anomaly, check_boxes, frames
 from vflops.data.climate.event_kinds import STRANGERS
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.storms import LOOK_ALIKES
+from vflops.data.climate.storm_placement import LOOK_ALIKES
 from vflops.data.climate.weather import boxes_of, storms_of
 
 

@@ -7,11 +7,11 @@ import h5py
 import numpy as np
 import pytest
 
-from vflops.data.climate import synthetic
-from vflops.data.climate.boxes import PUBLISHED
+from vflops.data.climate import synthetic_weather
+from vflops.data.climate.box_rows import PUBLISHED
 from vflops.data.climate.field_names import MOST_BOXES
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.synthetic import cached, write_years, years_of
+from vflops.data.climate.synthetic_weather import cached, write_years, years_of
 from vflops.data.climate.weather import SCALE, WeatherRecipe, draw
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import MARK, drawn_from
@@ -168,8 +168,8 @@ def test_several_processes_pack_in_the_same_order(
 ) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
     for name, value in (("_SMALL_PIXELS", 0), ("_PIECE_BYTES", 1), ("_WAVE_BYTES", 1)):
-        monkeypatch.setattr(synthetic, name, value)
-    monkeypatch.setattr(synthetic, "usable_cpus", lambda: 2)
+        monkeypatch.setattr(synthetic_weather, name, value)
+    monkeypatch.setattr(synthetic_weather, "usable_cpus", lambda: 2)
     seen: list[tuple[int, int]] = []
     path = cached(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
     check_packed(path, {"train": 5, "validation": 2, "test": 1})

@@ -23,10 +23,10 @@ from tests.support.data_climate import (
     write_year,
     year_folder,
 )
-from vflops.data.climate.boxes import ORDERS, cut, mended, padded, recognise, reordered, words
-from vflops.data.climate.pack import pack
-from vflops.data.climate.reading import FrameSource
-from vflops.data.climate.split import parse_years, split_years
+from vflops.data.climate.box_rows import ORDERS, cut, mended, padded, recognise, reordered, words
+from vflops.data.climate.frame_source import FrameSource
+from vflops.data.climate.pack_years import pack
+from vflops.data.climate.year_split import parse_years, split_years
 from vflops.data.climate.years import ClimateYears, survey
 from vflops.errors import UsageError
 
@@ -67,7 +67,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def test_every_storage_layout_gives_the_same_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, budget: int
 ) -> None:
-    monkeypatch.setattr("vflops.data.climate.reading._PIECE_BYTES", budget)
+    monkeypatch.setattr("vflops.data.climate.frame_source._PIECE_BYTES", budget)
     images = frames(7)
     write_year(tmp_path / "climo_1979.h5", images, boxes(7), **LAYOUTS[layout])
     source = ClimateYears.open(tmp_path).years[0].source

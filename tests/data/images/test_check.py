@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.support.data_images import every_kind, image_folder, picture, save, spoil
-from vflops.data.images.check import DataReport, check
+from vflops.data.images.check_images import DataReport, check
 from vflops.data.images.image_folder import ImageFolder
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]

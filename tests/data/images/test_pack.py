@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.data_images import contents, every_kind, image_folder, picture, save, spoil
-from vflops.data.images import pack as packing
+from vflops.data.images import pack_images as packing
 from vflops.data.images.decode import BadImage, resized
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.pack import images_a_shard, pack
+from vflops.data.images.pack_images import images_a_shard, pack
 from vflops.data.images.packed_images import PackedImages
 from vflops.errors import Interrupted, RunFailed, UsageError
 
@@ -178,16 +178,16 @@ def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-from vflops.data.images import decode, pack
+from vflops.data.images import decode, pack_images
 
 def slow(data, short_side):
     time.sleep(0.02)
     return decode.pixels(data, short_side)
 
-pack.images_a_shard = lambda short_side: 2
-pack.pixels = slow
+pack_images.images_a_shard = lambda short_side: 2
+pack_images.pixels = slow
 if __name__ == "__main__":
-    pack.pack(Path(sys.argv[1]), Path(sys.argv[2]), short_side=16, workers=2)
+    pack_images.pack(Path(sys.argv[1]), Path(sys.argv[2]), short_side=16, workers=2)
 """
 
 
@@ -332,7 +332,8 @@ def test_the_commands_end_to_end(tmp_path: Path, vflops: Vflops) -> None:
 
 def test_no_torch_is_imported() -> None:
     code = (
-        "import sys; from vflops.data.images import check, pack, packed_images, image_folder; "
+        "import sys; from vflops.data.images import check_images, image_folder, pack_images; "
+        "from vflops.data.images import packed_images; "
         "import vflops.cli.train.data; "
         "print([m for m in ('torch', 'PIL', 'rich') if m in sys.modules])"
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.data_images import contents
-from vflops.data.images.index import files_of
+from vflops.data.images.image_index import files_of
 from vflops.data.images.packed_images import PackedImages, PackedSplit, ShardWriter
 from vflops.errors import CheckFailed, RunFailed, UsageError, VflopsError
 

@@ -13,13 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.data.batch_memory import BatchMemory
-from vflops.data.climate import synthetic
-from vflops.data.climate.pack import pack
+from vflops.config.profiles import profile
+from vflops.config.settings import load, workload_settings
+from vflops.data.batch_memory import Room
+from vflops.data.climate import synthetic_weather
+from vflops.data.climate.frame_writer import FrameWriter
+from vflops.data.climate.pack_years import pack
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.split import split_years
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
@@ -66,7 +68,8 @@ def prepared(*assignments: str) -> DataFacts:
 def years(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four years of six frames, as a user has them."""
     folder = tmp_path_factory.mktemp("climate") / "years"
-    synthetic.write_years(WeatherRecipe(64, 96, 2), folder, dict.fromkeys(range(1990, 1994), 6))
+    frames = dict.fromkeys(range(1990, 1994), 6)
+    synthetic_weather.write_years(WeatherRecipe(64, 96, 2), folder, frames)
     return folder
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from vflops.data.climate.index import PerChannel
+from vflops.data.climate.frame_index import PerChannel
 from vflops.data.climate.moments import Moments
 from vflops.data.climate.scan import scan
 from vflops.data.climate.years import ClimateYears, Year

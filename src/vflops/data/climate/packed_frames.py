@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS, CLASSES, MOST_BOXES
-from vflops.data.climate.index import DTYPES, FramesIndex, Split
-from vflops.data.climate.writer import FrameWriter
+from vflops.data.climate.frame_index import DTYPES, FramesIndex, Split
+from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.open_shards import OpenShards
 from vflops.data.packed import INDEX, REPAIR, PackedFolder, read_table
 from vflops.errors import FolderError, UsageError

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
+from vflops.data.climate.frame_source import FrameSource, Unreadable
 from vflops.data.climate.moments import Moments, of_rows
-from vflops.data.climate.reading import FrameSource, Unreadable
 from vflops.data.climate.years import Year
 from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 

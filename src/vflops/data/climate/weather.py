@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.climate.background_fields import Eddies, background, channel, land
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.fields import Eddies, background, channel, land
 from vflops.data.climate.noise import stream
-from vflops.data.climate.painting import paint
-from vflops.data.climate.storms import Storm, plan
+from vflops.data.climate.storm_painting import paint
+from vflops.data.climate.storm_placement import Storm, plan
 from vflops.errors import UsageError
 
 VERSION = 1  # of the bytes: raise it with any change that alters a frame

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate import boxes
-from vflops.data.climate.arrays import array_of, refuse_unwritten
-from vflops.data.climate.boxes import PUBLISHED, Order
+from vflops.data.climate import box_rows
+from vflops.data.climate.box_rows import PUBLISHED, Order
 from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
-from vflops.data.climate.reading import FrameSource, Version, opened, version_of
+from vflops.data.climate.frame_source import FrameSource, Version, opened, version_of
+from vflops.data.climate.hdf5_arrays import array_of, refuse_unwritten
 from vflops.errors import UsageError, VflopsError
 
 _NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
@@ -69,7 +69,7 @@ class Year:
     def boxes(self, frame: int) -> NDArray[np.float64]:
         """The boxes of a frame as they are in the file, (n, 5) in the published order."""
         rows = self.rows[frame]
-        return np.asarray(rows[boxes.present(rows)])
+        return np.asarray(rows[box_rows.present(rows)])
 
     def identity(self) -> list[Any]:
         """By which a file is taken for the same without reading its fields."""
@@ -177,26 +177,26 @@ def open_year(
         _refuse_another_size(source, like)  # first: boxes of another size fit no order
         raw = _rows(rows, source)
         kind = images.dtype
-    here = boxes.present(raw)
+    here = box_rows.present(raw)
     _refuse_too_many(here, path)
     if not here.any():
         raise UsageError(
             f"{path} has no box in any of its {source.frames} frames: all rows are -1",
             hint="its labels are missing: get the file again, or move it out of the folder",
         )
-    boxes.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
+    box_rows.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
     found = (
-        boxes.recognise(raw[here], source.height, source.width, str(path))
+        box_rows.recognise(raw[here], source.height, source.width, str(path))
         if (box_order is None)
-        else boxes.Found(box_order, int(here.sum()))
+        else box_rows.Found(box_order, int(here.sum()))
     )
-    if boxes.too_many_to_guess(found, source.height, source.width):
-        raise boxes.ambiguous(str(path), found.boxes)
+    if box_rows.too_many_to_guess(found, source.height, source.width):
+        raise box_rows.ambiguous(str(path), found.boxes)
     notes = []
     if kind.itemsize == 8:
         notes.append(f"{path.name}: images are float64, read as float32")
     order = found.order
-    return Year(year, source, boxes.reordered(raw, order or PUBLISHED), order, tuple(notes))
+    return Year(year, source, box_rows.reordered(raw, order or PUBLISHED), order, tuple(notes))
 
 
 def _source(images: Any, path: Path, version: Version) -> FrameSource:
@@ -275,18 +275,18 @@ def _settled(years: Sequence[Year]) -> list[Year]:
     shown = Counter(year.order for year in years if year.order is not None)
     if any(year.order is None for year in years) and len(shown) > 1:
         unsure = next(year for year in years if year.order is None)
-        raise boxes.ambiguous(str(unsure.path), int(boxes.present(unsure.rows).sum()))
+        raise box_rows.ambiguous(str(unsure.path), int(box_rows.present(unsure.rows).sum()))
     common = next(iter(shown), PUBLISHED)
     settled = []
     for year in years:
         if year.order is None:
             note = f"{year.name}: box order cannot be told from the values, taken as " + (
-                boxes.words(common) + (", as the other years" if shown else ", as published")
+                box_rows.words(common) + (", as the other years" if shown else ", as published")
             )
-            rows = boxes.reordered(year.rows, common)
+            rows = box_rows.reordered(year.rows, common)
             year = replace(year, rows=rows, order=common, notes=(*year.notes, note))
         elif year.order != PUBLISHED:
-            note = f"{year.name}: boxes are {boxes.words(year.order)}, converted"
+            note = f"{year.name}: boxes are {box_rows.words(year.order)}, converted"
             year = replace(year, notes=(*year.notes, note))
         settled.append(year)
     return settled

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.images.index import CHANNELS, PackedIndex, Split
-from vflops.data.images.writer import ShardWriter
+from vflops.data.images.image_index import CHANNELS, PackedIndex, Split
+from vflops.data.images.image_writer import ShardWriter
 from vflops.data.open_shards import OpenShards
 from vflops.data.packed import INDEX, REPAIR, PackedFolder, read_table
 from vflops.errors import FolderError, UsageError

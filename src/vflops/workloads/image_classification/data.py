@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import BatchMemory
-from vflops.data.images import synthetic
+from vflops.data.batch_memory import Room
+from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.index import digest
-from vflops.data.images.pack import pack, plan, room_needed
+from vflops.data.images.image_index import digest
+from vflops.data.images.pack_images import pack, plan, room_needed
 from vflops.data.images.packed_images import PackedImages, PackedSplit
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
@@ -72,7 +72,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
             hint="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
         )
     told = partial(progress, "drawing images")
-    return synthetic.cached(recipe, made.train, made.validation, told)
+    return synthetic_images.cached(recipe, made.train, made.validation, told)
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.images.index import (
+from vflops.data.images.image_index import (
     CHANNELS,
     SHARD_BYTES,
     PackedIndex,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.index import DTYPES, Layout, Shard, aligned, frame_bytes
+from vflops.data.climate.frame_index import DTYPES, Layout, Shard, aligned, frame_bytes
 from vflops.data.climate.moments import FILL
 from vflops.data.new_file import NewFile
 from vflops.data.packed import hash_file

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
 from vflops.data.packed import MARK, digest
 from vflops.data.process_pool import OnProgress, Reporter, silent, spread, usable_cpus
 from vflops.data.workspace import (

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from vflops.data.images.decode import BadImage, pixels, read_file
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part, Skipped
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, Part, Skipped
+from vflops.data.images.image_writer import ShardFile, finish
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.images.writer import ShardFile, finish
 from vflops.data.packed import Packing, digest, drawn_from, shard_name
 from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 from vflops.data.workspace import Workspace, occupied

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.images.drawing import Recipe, draw
-from vflops.data.images.index import CHANNELS, SHARD_BYTES, Part
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, Part
+from vflops.data.images.image_writer import ShardFile, finish
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.images.writer import ShardFile, finish
 from vflops.data.packed import MARK, Packing, digest, shard_name
 from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
 from vflops.data.workspace import Workspace, occupied, partial_of, real_place, refuse_fixed

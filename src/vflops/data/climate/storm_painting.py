@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.fields import PA_PER_M, Eddies, bump, channel
+from vflops.data.climate.background_fields import PA_PER_M, Eddies, bump, channel
 from vflops.data.climate.noise import Field
-from vflops.data.climate.storms import Storm
+from vflops.data.climate.storm_placement import Storm
 
 _REACH = 1.65  # a vortex is felt this far, in halves of its box; a quarter is left at its edge
 _EYEWALL = 0.5  # where the wind is fastest, in the same unit

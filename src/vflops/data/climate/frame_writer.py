@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.boxes import fault, padded
+from vflops.data.climate.box_rows import fault, padded
 from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
-from vflops.data.climate.index import SPLITS, FramesIndex, Layout, LeftOut, Shard, Split, Table
+from vflops.data.climate.frame_encoding import FrameFile, Storing, refuse_overflow, storing
+from vflops.data.climate.frame_index import (
+    SPLITS,
+    FramesIndex,
+    Layout,
+    LeftOut,
+    Shard,
+    Split,
+    Table,
+)
 from vflops.data.climate.moments import Moments, of_frame
 from vflops.data.climate.scan import unusable
-from vflops.data.climate.storing import FrameFile, Storing, refuse_overflow, storing
 from vflops.data.packed import Packing, digest, shard_name, table_name
 from vflops.data.workspace import Workspace, refuse_occupied
 from vflops.errors import UsageError

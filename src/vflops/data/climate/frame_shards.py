@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from vflops.data.climate.boxes import Order
-from vflops.data.climate.index import LeftOut, Part
-from vflops.data.climate.reading import FrameSource, Unreadable
+from vflops.data.climate.box_rows import Order
+from vflops.data.climate.frame_encoding import FrameFile, Storing, refuse_overflow
+from vflops.data.climate.frame_index import LeftOut, Part
+from vflops.data.climate.frame_source import FrameSource, Unreadable
 from vflops.data.climate.scan import FrameMoments, Gatherer
-from vflops.data.climate.split import YearSplit
-from vflops.data.climate.storing import FrameFile, Storing, refuse_overflow
+from vflops.data.climate.year_split import YearSplit
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed import digest, shard_name
 from vflops.data.process_pool import Reporter

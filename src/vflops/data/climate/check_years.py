@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from vflops.data.climate import channel_statistics
-from vflops.data.climate.boxes import Order, mended, words
+from vflops.data.climate.box_rows import Order, mended, words
 from vflops.data.climate.field_names import CHANNELS, CLASSES
-from vflops.data.climate.index import LeftOut
+from vflops.data.climate.frame_index import LeftOut
 from vflops.data.climate.scan import FrameMoments, scan
-from vflops.data.climate.split import split_years
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears, Year, survey
 from vflops.data.process_pool import OnProgress, silent
 from vflops.errors import UsageError, VflopsError

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from vflops.data.climate import channel_statistics
-from vflops.data.climate.boxes import mended
+from vflops.data.climate.box_rows import mended
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.index import Layout, LeftOut, Part, Split, aligned, frame_bytes
+from vflops.data.climate.frame_encoding import Storing, storing
+from vflops.data.climate.frame_index import Layout, LeftOut, Part, Split, aligned, frame_bytes
+from vflops.data.climate.frame_shards import Policy, ShardTask, make_shard, plan
+from vflops.data.climate.frame_source import Unreadable
+from vflops.data.climate.frame_writer import make_index, refuse_constant, write_split
 from vflops.data.climate.moments import FILL, Moments, of_frame
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.reading import Unreadable
 from vflops.data.climate.scan import workers_for
-from vflops.data.climate.shard_maker import Policy, ShardTask, make_shard, plan
-from vflops.data.climate.split import YearSplit, split_years
-from vflops.data.climate.storing import Storing, storing
-from vflops.data.climate.writer import make_index, refuse_constant, write_split
+from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.packed import Packing, digest, drawn_from
 from vflops.data.process_pool import OnProgress, all_of, silent
