@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflops.data.packed import INDEX, digest, hash_file, shard_name
+from vflops.data.packed_index import INDEX, digest, hash_file, shard_name
 from vflops.data.staging import stage
 from vflops.record.files import atomic
 from vflops.units import quantity, seconds

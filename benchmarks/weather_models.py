@@ -119,7 +119,7 @@ def write_shuffled(
         offset=OFFSET,
         scale=SCALE,
         synthetic=True,
-        recipe=recipe.facts(),
+        recipe=recipe.as_dict(),
         years={split: tuple(of) for split, of in years.items()},
     ) as writer:
         for split, of_split in years.items():

@@ -22,10 +22,10 @@ import pytest
 
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
-from vflops.data.images.image_writer import ShardWriter
+from vflops.data.images.image_writer import ImageWriter
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.local_copy import LocalCopy
-from vflops.data.packed import INDEX, StoredFile, hash_file
+from vflops.data.packed_index import INDEX, StoredFile, hash_file
 from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes
 from vflops.errors import FolderError
 from vflops.launch.local.launcher import on_this_machine
@@ -64,7 +64,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
     path = tmp_path_factory.mktemp("packed") / "images"
     rng = np.random.default_rng(1)
     names, size = ("cat", "dog"), SIDE * SIDE * 3
-    with ShardWriter(
+    with ImageWriter(
         path, origin="noise", short_side=SIDE, classes=names, shard_bytes=8 * size
     ) as writer:
         for number in range(40):
@@ -291,7 +291,7 @@ def test_data_that_is_not_packed_or_another_is_read_where_it_is(node: Node) -> N
     other = stage(node.packed.path, "f" * 64, *args)
     assert [plain.where, other.where] == ["shared", "shared"]
     assert "only packed data is staged" in str(plain.reason)
-    assert "is not the index that the job began with" in str(other.reason)
+    assert "is not the index that the job started with" in str(other.reason)
     assert not list(node.local.iterdir())
 
 
@@ -319,13 +319,13 @@ def test_no_more_nodes_copy_at_once_than_may(
     assert [each.bytes for each in found] == [nodes[0].bytes] * 5
     waited = [node for node in nodes if node.said]
     assert len(waited) == 3
-    assert "2 nodes copy data now, as bagging.staging_readers allows" in waited[0].said[0]
+    assert "2 nodes are copying data, the limit of bagging.staging_readers" in waited[0].said[0]
 
 
 def test_a_turn_is_free_again_when_its_node_dies(node: Node) -> None:
     slot = locked(node.slots / "slot-0.lock")
     process = node.process(readers=1)
-    assert "waiting: 1 nodes copy data now" in said(process)
+    assert "waiting: 1 nodes are copying data" in said(process)
     slot.close()
     found = outcome(process)
     assert found.bytes == node.bytes

@@ -35,9 +35,9 @@ from vflops.data.climate.pack_years import pack
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
-from vflops.data.packed import MARK
-from vflops.data.process_pool import all_of
-from vflops.data.workspace import free_bytes
+from vflops.data.destination import free_bytes
+from vflops.data.packing import make_shards
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import CheckFailed, Interrupted, UsageError
 from vflops.record.files import atomic
 
@@ -241,13 +241,13 @@ import sys, time
 from pathlib import Path
 from vflops.data.climate import frame_encoding, pack_years
 
-plain = frame_encoding.Storing.stored
+plain = frame_encoding.FrameEncoding.encode
 def slow(self, fields):
     time.sleep(0.03)
     return plain(self, fields)
 
 frame_encoding.SHARD_BYTES = 98304
-frame_encoding.Storing.stored = slow
+frame_encoding.FrameEncoding.encode = slow
 if __name__ == "__main__":
     pack_years.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
 """
@@ -296,7 +296,7 @@ def test_an_interrupt_says_how_to_go_on_and_a_mended_file_is_read_again(tmp_path
 
     with pytest.raises(Interrupted, match="of 8 shards are packed") as caught:
         pack(source, tmp_path / "packed", workers=1, on_progress=press)
-    assert caught.value.hint == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command resumes where it stopped"
     write_year(source / "climo_1981.h5", frames(5, 3), boxes(5, 3))
     packed = pack(source, tmp_path / "packed", workers=1)
     std = np.array(packed.index.std)[:, None, None]
@@ -432,9 +432,9 @@ def test_everything_bad_is_named(tmp_path: Path) -> None:
 def test_units_do_not_follow_from_a_bad_frame(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years")
     folder = ClimateYears.open(source)
-    good = packing.units(folder, (1979, 1980), "half")
+    good = packing.choose_encoding(folder, (1979, 1980), "half")
     set_value(source / "climo_1979.h5", "images", {(0, 3, 0, 0): np.nan})
-    spoilt = packing.units(ClimateYears.open(source), (1979, 1980), "half")
+    spoilt = packing.choose_encoding(ClimateYears.open(source), (1979, 1980), "half")
     assert np.isfinite(spoilt.offset).all() and (spoilt.scale > 0).all()
     assert not np.array_equal(good.offset, spoilt.offset)
 
@@ -491,10 +491,10 @@ def test_here_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     source = year_folder(tmp_path / "years")
     (tmp_path / "packed").mkdir()
     monkeypatch.chdir(tmp_path / "packed")
-    with pytest.raises(UsageError, match="packed is the folder that you are in") as caught:
+    with pytest.raises(UsageError, match="packed is the current folder") as caught:
         pack(source, Path(), workers=1)  # who is in a folder that is replaced is nowhere
     assert "name a folder inside it" in str(caught.value.hint)
-    with pytest.raises(UsageError, match="no folder of packed frames"):
+    with pytest.raises(UsageError, match="not a folder of packed frames"):
         PackedFrames.open(Path())
 
 
@@ -587,14 +587,14 @@ def test_a_year_that_changes_while_it_is_packed(
     def meanwhile(*given: Any, **options: Any) -> Any:
         if when == "before":
             rewrite(source / "climo_1981.h5")
-        made = all_of(*given, **options)
+        made = make_shards(*given, **options)
         rewrite(source / "climo_1981.h5")
         return made
 
-    monkeypatch.setattr(packing, "all_of", meanwhile)
+    monkeypatch.setattr(packing, "make_shards", meanwhile)
     with pytest.raises(UsageError, match=r"climo_1981.h5 was changed while it was read") as caught:
         pack(source, tmp_path / "packed", workers=1, policy="skip")
-    assert caught.value.hint == "give the same command again when it is whole"
+    assert caught.value.hint == "run the same command again when it is complete"
     assert not (tmp_path / "packed").exists()
     monkeypatch.undo()
     packed = pack(source, tmp_path / "packed", workers=1)
@@ -674,7 +674,7 @@ def test_classes_without_truth_are_noted(
     rows = boxes(12, 1980)
     rows[..., 4] = np.where(rows[..., 4] >= 0, 2 * (rows[..., 4] // 2), -1)
     write_year(source / "climo_1980.h5", frames(12, 1980), rows)
-    says = "validation has no tropical cyclone, no atmospheric river: mAP will be that of the other"
+    says = "validation has no tropical cyclone, no atmospheric river: mAP is over the other"
     report = check(source, workers=1)
     assert report.ok and len(report.notes) == 1 and says in report.notes[0]
     climate_data.pack(source, tmp_path / "packed", "half", NO_SPLIT, None, "fail", 1)
@@ -729,4 +729,4 @@ def test_a_folder_of_bad_files_names_them_all(tmp_path: Path) -> None:
     for says in ("climo_1979.h5 is empty", "climo_1980.h5 has no array", "climo_1981.h5 is empty"):
         assert says in caught.value.message
     hint = str(caught.value.hint)
-    assert "(N, 16, H, W)" in hint and hint.count("did not end, or it was damaged") == 1
+    assert "(N, 16, H, W)" in hint and hint.count("did not finish, or it was damaged") == 1

@@ -23,7 +23,7 @@ from tests.support.data_images import contents
 from vflops.data.climate import packed_frames
 from vflops.data.climate.field_names import CHANNELS, CLASSES
 from vflops.data.climate.frame_writer import FrameWriter
-from vflops.data.climate.moments import Moments, of_frame, of_rows
+from vflops.data.climate.moments import Moments, frame_moments, row_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.open_shards import OpenShards, is_local
@@ -159,7 +159,7 @@ def test_statistics_are_those_of_numpy_over_training_alone(tmp_path: Path) -> No
 def test_a_small_spread_on_a_large_mean_is_not_lost() -> None:
     values = np.random.default_rng(3).normal(1e5, 1e-2, (16, 50, 60)).astype(np.float32)
     exact = values.astype(np.float64).reshape(16, -1)
-    found = of_frame(values)
+    found = frame_moments(values)
     np.testing.assert_allclose(found.std, exact.std(axis=1), rtol=1e-9)
 
 
@@ -167,7 +167,7 @@ def test_a_small_spread_on_a_large_mean_is_not_lost() -> None:
 def test_moments_of_parts_are_those_of_the_whole(rows: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = (rng.normal(7, 2, (16, size, 5)) for size in (rows, more))
-    joined = of_frame(first).joined(of_frame(second))
+    joined = frame_moments(first).joined(frame_moments(second))
     whole = np.concatenate([first, second], axis=1).reshape(16, -1)
     assert joined.count == whole.shape[1]
     np.testing.assert_allclose(joined.mean, whole.mean(axis=1))
@@ -176,8 +176,8 @@ def test_moments_of_parts_are_those_of_the_whole(rows: int, more: int, seed: int
 
 def test_bands_of_rows_give_the_same_bits() -> None:
     values = fields(1)
-    whole = of_rows(values)
-    parts = [of_rows(values[:, start : start + 5]) for start in range(0, HEIGHT, 5)]
+    whole = row_moments(values)
+    parts = [row_moments(values[:, start : start + 5]) for start in range(0, HEIGHT, 5)]
     joined = Moments(
         WIDTH,
         np.concatenate([part.mean for part in parts], axis=1),
@@ -251,7 +251,7 @@ def test_what_half_precision_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_no_frame_to_train_on(tmp_path: Path) -> None:
     with writer(tmp_path / "p") as out:
         out.add("test", fields(1), np.zeros((0, 5)))
-        with pytest.raises(UsageError, match="no frame to train on"):
+        with pytest.raises(UsageError, match="has no training frames"):
             out.finish()
     assert list(tmp_path.iterdir()) == []
 
@@ -295,7 +295,7 @@ def another_table(path: Path) -> None:
         (drop_table, "train.npz is missing"),
         (lie_in_index, "frames of train do not add up"),
         (other_size_in_index, "train-00000.bin has .* bytes for 5 frames"),
-        (another_table, "train.npz is not a table of boxes"),
+        (another_table, "train.npz is not a table of frames"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, harm: Callable[[Path], None], says: str) -> None:
@@ -365,7 +365,7 @@ def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
     index.write_text('{"schema": "vflops.packed-images/1"}')
     with pytest.raises(UsageError, match="i holds packed images, extreme-weather needs packed cl"):
         PackedFrames.open(index.parent)
-    with pytest.raises(UsageError, match="is no folder of packed frames: there is no such"):
+    with pytest.raises(UsageError, match="is not a folder of packed frames: it does not exist"):
         PackedFrames.open(tmp_path / "q")
     with pytest.raises(UsageError, match="has no split 'val'") as caught:
         PackedFrames.open(tmp_path / "p").split("val")
@@ -458,7 +458,7 @@ def test_a_table_with_any_byte_damaged_is_named(tmp_path: Path) -> None:
         with suppress(FolderError):  # a byte that nothing depends on harms nothing
             packed.split("train")
     table.write_bytes(spoilt(whole, len(whole) - 22))
-    with pytest.raises(FolderError, match=r"train.npz is not a table of boxes"):
+    with pytest.raises(FolderError, match=r"train.npz is not a table of frames"):
         PackedFrames.open(tmp_path / "p").split("train")
 
 

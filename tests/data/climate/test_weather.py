@@ -8,7 +8,7 @@ import pytest
 from tests.support.data_weather import SMALL, anomaly, check_boxes, check_ranges, fields, frames
 from vflops.data.climate.background_fields import channel, latitude
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.noise import noise, stream
+from vflops.data.climate.noise import generator, noise
 from vflops.data.climate.weather import OFFSET, RANGES, SCALE, Frame, WeatherRecipe, draw
 from vflops.errors import UsageError
 
@@ -125,7 +125,7 @@ def test_wind_goes_round_lows_the_way_of_its_hemisphere() -> None:
 
 
 def test_noise_is_of_unit_spread_and_round_the_globe() -> None:
-    fields = np.stack([noise(stream(5, number), 192, 288, 6, 0.5) for number in range(8)])
+    fields = np.stack([noise(generator(5, number), 192, 288, 6, 0.5) for number in range(8)])
     assert abs(fields.mean()) < 0.15 and 0.85 < fields.std() < 1.2
     field = fields[0]
     seam = np.abs(field[:, 0] - field[:, -1]).mean()
@@ -147,7 +147,7 @@ def test_sizes_that_cannot_be_drawn_are_refused(settings: dict[str, int], messag
 
 
 def test_facts_hold_the_recipe_and_the_version() -> None:
-    assert WeatherRecipe(64, 96, 7).facts() == {
+    assert WeatherRecipe(64, 96, 7).as_dict() == {
         "generator": "vflops.weather",
         "version": 1,
         "height": 64,

@@ -8,9 +8,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tests.support.data_weather import FRAMES, SMALL, Rows, anomaly, check_boxes, frames
-from vflops.data.climate.event_kinds import STRANGERS
+from vflops.data.climate.event_kinds import LOOK_ALIKES
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.storm_placement import LOOK_ALIKES
+from vflops.data.climate.storm_placement import LOOK_ALIKES_PER_FRAME
 from vflops.data.climate.weather import boxes_of, storms_of
 
 
@@ -54,11 +54,11 @@ def test_look_alikes_are_drawn_and_not_labelled() -> None:
     for number, frame in enumerate(frames()):
         storms = storms_of(SMALL, 1979, number)
         strangers = [storm.kind.name for storm in storms if storm.kind.label is None]
-        assert len(set(strangers)) == len(strangers) <= LOOK_ALIKES == 3
+        assert len(set(strangers)) == len(strangers) <= LOOK_ALIKES_PER_FRAME == 3
         assert len(frame.boxes) == len(storms) - len(strangers)
         seen.update(strangers)
         total += len(strangers)
-    assert seen == {kind.name for kind in STRANGERS}
+    assert seen == {kind.name for kind in LOOK_ALIKES}
     assert total > 2.5 * FRAMES
 
 

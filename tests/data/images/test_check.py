@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from tests.support.data_images import every_kind, image_folder, picture, save, spoil
-from vflops.data.images.check_images import DataReport, check
+from vflops.data.images.check_images import ImageReport, check
 from vflops.data.images.image_folder import ImageFolder
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def look(path: Path, workers: int = 1) -> DataReport:
+def look(path: Path, workers: int = 1) -> ImageReport:
     return check(ImageFolder.open(path), workers=workers)
 
 
@@ -116,7 +116,7 @@ def test_the_command_exits_by_the_verdict(tmp_path: Path, vflops: Vflops, spoilt
     if spoilt:
         spoil(tmp_path / "images")
     done = vflops("data", "check", "images", "--json", "--workers", 1)
-    report = DataReport.parse(json.loads(done.stdout), tmp_path)
+    report = ImageReport.parse(json.loads(done.stdout), tmp_path)
     assert done.returncode == (1 if spoilt else 0)
     assert report.ok is not spoilt
     if spoilt:

@@ -189,7 +189,7 @@ def test_a_centre_crop_is_pytorchs_when_shrinking() -> None:
 
 
 def test_a_centre_crop_larger_than_the_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="size 65 is more than resize 64"):
+    with pytest.raises(ValueError, match="size 65 is larger than resize 64"):
         crop.centre_crop(*random_batch().place, 65, 64)
 
 

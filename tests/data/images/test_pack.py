@@ -20,7 +20,7 @@ from tests.support.data_images import contents, every_kind, image_folder, pictur
 from vflops.data.images import pack_images as packing
 from vflops.data.images.decode import BadImage, resized
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.pack_images import images_a_shard, pack
+from vflops.data.images.pack_images import images_per_shard, pack
 from vflops.data.images.packed_images import PackedImages
 from vflops.errors import Interrupted, RunFailed, UsageError
 
@@ -30,7 +30,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of two images: a few files are many shards."""
-    monkeypatch.setattr(packing, "images_a_shard", lambda short_side: 2)
+    monkeypatch.setattr(packing, "images_per_shard", lambda short_side: 2)
 
 
 def test_pixels_are_those_of_pillow(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, sho
 
 @pytest.mark.parametrize("short_side", [1, 32, 256, 512, 8192])
 def test_shards_are_no_larger_than_about_256_mb(short_side: int) -> None:
-    images = images_a_shard(short_side)
+    images = images_per_shard(short_side)
     assert images == 1 or images * short_side**2 * 4 <= 1 << 28
     assert 1 <= images <= 1024
 
@@ -184,7 +184,7 @@ def slow(data, short_side):
     time.sleep(0.02)
     return decode.pixels(data, short_side)
 
-pack_images.images_a_shard = lambda short_side: 2
+pack_images.images_per_shard = lambda short_side: 2
 pack_images.pixels = slow
 if __name__ == "__main__":
     pack_images.pack(Path(sys.argv[1]), Path(sys.argv[2]), short_side=16, workers=2)
@@ -254,7 +254,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     with pytest.raises(Interrupted) as caught:
         pack(source, tmp_path / "packed", short_side=16, workers=1, on_progress=press)
-    assert caught.value.hint == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command resumes where it stopped"
     assert list((tmp_path / "packed.partial").glob(".*.tmp")) == []
 
 
@@ -299,7 +299,7 @@ def test_what_is_not_ours_is_never_written_to(tmp_path: Path) -> None:
         (tmp_path / name / "chapter.tex").write_text("words")
     with pytest.raises(UsageError, match="holds something else"):
         pack(source, tmp_path / "thesis", workers=1)
-    with pytest.raises(UsageError, match="no packing of ours"):
+    with pytest.raises(UsageError, match="was not created by vflops"):
         pack(source, tmp_path / "thesis2", workers=1)
     assert contents(tmp_path / "thesis") == {"chapter.tex": b"words"}
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.data_images import contents
-from vflops.data.images.image_index import files_of
-from vflops.data.images.packed_images import PackedImages, PackedSplit, ShardWriter
+from vflops.data.images.image_writer import ImageWriter
+from vflops.data.images.packed_images import PackedImages, PackedImageSplit
 from vflops.errors import CheckFailed, RunFailed, UsageError, VflopsError
 
 Image = NDArray[np.uint8]
@@ -32,7 +32,7 @@ def noise(count: int, seed: int = 0, most: int = 12) -> list[Image]:
 
 
 def write(path: Path, train: list[Image], val: list[Image], shard_bytes: int = 1000) -> Path:
-    with ShardWriter(
+    with ImageWriter(
         path,
         origin="noise",
         short_side=1,
@@ -47,7 +47,7 @@ def write(path: Path, train: list[Image], val: list[Image], shard_bytes: int = 1
 
 
 def pieces(
-    split: PackedSplit, indices: list[int], out: Image, starts: NDArray[np.int64]
+    split: PackedImageSplit, indices: list[int], out: Image, starts: NDArray[np.int64]
 ) -> list[Image]:
     return [
         out[start : start + split.sizes_bytes[i]].reshape(split.heights[i], split.widths[i], 3)
@@ -136,7 +136,7 @@ def test_the_format_can_be_read_without_this_package(tmp_path: Path) -> None:
 def test_sha256sum_agrees(tmp_path: Path) -> None:
     path = write(tmp_path / "p", noise(30), noise(3))
     index = PackedImages.open(path).index
-    files = files_of(index.splits.values())
+    files = index.files()
     sums = "".join(f"{file.sha256}  {file.file}\n" for file in files)
     subprocess.run(["sha256sum", "--check", "--quiet"], input=sums, text=True, cwd=path, check=True)
 
@@ -182,7 +182,7 @@ def escape(path: Path) -> None:
         (truncate, r"train-00001.bin has 10 bytes, index.json says \d+"),
         (remove, "val-00000.bin is missing"),
         (other_index, "written by a newer vflops"),
-        (escape, "no plain file name"),
+        (escape, "not a plain file name"),
         (lambda path: (path / "index.json").unlink(), "it has no index.json"),
         (lambda path: (path / "index.json").write_text("{"), "index.json is not JSON"),
     ],
@@ -232,7 +232,7 @@ def test_a_pickle_in_the_table_is_never_loaded(tmp_path: Path) -> None:
 def test_nothing_appears_when_the_making_fails(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        ShardWriter(tmp_path / "p", origin="x", short_side=1, classes=CLASSES) as writer,
+        ImageWriter(tmp_path / "p", origin="x", short_side=1, classes=CLASSES) as writer,
     ):
         writer.add(noise(1)[0], 0, split="train")
         1 / 0  # noqa: B018

@@ -17,8 +17,8 @@ from PIL import Image
 from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe, draw
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.image_index import MARK
 from vflops.data.images.packed_images import PackedImages
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import Interrupted, UsageError
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -71,13 +71,13 @@ def test_other_formats_come_close(
 
 def test_a_stopped_making_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = synthetic_images.write_folder(RECIPE, tmp_path / "whole", 20, 7)
-    monkeypatch.setattr(synthetic_images, "_PIECE_PIXELS", 5 * 16 * 16)
+    monkeypatch.setattr(synthetic_images, "_CHUNK_PIXELS", 5 * 16 * 16)
 
     def stop(done: int, total: int) -> None:
         if done >= 10:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="1 of 6 pieces"):
+    with pytest.raises(Interrupted, match="1 of 6 groups"):
         synthetic_images.write_folder(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
     assert not (tmp_path / "set").exists()
     left = tmp_path / "set.partial" / "train" / "class-0000" / "0000000.png"
@@ -105,7 +105,7 @@ def test_packed_images_are_what_was_drawn(tmp_path: Path) -> None:
 def test_packed_bytes_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(synthetic_images, "images_a_shard", lambda recipe: 6)
+    monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
     alone = synthetic_images.packed(RECIPE, tmp_path / "alone", 20, 7, workers=1)
     together = synthetic_images.packed(RECIPE, tmp_path / "together", 20, 7, workers=2)
 
@@ -114,14 +114,14 @@ def test_packed_bytes_do_not_depend_on_the_number_of_processes(
 
 
 def test_stopped_packing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic_images, "images_a_shard", lambda recipe: 6)
+    monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
     whole = synthetic_images.packed(RECIPE, tmp_path / "whole", 20, 7)
 
     def stop(done: int, total: int) -> None:
         if done > 12:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="2 of 6 pieces"):
+    with pytest.raises(Interrupted, match="2 of 6 shards"):
         synthetic_images.packed(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
     shard = tmp_path / "set.partial" / "train-00000.bin"
     kept = shard.stat().st_mtime_ns
@@ -172,9 +172,9 @@ def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
     for make in (synthetic_images.write_folder, synthetic_images.packed):
         with pytest.raises(UsageError, match="is not empty"):
             make(RECIPE, tmp_path / "full", 20, 7)
-        with pytest.raises(UsageError, match="2 to train on for 3 classes"):
+        with pytest.raises(UsageError, match="2 training images for 3 classes"):
             make(RECIPE, tmp_path / "new", 2, 7)
-        with pytest.raises(UsageError, match="0 to validate with"):
+        with pytest.raises(UsageError, match="0 validation images"):
             make(RECIPE, tmp_path / "new", 20, 0)
     with pytest.raises(UsageError, match="format is 'gif'"):
         synthetic_images.write_folder(RECIPE, tmp_path / "new", 20, 7, "gif")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How fields are stored: in which units, in which order, and in which file."""
+"""How fields become stored values, and the shard files that hold them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.frame_index import DTYPES, Layout, Shard, aligned, frame_bytes
+from vflops.data.climate.frame_index import DTYPES, FrameShard, Layout, aligned, frame_bytes
 from vflops.data.climate.moments import FILL
 from vflops.data.new_file import NewFile
-from vflops.data.packed import hash_file
+from vflops.data.packed_index import hash_file
 from vflops.errors import UsageError
 
 SHARD_BYTES = 1 << 30
-"""At most what a shard holds: few enough files for decades of frames, each soon made again."""
+"""Maximum size of a shard: few files for decades of frames, each quickly made again."""
 
 _BAND_VALUES = 1 << 19
-"""Values that are turned round at a time: they stay in the cache."""
+"""Values that are transposed at a time: they stay in the cache."""
 
 
 @dataclass(frozen=True)
-class Storing:
+class FrameEncoding:
     """How fields become stored values: (value - offset) / scale, channels last."""
 
     height: int
@@ -35,21 +35,21 @@ class Storing:
 
     @property
     def frame_bytes(self) -> int:
-        """What the values of a frame take."""
+        """Size of the values of a frame."""
         return frame_bytes(self.height, self.width, self.layout)
 
     @property
     def stride_bytes(self) -> int:
-        """From the start of a frame to the next."""
+        """Distance from the start of a frame to the next."""
         return aligned(self.frame_bytes)
 
     @property
-    def frames_a_shard(self) -> int:
-        """As many as fit, and at least one."""
+    def frames_per_shard(self) -> int:
+        """As many frames as fit, and at least one."""
         return max(1, SHARD_BYTES // self.stride_bytes)
 
-    def stored(self, fields: NDArray[Any]) -> NDArray[Any]:
-        """``fields`` (16, rows, width) as they are stored: (rows, width, 16)."""
+    def encode(self, fields: NDArray[Any]) -> NDArray[Any]:
+        """Return ``fields`` (16, rows, width) as stored values (rows, width, 16)."""
         _, rows, width = fields.shape
         out = np.empty((rows, width, len(CHANNELS)), DTYPES[self.layout])
         step = max(1, _BAND_VALUES // (width * len(CHANNELS)))
@@ -58,61 +58,62 @@ class Storing:
         for start in range(0, rows, step):
             band = fields[:, start : start + step]
             if self.layout == "half":
-                with np.errstate(over="ignore", invalid="ignore"):  # found by who writes it
+                with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for it
                     band = ((band - offset) * factor).astype(np.float16)
             out[start : start + step] = np.moveaxis(band, 0, -1)
         return out
 
 
-def storing(
+def frame_encoding(
     height: int, width: int, layout: Layout, offset: NDArray[Any], scale: NDArray[Any]
-) -> Storing:
-    """How frames are stored; ``raw`` keeps the file's units, offset 0 and scale 1."""
+) -> FrameEncoding:
+    """Return the encoding of a layout; ``raw`` keeps the file's units, offset 0 and scale 1."""
     number = len(CHANNELS)
     if layout == "raw":
         offset, scale = np.zeros(number), np.ones(number)
-    # Numbers that float32 has, so that who reads with float32 gets back what was meant.
-    offset, scale = (np.asarray(one, np.float32).astype(np.float64) for one in (offset, scale))
+    # Rounded to float32, so that a reader that decodes in float32 uses the same numbers.
+    offset = np.asarray(offset, np.float32).astype(np.float64)
+    scale = np.asarray(scale, np.float32).astype(np.float64)
     if offset.shape != (number,) or scale.shape != (number,) or not (scale > 0).all():
-        raise ValueError(f"offset and scale are {number} numbers, scales above 0")
-    return Storing(height, width, layout, offset, scale)
+        raise ValueError(f"offset and scale need {number} numbers each, all scales above 0")
+    return FrameEncoding(height, width, layout, offset, scale)
 
 
 def refuse_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
-    """An error where values of finite ``fields`` do not fit into half precision."""
+    """Raise ``UsageError`` if values of finite ``fields`` do not fit into half precision."""
     if stored.dtype != np.float16 or np.isfinite(stored).all():
         return
-    if not (np.abs(fields) < FILL).all():  # NaN, infinite or filled: named with its frame
+    if not (np.abs(fields) < FILL).all():  # NaN, infinite or fill values: reported elsewhere
         return
     fits = np.isfinite(stored).reshape(-1, len(CHANNELS)).all(axis=0)
     raise UsageError(
         f"{where}: {CHANNELS[int(np.argmin(fits))]} has values too far from its mean for half "
         "precision",
-        hint="keep the file's own values: --layout raw",
+        hint="keep the values of the file: --layout raw",
     )
 
 
-class FrameFile:
-    """One shard while it is written, in any order: under another name until ``close``."""
+class FrameShardFile:
+    """One shard while it is written, in any order: under a temporary name until ``close``."""
 
-    def __init__(self, path: Path, how: Storing) -> None:
-        self._how = how
+    def __init__(self, path: Path, encoding: FrameEncoding) -> None:
+        self._encoding = encoding
         self._file = NewFile(path)
 
     def put(self, frame: int, first_row: int, stored: NDArray[Any]) -> None:
         """Write rows of a frame, (rows, width, 16)."""
-        row_bytes = self._how.frame_bytes // self._how.height
-        place = frame * self._how.stride_bytes + first_row * row_bytes
-        self._file.write(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data, place)
+        row_bytes = self._encoding.frame_bytes // self._encoding.height
+        offset = frame * self._encoding.stride_bytes + first_row * row_bytes
+        self._file.write(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data, offset)
 
-    def close(self, frames: int) -> Shard:
-        """Put the shard of ``frames`` frames in its place; what the index says of it."""
-        size = frames * self._how.stride_bytes  # to the end of the last frame's alignment
+    def close(self, frames: int) -> FrameShard:
+        """Rename the shard of ``frames`` frames to its final name and return its index entry."""
+        size = frames * self._encoding.stride_bytes  # including the padding of the last frame
         self._file.close(size)
         path = self._file.path
-        # Hashed as it lies there: rows come in any order, and the page cache still has them.
-        return Shard(file=path.name, frames=frames, bytes=size, sha256=hash_file(path))
+        # Hashed at the end, because rows come in any order; the page cache still has them.
+        return FrameShard(file=path.name, frames=frames, bytes=size, sha256=hash_file(path))
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete the shard unless it was closed."""
         self._file.abandon()

@@ -1,4 +1,4 @@
-"""Shards of packed frames made from years: one by one, each from one file, by any process."""
+"""Make the shards of packed frames, each from one file of a year."""
 
 from __future__ import annotations
 
@@ -6,111 +6,120 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from vflops.data.climate.box_rows import Order
-from vflops.data.climate.frame_encoding import FrameFile, Storing, refuse_overflow
-from vflops.data.climate.frame_index import LeftOut, Part
+from vflops.data.climate.frame_encoding import FrameEncoding, FrameShardFile, refuse_overflow
+from vflops.data.climate.frame_index import FramePart, LeftOut
 from vflops.data.climate.frame_source import FrameSource, Unreadable
-from vflops.data.climate.scan import FrameMoments, Gatherer
+from vflops.data.climate.scan import FrameMoments, MomentsCollector
 from vflops.data.climate.year_split import YearSplit
 from vflops.data.climate.years import ClimateYears
-from vflops.data.packed import digest, shard_name
+from vflops.data.packed_index import digest
+from vflops.data.packing import Policy, ShardTask
 from vflops.data.process_pool import Reporter
 from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
 
-Policy = Literal["fail", "skip"]
-"""At a frame or box that cannot be used: stop and name it, or leave it out."""
-
 
 @dataclass(frozen=True)
-class ShardTask:
+class FrameShardTask(ShardTask):
     """The frames of one shard, and how to make it."""
 
-    split: str
-    number: int
     year: int
     source: FrameSource
     file_identity: tuple[int, int, Order | None]
-    """Size, time, and the order of its boxes."""
+    """Size, time, and the order of box columns."""
     start: int
     stop: int
-    how: Storing
+    encoding: FrameEncoding
     policy: Policy
 
     @property
-    def shard(self) -> str:
-        """The shard's file name."""
-        return shard_name(self.split, self.number)
+    def samples(self) -> int:
+        """Number of frames to read."""
+        return self.stop - self.start
 
     def source_digest(self) -> str:
-        """Of all that the shard's bytes follow from, and how its boxes were read."""
-        how = [self.how.layout, self.how.offset.tolist(), self.how.scale.tolist()]
+        """Return a digest of everything that decides the shard's bytes and boxes."""
+        stored = self.encoding
+        encoding = [stored.layout, stored.offset.tolist(), stored.scale.tolist()]
         name = self.source.path.name
-        return digest([name, self.file_identity, self.start, self.stop, how])
+        return digest([name, self.file_identity, self.start, self.stop, encoding])
 
 
-def plan(folder: ClimateYears, split: YearSplit, how: Storing, policy: Policy) -> list[ShardTask]:
-    """The shards in order: frames of one year each, about 1 GB, cut where HDF5's chunks end."""
+def plan(
+    folder: ClimateYears, split: YearSplit, encoding: FrameEncoding, policy: Policy
+) -> list[FrameShardTask]:
+    """Return the shards to make, in order: about 1 GB of one year, aligned with HDF5 chunks."""
     tasks = []
     for name, years in split.by_name.items():
         number = 0
         for year in map(folder.year, years):
-            same = year.bytes, year.time_ns, year.order
-            for start, stop in year.source.ranges(how.frames_a_shard):
-                about = name, number, year.year, year.source, same, start, stop, how, policy
-                tasks.append(ShardTask(*about))
+            identity = year.bytes, year.time_ns, year.order
+            for start, stop in year.source.ranges(encoding.frames_per_shard):
+                tasks.append(
+                    FrameShardTask(
+                        split=name,
+                        number=number,
+                        year=year.year,
+                        source=year.source,
+                        file_identity=identity,
+                        start=start,
+                        stop=stop,
+                        encoding=encoding,
+                        policy=policy,
+                    )
+                )
                 number += 1
     return tasks
 
 
-def make_shard(job: tuple[ShardTask, Workspace], report: Reporter) -> Part:
-    """Make one shard, unless it is there already, whole and from the same file."""
+def make_shard(job: tuple[FrameShardTask, Workspace], report: Reporter) -> FramePart:
+    """Make one shard, unless it is complete and from the same file."""
     task, workspace = job
     source_digest = task.source_digest()
-    part = workspace.kept(Part, task.shard, source_digest)
+    part = workspace.finished_part(FramePart, task.shard, source_digest)
     if part is not None and not (part.left_out and task.policy == "fail"):
-        report(task.stop - task.start)
+        report(task.samples)
         return part
     bad: dict[int, str] = {}
-    while True:  # again without the frames that turned out bad: they are few or the file is
+    while True:  # once more without the bad frames: they are few, or the whole file is bad
         before = len(bad)
-        shard = FrameFile(workspace.path / task.shard, task.how)
+        shard = FrameShardFile(workspace.path / task.shard, task.encoding)
         try:
-            gathered = _fill(shard, task, bad, report if not bad else _no_report)
-            if gathered is not None:
-                bad = gathered.bad | bad  # what is known is why: such frames were not read again
+            collected = _fill(shard, task, bad, report if not bad else _no_report)
+            if collected is not None:
+                bad = collected.bad | bad  # the first reason counts: they were not read again
             if task.policy == "fail" and bad:
                 frame, reason = next(iter(bad.items()))
                 raise _bad_frame(task.source.path, frame, reason)
-            if gathered is not None and len(bad) == before:
-                part = _part(shard, task, gathered, bad, source_digest)
-                part.write(workspace.part_file(task.shard))
+            if collected is not None and len(bad) == before:
+                part = _part(shard, task, collected, bad, source_digest)
+                workspace.add_part(part)
                 return part
         finally:
-            shard.abandon()  # what is closed has its name already
+            shard.abandon()  # has no effect on a closed shard
 
 
 def _no_report(count: int = 1) -> None:
-    """Frames that are read again were counted."""
+    """Count nothing: frames that are read again were counted before."""
 
 
 def _fill(
-    shard: FrameFile, task: ShardTask, bad: dict[int, str], report: Reporter
+    shard: FrameShardFile, task: FrameShardTask, bad: dict[int, str], report: Reporter
 ) -> FrameMoments | None:
-    """Write all frames that are not known as bad; None where some could not be read."""
-    gatherer = Gatherer(task.source, task.start, task.stop)
+    """Write all frames that are not in ``bad``; return None if some could not be read."""
+    collector = MomentsCollector(task.source, task.start, task.stop)
     frames = [frame for frame in range(task.start, task.stop) if frame not in bad]
-    places = {frame: place for place, frame in enumerate(frames)}
-    for start, stop in _runs(frames):
+    position = {frame: i for i, frame in enumerate(frames)}
+    for start, stop in _ranges(frames):
         try:
             for piece in task.source.pieces(start, stop):
                 for frame, fields in enumerate(piece.fields, piece.frame):
-                    gatherer.add(frame, piece.row, fields)
-                    stored = task.how.stored(fields)
+                    collector.add(frame, piece.row, fields)
+                    stored = task.encoding.encode(fields)
                     refuse_overflow(stored, fields, f"{task.source.path}: frame {frame}")
-                    shard.put(places[frame], piece.row, stored)
+                    shard.put(position[frame], piece.row, stored)
                 if piece.row + piece.fields.shape[2] == task.source.height:
                     report(len(piece.fields))
         except Unreadable as error:
@@ -118,11 +127,11 @@ def _fill(
                 raise
             bad |= dict.fromkeys(error.frames, f"cannot be read: {error.reason}")
             return None
-    return gatherer.done()
+    return collector.result()
 
 
-def _runs(frames: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers in order as ranges without gaps."""
+def _ranges(frames: Sequence[int]) -> list[tuple[int, int]]:
+    """Return sorted numbers as (start, stop) ranges without gaps."""
     if not frames:
         return []
     cuts = [i for i in range(1, len(frames)) if frames[i] != frames[i - 1] + 1]
@@ -131,20 +140,20 @@ def _runs(frames: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _part(
-    shard: FrameFile,
-    task: ShardTask,
-    gathered: FrameMoments,
+    shard: FrameShardFile,
+    task: FrameShardTask,
+    collected: FrameMoments,
     bad: dict[int, str],
     source_digest: str,
-) -> Part:
-    keep = [place for place, frame in enumerate(gathered.frames) if frame not in bad]
+) -> FramePart:
+    keep = [i for i, frame in enumerate(collected.frames) if frame not in bad]
     name = task.source.path.name
-    return Part(
+    return FramePart(
         source_digest=source_digest,
         shard=shard.close(len(keep)),
-        frames=tuple(gathered.frames[place] for place in keep),
-        mean=tuple(tuple(gathered.moments.mean[place].tolist()) for place in keep),
-        squares=tuple(tuple(gathered.moments.squares[place].tolist()) for place in keep),
+        frames=tuple(collected.frames[i] for i in keep),
+        mean=tuple(tuple(collected.moments.mean[i].tolist()) for i in keep),
+        squares=tuple(tuple(collected.moments.squares[i].tolist()) for i in keep),
         left_out=tuple(LeftOut(file=name, frame=frame, reason=bad[frame]) for frame in sorted(bad)),
     )
 
@@ -152,6 +161,6 @@ def _part(
 def _bad_frame(path: Path, frame: int, reason: str) -> UsageError:
     return UsageError(
         f"cannot use {path}: frame {frame}: {reason}",
-        hint="get the file again and give the same command, or leave such frames out with "
-        f"--policy skip; all of them: vflops data check {path.parent}",
+        hint="get the file again and run the same command, or leave such frames out with "
+        f"--policy skip; to list them all: vflops data check {path.parent}",
     )

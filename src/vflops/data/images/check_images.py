@@ -1,28 +1,27 @@
-"""Checks a folder of images: every file decoded to its last pixel, all that is odd named."""
+"""Check a folder of images: decode every file completely and report what is wrong."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from vflops.data.data_report import DataReport
 from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
-from vflops.data.images.image_folder import ImageFolder, ImageSplit, some
-from vflops.data.process_pool import OnProgress, Reporter, silent, spread, usable_cpus
-from vflops.errors import Interrupted
-from vflops.record.files.document import Data, Document
+from vflops.data.images.image_folder import ImageFolder, ImageSplit, first_few
+from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all, usable_cpus
+from vflops.record.files.document import Data
 
-_FILES_A_TASK = 64
+_FILES_PER_TASK = 64
 _DIGEST_BYTES = 16
-"""Two of a thousand million different files get the same digest once in 10²⁰ times."""
+"""Among a billion different files, two share a digest with a probability of 10⁻²⁰."""
 
 
-class Spread(Data):
-    """The smallest, the middle and the largest of some sizes in pixels."""
+class SizeRange(Data):
+    """Minimum, median and maximum of sizes in pixels."""
 
     min: int
     median: int
@@ -44,30 +43,24 @@ class Leak(Data):
 
 
 class SplitReport(Data):
-    """What was found in ``train`` or ``val``."""
+    """What ``train`` or ``val`` contains."""
 
     images: int
     readable: int
     ignored_files: int
-    """Hidden, or with a suffix that is no image's."""
+    """Hidden files and files without the suffix of an image."""
     by_class: dict[str, int]
-    width: Spread | None
-    height: Spread | None
+    width: SizeRange | None
+    height: SizeRange | None
     modes: dict[str, int]
-    """By Pillow's names; all but RGB are converted when packed."""
+    """Number of images by Pillow's colour mode; all but RGB are converted when packed."""
 
 
-class DataReport(Document):
-    """A folder of images, seen to the last pixel; ``ok`` when nothing in it would harm a run."""
+class ImageReport(DataReport):
+    """The result of decoding every image of a folder."""
 
     schema_name: ClassVar[str] = "vflops.data-report"
 
-    source: str
-    ok: bool
-    problems: tuple[str, ...]
-    """Why it is not ok, in words."""
-    notes: tuple[str, ...]
-    """What is odd but harmless."""
     classes: int
     splits: dict[str, SplitReport]
     unreadable: tuple[Unreadable, ...]
@@ -79,80 +72,78 @@ class DataReport(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What one file turned out to be; a reason where it cannot be decoded."""
+class CheckedFile:
+    """What is known about one file after reading it."""
 
     size: tuple[int, int] | None
     mode: str
     content: bytes
+    """A digest of the file's bytes; empty if it cannot be read."""
     reason: str | None
+    """Why the image cannot be decoded."""
 
 
 def check(
-    folder: ImageFolder, *, workers: int | None = None, on_progress: OnProgress = silent
-) -> DataReport:
-    """Decode every image of ``folder`` and say what is there and what is wrong."""
+    folder: ImageFolder, *, workers: int | None = None, on_progress: OnProgress = no_progress
+) -> ImageReport:
+    """Decode every image of ``folder`` and report what is there and what is wrong."""
     starts = [
-        (split, start) for split in folder.splits for start in range(0, len(split), _FILES_A_TASK)
+        (split, start) for split in folder.splits for start in range(0, len(split), _FILES_PER_TASK)
     ]
-    tasks = [(folder.path, split.files[start : start + _FILES_A_TASK]) for split, start in starts]
-    found: dict[int, list[Seen]] = {}
-    work = spread(
-        _look,
+    tasks = [(folder.path, split.files[start : start + _FILES_PER_TASK]) for split, start in starts]
+    results = run_all(
+        _check_files,
         tasks,
         workers=workers or usable_cpus(),
         total=sum(len(split) for split in folder.splits),
         on_progress=on_progress,
+        done="groups of files are checked",
+        hint="there is no report of a part: the same command starts again",
     )
-    try:
-        with closing(work):
-            found.update(work)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped by the user; nothing was concluded") from None
-    seen: dict[str, list[Seen]] = {split.name: [] for split in folder.splits}
-    for position, (split, _) in enumerate(starts):
-        seen[split.name] += found.pop(position)
-    return _report(folder, seen)
+    checked: dict[str, list[CheckedFile]] = {split.name: [] for split in folder.splits}
+    for (split, _), files in zip(starts, results, strict=True):
+        checked[split.name] += files
+    return _report(folder, checked)
 
 
-def _look(task: tuple[Path, Sequence[str]], report: Reporter) -> list[Seen]:
+def _check_files(task: tuple[Path, Sequence[str]], report: Reporter) -> list[CheckedFile]:
     root, files = task
-    seen = []
+    checked = []
     for file in files:
-        seen.append(_look_at(root / file))
+        checked.append(_check_file(root / file))
         report()
-    return seen
+    return checked
 
 
-def _look_at(path: Path) -> Seen:
+def _check_file(path: Path) -> CheckedFile:
     content = b""
     try:
         data = read_file(path)
         content = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
         image = decode(data)
     except BadImage as bad:
-        return Seen(None, "", content, bad.reason)
-    return Seen(image.size, image.mode, content, None)
+        return CheckedFile(None, "", content, bad.reason)
+    return CheckedFile(image.size, image.mode, content, None)
 
 
-def _report(folder: ImageFolder, seen: dict[str, list[Seen]]) -> DataReport:
+def _report(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> ImageReport:
     bad = [
-        Unreadable(file=file, reason=one.reason)
+        Unreadable(file=name, reason=file.reason)
         for split in folder.splits
-        for file, one in zip(split.files, seen[split.name], strict=True)
-        if one.reason is not None
+        for name, file in zip(split.files, checked[split.name], strict=True)
+        if file.reason is not None
     ]
-    zero_byte = [one.file for one in bad if one.reason == EMPTY]
-    unreadable = [one for one in bad if one.reason != EMPTY]
-    leaks = _leaks(folder, seen)
+    zero_byte = [file.file for file in bad if file.reason == EMPTY]
+    unreadable = [file for file in bad if file.reason != EMPTY]
+    leaks = _leaks(folder, checked)
     problems = _problems(folder, unreadable, zero_byte, leaks)
-    return DataReport(
+    return ImageReport(
         source=str(folder.path),
         ok=not problems,
         problems=tuple(problems),
-        notes=tuple(_notes(folder, seen)),
+        notes=tuple(_notes(folder, checked)),
         classes=len(folder.classes),
-        splits={split.name: _split_report(split, seen[split.name]) for split in folder.splits},
+        splits={split.name: _split_report(split, checked[split.name]) for split in folder.splits},
         unreadable=tuple(unreadable),
         zero_byte=tuple(zero_byte),
         empty_classes=tuple(folder.empty_classes),
@@ -162,38 +153,38 @@ def _report(folder: ImageFolder, seen: dict[str, list[Seen]]) -> DataReport:
     )
 
 
-def _split_report(split: ImageSplit, seen: Sequence[Seen]) -> SplitReport:
-    sizes = [one.size for one in seen if one.size is not None]
-    modes = Counter(one.mode for one in seen if one.size is not None)
+def _split_report(split: ImageSplit, checked: Sequence[CheckedFile]) -> SplitReport:
+    sizes = [file.size for file in checked if file.size is not None]
+    modes = Counter(file.mode for file in checked if file.size is not None)
     return SplitReport(
         images=len(split),
         readable=len(sizes),
         ignored_files=split.ignored,
         by_class=split.counts,
-        width=_spread([width for width, _ in sizes]),
-        height=_spread([height for _, height in sizes]),
+        width=_size_range([width for width, _ in sizes]),
+        height=_size_range([height for _, height in sizes]),
         modes=dict(sorted(modes.items())),
     )
 
 
-def _spread(sizes: list[int]) -> Spread | None:
+def _size_range(sizes: list[int]) -> SizeRange | None:
     if not sizes:
         return None
     ordered = sorted(sizes)
-    return Spread(min=ordered[0], median=ordered[(len(ordered) - 1) // 2], max=ordered[-1])
+    return SizeRange(min=ordered[0], median=ordered[(len(ordered) - 1) // 2], max=ordered[-1])
 
 
-def _leaks(folder: ImageFolder, seen: dict[str, list[Seen]]) -> list[Leak]:
-    """Files of val that train has too: a network that learnt them by heart would look good."""
-    wanted = {one.content for one in seen["val"] if one.content}
+def _leaks(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[Leak]:
+    """Return files of val that are also in train: they reward a network that memorises them."""
+    wanted = {file.content for file in checked["val"] if file.content}
     in_train: dict[bytes, str] = {}
-    for file, one in zip(folder.train.files, seen["train"], strict=True):
-        if one.content in wanted:
-            in_train.setdefault(one.content, file)
+    for name, file in zip(folder.train.files, checked["train"], strict=True):
+        if file.content in wanted:
+            in_train.setdefault(file.content, name)
     return [
-        Leak(val=file, train=in_train[one.content])
-        for file, one in zip(folder.val.files, seen["val"], strict=True)
-        if one.content in in_train
+        Leak(val=name, train=in_train[file.content])
+        for name, file in zip(folder.val.files, checked["val"], strict=True)
+        if file.content in in_train
     ]
 
 
@@ -203,26 +194,26 @@ def _problems(
     zero_byte: list[str],
     leaks: Sequence[Leak],
 ) -> list[str]:
-    found = {
-        "files cannot be decoded": [one.file for one in unreadable],
+    faults = {
+        "files cannot be decoded": [file.file for file in unreadable],
         "files are empty": zero_byte,
         "classes of train have no image": folder.empty_classes,
         "classes are in val but not in train": folder.only_in_val,
         "images of val are also in train": [leak.val for leak in leaks],
     }
-    return [f"{len(names):,} {what}: {some(names)}" for what, names in found.items() if names]
+    return [f"{len(names):,} {what}: {first_few(names)}" for what, names in faults.items() if names]
 
 
-def _notes(folder: ImageFolder, seen: dict[str, list[Seen]]) -> list[str]:
+def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[str]:
     notes = []
     missing = [name for name in folder.missing_from_val if name not in folder.empty_classes]
     if missing:
-        notes.append(f"{len(missing):,} classes have no image in val: {some(missing)}")
-    modes = Counter(one.mode for of_split in seen.values() for one in of_split if one.size)
+        notes.append(f"{len(missing):,} classes have no image in val: {first_few(missing)}")
+    modes = Counter(file.mode for files in checked.values() for file in files if file.size)
     others = [f"{count:,} {mode}" for mode, count in sorted(modes.items()) if mode != "RGB"]
     if others:
         notes.append(f"packing converts to RGB: {', '.join(others)}")
     ignored = sum(split.ignored for split in folder.splits)
     if ignored:
-        notes.append(f"{ignored:,} files are hidden or end in no image's suffix: left out")
+        notes.append(f"{ignored:,} files are hidden or not images by their suffix: left out")
     return notes

@@ -1,8 +1,4 @@
-"""Packs a folder of images: decoded once, resized, and laid down so that reading is a copy.
-
-Which images make a shard follows from the sorted list alone, so each is made whole by one
-worker, a finished one is never made again, and the bytes do not depend on how many work.
-"""
+"""Pack a folder of images: each is decoded and resized once, so that reading it is a copy."""
 
 from __future__ import annotations
 
@@ -10,20 +6,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from vflops.data.destination import occupied
 from vflops.data.images.decode import BadImage, pixels, read_file
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, Part, Skipped
-from vflops.data.images.image_writer import ShardFile, finish
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
+from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.packed import Packing, digest, drawn_from, shard_name
-from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
-from vflops.data.workspace import Workspace, occupied
+from vflops.data.packed_index import PackingRecord, digest
+from vflops.data.packing import Policy, ShardTask, group_by_split, make_shards, refuse_omissions
+from vflops.data.process_pool import OnProgress, Reporter, no_progress, usable_cpus
+from vflops.data.synthetic_folder import recipe_of
+from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
-
-Policy = Literal["fail", "skip"]
-"""What to do with an image that cannot be decoded: stop and name it, or leave it out."""
 
 _FILTER = "bilinear"
 
@@ -35,56 +31,53 @@ def pack(
     short_side: int = 256,
     workers: int | None = None,
     policy: Policy = "fail",
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> PackedImages:
-    """The images of ``source`` packed into ``destination``; what is done already is kept."""
+    """Pack the images of ``source`` into ``destination``; shards that are there are kept."""
     folder = source if isinstance(source, ImageFolder) else ImageFolder.open(source)
     tasks = plan(folder, short_side, policy)
-    packing = Packing(source=str(folder.path.resolve()), settings=_settings(short_side))
+    packing = PackingRecord(source=str(folder.path.resolve()), settings=_settings(short_side))
+    workspace = Workspace(destination, packing)
     if occupied(destination):
-        return _finished(destination, packing, tasks)
-    with Workspace(destination, packing).locked() as workspace:
-        jobs = [(task, workspace) for task in tasks]
-        parts = all_of(
+        return _packed_before(workspace, tasks)
+    with workspace.locked():
+        parts = make_shards(
             _make_shard,
-            jobs,
+            tasks,
+            workspace,
             workers=workers or usable_cpus(),
-            total=sum(len(split) for split in folder.splits),
             on_progress=on_progress,
-            done="shards are packed",
         )
         _finish(workspace, folder, short_side, tasks, parts)
     return PackedImages.open(destination)
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """The images of one shard, and how to make it."""
+class FileShardTask(ShardTask):
+    """The image files of one shard."""
 
     root: Path
-    split: str
-    number: int
     files: tuple[str, ...]
     labels: tuple[int, ...]
     short_side: int
     policy: Policy
 
     @property
-    def shard(self) -> str:
-        """The shard's file name."""
-        return shard_name(self.split, self.number)
+    def samples(self) -> int:
+        """Number of image files."""
+        return len(self.files)
 
     def source_digest(self) -> str:
-        """Of all that the shard's bytes follow from, as far as it can be had without reading."""
+        """Return a digest of everything that decides the shard's bytes, without reading images."""
         stats = [_size_and_time(self.root / file) for file in self.files]
         return digest([self.files, self.labels, stats, _settings(self.short_side)])
 
 
-def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[ShardTask]:
-    """The shards in order: a fixed number of images each, so that a shard is about 256 MB."""
+def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[FileShardTask]:
+    """Return the shards to make, in order: a fixed number of images each, about 256 MB."""
     if short_side < 1:
         raise UsageError(f"short_side is {short_side}", hint="give 1 or more pixels; 256 is usual")
-    step = images_a_shard(short_side)
+    step = images_per_shard(short_side)
     tasks = []
     for split in folder.splits:
         labels = folder.labels(split)
@@ -92,19 +85,24 @@ def plan(folder: ImageFolder, short_side: int, policy: Policy) -> list[ShardTask
             part = slice(start, start + step)
             files, numbers = split.files[part], tuple(labels[part])
             tasks.append(
-                ShardTask(folder.path, split.name, number, files, numbers, short_side, policy)
+                FileShardTask(split.name, number, folder.path, files, numbers, short_side, policy)
             )
     return tasks
 
 
-def images_a_shard(short_side: int) -> int:
-    """At most 1,024: small images make small shards, but never too few for all workers."""
+def images_per_shard(short_side: int) -> int:
+    """Return the number of images per shard: at most 1,024, so that all workers have some."""
     return max(1, min(1024, SHARD_BYTES // mean_bytes(short_side)))
 
 
 def mean_bytes(short_side: int) -> int:
-    """About what a photograph takes: its longer side is 4/3 of the shorter."""
+    """Return the approximate size of a photograph, whose long side is 4/3 of the short one."""
     return short_side * short_side * 4 * CHANNELS // 3
+
+
+def bytes_needed(folder: ImageFolder, short_side: int) -> int:
+    """Return the approximate size of the packed images."""
+    return sum(len(split) for split in folder.splits) * mean_bytes(short_side)
 
 
 def _settings(short_side: int) -> dict[str, Any]:
@@ -115,32 +113,29 @@ def _settings(short_side: int) -> dict[str, Any]:
 
 def _size_and_time(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
-        return -1, -1  # reading it will say why
-    return found.st_size, found.st_mtime_ns
+        return -1, -1  # reading the file will report the reason
+    return status.st_size, status.st_mtime_ns
 
 
-def _make_shard(job: tuple[ShardTask, Workspace], report: Reporter) -> Part:
-    """Make one shard, unless it is there already, whole and from the same files."""
+def _make_shard(job: tuple[FileShardTask, Workspace], report: Reporter) -> ImagePart:
+    """Make one shard, unless it is complete and from the same files."""
     task, workspace = job
     source_digest = task.source_digest()
-    part = _kept(task, workspace, source_digest)
-    if part is not None:
-        report(len(task.files))
-        return part
-    shard = ShardFile(workspace.path / task.shard)
-    try:
-        part = shard.close(source_digest, _fill(shard, task, report))
-    except BaseException:
-        shard.abandon()
-        raise
-    part.write(workspace.part_file(task.shard))
+    part = workspace.finished_part(ImagePart, task.shard, source_digest)
+    if part is None:
+        return write_shard(
+            workspace, task.shard, lambda shard: _fill(shard, task, report), source_digest
+        )
+    if part.skipped and task.policy == "fail":
+        raise _bad_file(task.root, part.skipped[0].file, part.skipped[0].reason)
+    report(task.samples)
     return part
 
 
-def _fill(shard: ShardFile, task: ShardTask, report: Reporter) -> list[Skipped]:
-    """Decode the images of ``task`` into ``shard``; those that were left out."""
+def _fill(shard: ImageShardFile, task: FileShardTask, report: Reporter) -> list[SkippedImage]:
+    """Decode the images of ``task`` into ``shard`` and return those that were left out."""
     skipped = []
     for file, label in zip(task.files, task.labels, strict=True):
         try:
@@ -148,23 +143,16 @@ def _fill(shard: ShardFile, task: ShardTask, report: Reporter) -> list[Skipped]:
         except BadImage as bad:
             if task.policy == "fail":
                 raise _bad_file(task.root, file, bad.reason) from bad
-            skipped.append(Skipped(file=file, reason=bad.reason))
+            skipped.append(SkippedImage(file=file, reason=bad.reason))
         report()
     return skipped
-
-
-def _kept(task: ShardTask, workspace: Workspace, source_digest: str) -> Part | None:
-    part = workspace.kept(Part, task.shard, source_digest)
-    if part is not None and part.skipped and task.policy == "fail":
-        raise _bad_file(task.root, part.skipped[0].file, part.skipped[0].reason)
-    return part
 
 
 def _bad_file(root: Path, file: str, reason: str) -> UsageError:
     return UsageError(
         f"cannot use {root / file}: {reason}",
-        hint="replace or remove the file and give the same command, or leave such files out with "
-        f"--policy skip; all of them: vflops data check {root}",
+        hint="replace or remove the file and run the same command again, or leave such files out "
+        f"with --policy skip; to list them all: vflops data check {root}",
     )
 
 
@@ -172,19 +160,17 @@ def _finish(
     workspace: Workspace,
     folder: ImageFolder,
     short_side: int,
-    tasks: Sequence[ShardTask],
-    parts: Sequence[Part],
+    tasks: Sequence[FileShardTask],
+    parts: Sequence[ImagePart],
 ) -> None:
-    by_split: dict[str, list[Part]] = {split.name: [] for split in folder.splits}
-    for task, part in zip(tasks, parts, strict=True):
-        by_split[task.split].append(part)
-    for name, of_split in by_split.items():
-        if not any(part.shard.images for part in of_split):
+    by_split = group_by_split((split.name for split in folder.splits), tasks, parts)
+    for name, split_parts in by_split.items():
+        if not any(part.shard.images for part in split_parts):
             raise UsageError(
                 f"no image of {folder.path / name} can be used",
                 hint=f"see why: vflops data check {folder.path}",
             )
-    recipe = drawn_from(folder.path)
+    recipe = recipe_of(folder.path)
     index = {
         "origin": folder.path.resolve().name,
         "synthetic": recipe is not None,
@@ -199,29 +185,19 @@ def _identity(source_digests: Sequence[str]) -> str:
     return digest(list(source_digests))
 
 
-def _without_gaps(images: PackedImages, policy: Policy) -> PackedImages:
-    """A packing that left images out is none for who wants them all."""
-    skipped = [each for split in images.index.splits.values() for each in split.skipped]
-    if skipped and policy == "fail":
-        raise UsageError(
-            f"{images.path} was packed without {len(skipped)} images that cannot be used, "
-            f"{skipped[0].file} first: {skipped[0].reason}",
-            hint="mend them and pack into another place, or take it as it is: --policy skip",
-        )
-    return images
-
-
-def _finished(destination: Path, packing: Packing, tasks: Sequence[ShardTask]) -> PackedImages:
-    """The packing that is there already, if it is this one."""
+def _packed_before(workspace: Workspace, tasks: Sequence[FileShardTask]) -> PackedImages:
+    """Open the packing that is already there; raise ``UsageError`` if it is another one."""
 
     def identity() -> str:
-        with ThreadPoolExecutor(16) as pool:  # asking a network file system is mostly waiting
-            return _identity(list(pool.map(ShardTask.source_digest, tasks)))
+        with ThreadPoolExecutor(16) as pool:  # stat on a network file system is mostly waiting
+            return _identity(list(pool.map(FileShardTask.source_digest, tasks)))
 
-    Workspace(destination, packing).refuse_another("images", identity)
-    return _without_gaps(PackedImages.open(destination), tasks[0].policy)
-
-
-def room_needed(folder: ImageFolder, short_side: int) -> int:
-    """About how many bytes the packed images will take."""
-    return sum(len(split) for split in folder.splits) * mean_bytes(short_side)
+    workspace.refuse_another("images", identity)
+    images = PackedImages.open(workspace.destination)
+    omitted = [
+        f"{image.file}: {image.reason}"
+        for split in images.index.splits.values()
+        for image in split.skipped
+    ]
+    refuse_omissions(images.path, omitted, "images", tasks[0].policy)
+    return images

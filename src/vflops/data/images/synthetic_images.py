@@ -1,49 +1,54 @@
-"""Synthetic images in the forms that real ones have: a folder of files, or packed.
+"""Synthetic images in the forms of real ones: a folder of image files, or packed.
 
-Both hold the same pixels and appear whole: made beside their place, then renamed. A killed making
-goes on where it stopped.
+Both forms hold the same pixels and appear only when they are complete: they are built in
+``DEST.partial``, then renamed. After a kill, the same call resumes where it stopped.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.destination import (
+    move_into_place,
+    refuse_irreplaceable,
+    refuse_occupied,
+    resolve_link,
+)
 from vflops.data.images.drawing import Recipe, draw
-from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, Part
-from vflops.data.images.image_writer import ShardFile, finish
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
+from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.packed import MARK, Packing, digest, shard_name
-from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
-from vflops.data.workspace import Workspace, occupied, partial_of, real_place, refuse_fixed
+from vflops.data.packed_index import PackingRecord, digest
+from vflops.data.packing import ShardTask, group_by_split, make_shards
+from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_progress, run_all
+from vflops.data.synthetic_folder import begin_folder
+from vflops.data.workspace import Workspace
 from vflops.errors import UsageError
 from vflops.record.files import atomic
 from vflops.record.files.cache import made_once
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 Format = Literal["png", "jpeg", "webp"]
 ORIGIN = "synthetic images"
 
 _SUFFIX = {"png": "png", "jpeg": "jpg", "webp": "webp"}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "png": {"compress_level": 1},  # noise does not get smaller for more work
+    "png": {"compress_level": 1},  # more effort does not make noise smaller
     "jpeg": {"quality": 92},
     "webp": {"quality": 92, "method": 2},
 }
-_SMALL_PIXELS = 1 << 24  # below, drawn sooner than other processes start
-_PIECE_PIXELS = 1 << 21
+_SMALL_PIXELS = 1 << 24  # drawn before other processes would have started
+_CHUNK_PIXELS = 1 << 21  # drawn between two reports of progress
 
 
 def class_names(recipe: Recipe) -> tuple[str, ...]:
-    """One name a class, in the order of labels and of the alphabet."""
+    """Return one name per class, in the order of labels, which is also alphabetical."""
     return tuple(_class_name(label) for label in range(recipe.classes))
 
 
@@ -57,32 +62,36 @@ def write_folder(
     train: int,
     val: int,
     format: Format = "png",
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
     workers: int | None = None,
 ) -> Path:
-    """``folder`` with ``train/<class>/<index>.png`` and ``val/…``; PNG keeps pixels as drawn."""
-    folder = real_place(folder)
+    """Write ``train/<class>/<index>.png`` and ``val/…`` to ``folder``; only PNG is lossless."""
+    folder = resolve_link(folder)
     splits = _splits(recipe, train, val, folder)
     if format not in get_args(Format):
         raise UsageError(
             f"format is {format!r}", hint=f"expected one of {', '.join(get_args(Format))}"
         )
+    refuse_irreplaceable(folder)
     about = {**recipe.as_dict(), "images": splits, "format": format}
-    partial = _begin(folder, about)
+    partial = begin_folder(folder, about, "images")
     for split in splits:
         for name in class_names(recipe):
             atomic.make_folder(partial / split / name)
     tasks = [
-        _Files(partial, recipe, format, split, start, count)
+        _FilesTask(partial, recipe, format, split, start, count)
         for split, images in splits.items()
-        for start, count in _pieces(images, _piece(recipe))
+        for start, count in _chunks(images, _chunk_images(recipe))
     ]
-    _all(_write_files, tasks, recipe, train + val, on_progress, workers)
-    try:
-        partial.replace(folder)
-    except OSError as error:
-        raise atomic.cannot_write(folder, error) from error
-    atomic.sync_folder(folder.parent)
+    run_all(
+        _write_files,
+        tasks,
+        workers=workers or _workers(recipe, train + val),
+        total=train + val,
+        on_progress=on_progress,
+        done="groups of images are written",
+    )
+    move_into_place(partial, folder)
     return folder
 
 
@@ -91,22 +100,25 @@ def packed(
     folder: Path,
     train: int,
     val: int,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
     workers: int | None = None,
 ) -> PackedImages:
-    """The packed form of the same images, without image files on the way."""
+    """Pack the same images into ``folder``, without writing image files first."""
     splits = _splits(recipe, train, val, folder)
     about = {**recipe.as_dict(), "images": splits}
-    with Workspace(folder, Packing(source=ORIGIN, settings=about)).locked() as workspace:
+    with Workspace(folder, PackingRecord(source=ORIGIN, settings=about)).locked() as workspace:
         tasks = [
-            _Shard(workspace, recipe, split, number, start, count)
+            _DrawnShardTask(split, number, recipe, start, count)
             for split, images in splits.items()
-            for number, (start, count) in enumerate(_pieces(images, images_a_shard(recipe)))
+            for number, (start, count) in enumerate(_chunks(images, images_per_shard(recipe)))
         ]
-        made = _all(_make_shard, tasks, recipe, train + val, on_progress, workers)
-        parts: dict[str, list[Part]] = {split: [] for split in splits}
-        for task, part in zip(tasks, made, strict=True):
-            parts[task.split].append(part)
+        parts = make_shards(
+            _make_shard,
+            tasks,
+            workspace,
+            workers=workers or _workers(recipe, train + val),
+            on_progress=on_progress,
+        )
         index = {
             "origin": ORIGIN,
             "synthetic": True,
@@ -114,29 +126,37 @@ def packed(
             "short_side": recipe.size,
             "classes": class_names(recipe),
         }
-        finish(workspace, index, parts, digest(about))
+        finish(workspace, index, group_by_split(splits, tasks, parts), digest(about))
     return PackedImages.open(folder)
 
 
-def cached(recipe: Recipe, train: int, val: int, on_progress: OnProgress = silent) -> Path:
-    """The folder of these packed images in the cache, made if it is not there."""
+def cached(recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress) -> Path:
+    """Return the folder of these packed images in the cache; create it if it is missing."""
     about = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
     name = f"images-{digest(about)[:16]}"
     return made_once(name, lambda folder: packed(recipe, folder, train, val, on_progress))
 
 
-def images_a_shard(recipe: Recipe) -> int:
-    """A quarter of the usual shard at most: more pieces to share among processes."""
+def images_per_shard(recipe: Recipe) -> int:
+    """Return a quarter of the usual number: more shards to share among processes."""
     return max(1, SHARD_BYTES // 4 // (recipe.size**2 * CHANNELS))
 
 
-def _piece(recipe: Recipe) -> int:
-    """Images drawn between two signs of progress."""
-    return max(1, _PIECE_PIXELS // recipe.size**2)
+def _chunk_images(recipe: Recipe) -> int:
+    return max(1, _CHUNK_PIXELS // recipe.size**2)
+
+
+def _chunks(images: int, step: int) -> list[tuple[int, int]]:
+    """Return (start, count) of consecutive chunks of up to ``step`` images."""
+    return [(start, min(step, images - start)) for start in range(0, images, step)]
+
+
+def _workers(recipe: Recipe, images: int) -> int:
+    return default_workers(images * recipe.size**2, _SMALL_PIXELS)
 
 
 @dataclass(frozen=True)
-class _Files:
+class _FilesTask:
     """Images of one split that one process writes as files."""
 
     root: Path
@@ -147,14 +167,14 @@ class _Files:
     count: int
 
     def path(self, index: int) -> Path:
-        """Where an image goes."""
+        """Return the file of an image."""
         name = f"{index:07d}.{_SUFFIX[self.format]}"
         return self.root / self.split / _class_name(index % self.recipe.classes) / name
 
 
-def _write_files(task: _Files, report: Reporter) -> None:
+def _write_files(task: _FilesTask, report: Reporter) -> None:
     paths = [task.path(index) for index in range(task.start, task.start + task.count)]
-    if not all(path.exists() for path in paths):  # else they are of a making that was stopped
+    if not all(path.exists() for path in paths):  # else written before the call was stopped
         images, _ = draw(task.recipe, task.split, task.start, task.count)
         for path, image in zip(paths, images, strict=True):
             _write_file(path, image, task.format)
@@ -167,7 +187,7 @@ def _write_file(path: Path, image: NDArray[np.uint8], format: Format) -> None:
     temporary = path.with_name(f".{os.getpid()}.tmp")
     try:
         Image.fromarray(image).save(temporary, format, **_OPTIONS[format])
-        temporary.replace(path)  # a kill leaves no half image under a name that counts
+        temporary.replace(path)  # a kill never leaves half an image under its final name
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
@@ -175,81 +195,47 @@ def _write_file(path: Path, image: NDArray[np.uint8], format: Format) -> None:
 
 
 @dataclass(frozen=True)
-class _Shard:
-    """Images of one split that one process packs into one file."""
+class _DrawnShardTask(ShardTask):
+    """Images of one split that one process draws into one shard."""
 
-    workspace: Workspace
     recipe: Recipe
-    split: str
-    number: int
     start: int
     count: int
 
+    @property
+    def samples(self) -> int:
+        """Number of images to draw."""
+        return self.count
 
-def _make_shard(task: _Shard, report: Reporter) -> Part:
-    name = shard_name(task.split, task.number)
-    part = task.workspace.kept(Part, name, "")
-    if part is not None:  # of a making that was stopped
-        report(task.count)
+
+def _make_shard(job: tuple[_DrawnShardTask, Workspace], report: Reporter) -> ImagePart:
+    """Make one shard, unless it was finished before the call was stopped."""
+    task, workspace = job
+    part = workspace.finished_part(ImagePart, task.shard, "")
+    if part is not None:
+        report(task.samples)
         return part
-    shard = ShardFile(task.workspace.path / name)
-    try:
-        for start, count in _pieces(task.count, _piece(task.recipe)):
-            images, labels = draw(task.recipe, task.split, task.start + start, count)
-            for image, label in zip(images, labels.tolist(), strict=True):
-                shard.add(image, label)
-            report(count)
-        part = shard.close()
-    except BaseException:
-        shard.abandon()
-        raise
-    part.write(task.workspace.part_file(name))
-    return part
+    return write_shard(workspace, task.shard, lambda shard: _fill(shard, task, report))
 
 
-def _all(
-    function: Callable[[Task, Reporter], Result],
-    tasks: Sequence[Task],
-    recipe: Recipe,
-    images: int,
-    on_progress: OnProgress,
-    workers: int | None,
-) -> list[Result]:
-    """The results of all tasks in their order; processes of their own where that pays."""
-    small = images * recipe.size**2 <= _SMALL_PIXELS
-    number = workers or (1 if small else usable_cpus())
-    done = "pieces are written"
-    return all_of(function, tasks, workers=number, total=images, on_progress=on_progress, done=done)
+def _fill(shard: ImageShardFile, task: _DrawnShardTask, report: Reporter) -> list[SkippedImage]:
+    for start, count in _chunks(task.count, _chunk_images(task.recipe)):
+        images, labels = draw(task.recipe, task.split, task.start + start, count)
+        for image, label in zip(images, labels.tolist(), strict=True):
+            shard.add(image, label)
+        report(count)
+    return []
 
 
 def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:
-    """Images by split, after a look at whether they can be made there."""
-    if folder is not None and occupied(folder):
-        raise UsageError(f"{folder} exists and is not empty", hint="choose another place")
+    """Return the number of images by split; raise ``UsageError`` if they cannot be made."""
+    if folder is not None:
+        refuse_occupied(folder)
     if train < recipe.classes:
         raise UsageError(
-            f"synthetic images: {train} to train on for {recipe.classes} classes",
-            hint="give at least one a class",
+            f"synthetic images: {train} training images for {recipe.classes} classes",
+            hint="give at least one per class",
         )
     if val < 1:
-        raise UsageError(f"synthetic images: {val} to validate with", hint="give 1 or more")
+        raise UsageError(f"synthetic images: {val} validation images", hint="give 1 or more")
     return {"train": train, "val": val}
-
-
-def _pieces(images: int, step: int) -> list[tuple[int, int]]:
-    return [(start, min(step, images - start)) for start in range(0, images, step)]
-
-
-def _begin(folder: Path, about: dict[str, Any]) -> Path:
-    """``folder.partial``, new or of the same recipe."""
-    refuse_fixed(folder)
-    partial = partial_of(folder)
-    text = atomic.json_text(about)
-    mark = partial / MARK
-    if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
-        raise UsageError(
-            f"{partial} holds something else than these images", hint="remove it, then try again"
-        )
-    atomic.make_folder(partial)
-    atomic.write_text(mark, text)
-    return partial

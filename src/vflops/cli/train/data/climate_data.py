@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from vflops.data.climate.box_rows import Order
     from vflops.data.climate.check_years import ClimateReport
     from vflops.data.climate.frame_index import Layout
-    from vflops.data.climate.frame_shards import Policy
     from vflops.data.climate.packed_frames import PackedFrames
     from vflops.data.climate.year_split import YearSplit
     from vflops.data.climate.years import ClimateYears
+    from vflops.data.packing import Policy
 
 FIRST_YEAR = 1979
 
@@ -79,15 +79,15 @@ def pack(
     """Pack all years into shards of frames."""
     from vflops.cli.terminal.console import next_step, working
     from vflops.cli.terminal.progress_bar import Bar
+    from vflops.data.climate.pack_years import bytes_needed
     from vflops.data.climate.pack_years import pack as pack_years
-    from vflops.data.climate.pack_years import room_needed
     from vflops.data.climate.years import ClimateYears
 
     with working("reading the boxes"):
         folder = ClimateYears.open(source, order)
     split = _split(folder, own_split)
     place = destination or beside(source, layout)
-    say_room(place, room_needed(folder, split, layout))
+    say_room(place, bytes_needed(folder, split, layout))
     with Bar("frames packed") as bar:
         packed = pack_years(
             folder,
@@ -146,10 +146,10 @@ def _show_packed(packed: PackedFrames) -> None:
 
 
 def _not_to_judge(packed: PackedFrames) -> list[str]:
-    from vflops.data.climate.check_years import no_truth
+    from vflops.data.climate.check_years import missing_class_notes
 
     there = set(packed.split("validation").labels.flat)
-    return no_truth(
+    return missing_class_notes(
         [name for number, name in enumerate(packed.index.classes) if number not in there]
     )
 
