@@ -83,7 +83,7 @@ def test_a_stopped_making_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     left = tmp_path / "set.partial" / "train" / "class-0000" / "0000000.png"
     before = left.stat().st_mtime_ns
 
-    with pytest.raises(UsageError, match="something else than these images"):
+    with pytest.raises(UsageError, match="something other than these images"):
         synthetic_images.write_folder(Recipe(classes=3, size=17), tmp_path / "set", 20, 7)
     path = synthetic_images.write_folder(RECIPE, tmp_path / "set", 20, 7)
     assert tree(path) == tree(whole)
