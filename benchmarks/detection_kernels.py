@@ -1,11 +1,12 @@
 """Milliseconds of the detector's kernels, of the same in plain torch, and of torchvision's.
 
-    python benchmarks/detection_kernels.py [--runs 20] [--cuts]
+    python benchmarks/detection_kernels.py [--runs 20] [--configs]
     TRITON_INTERPRET=1 python benchmarks/detection_kernels.py --device cpu --small   # a dry run
 
 The sizes are those of a training step: 32 frames of 768 × 1152 at five levels of 2000 boxes, and
 512 regions a frame of four levels of 256 channels in bf16, which torchvision pools in float32. Each
-result is compared with the kernel's. ``--cuts`` also times other ways to cut the kernels' work.
+result is compared with the kernel's. ``--configs`` also times other
+launch configurations.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.models.detection.nms import suppress_plainly
-from vflops.models.detection.roi_align import align_backward_plainly, align_plainly, level_of
+from vflops.models.detection.nms import suppress_fallback
+from vflops.models.detection.roi_align import (
+    level_of,
+    roi_align_backward_fallback,
+    roi_align_fallback,
+)
 from vflops.models.kernels import nms_kernel, roi_align_kernels
 
 STRIDES = (4, 8, 16, 32)
@@ -109,7 +114,11 @@ def crowd(rows: int, count: int, sizes: Sizes, device: str) -> Tensor:
 
 
 def suppression(
-    clock: Clock, what: str, boxes: Tensor, torchvision: Any, cuts: Sequence[nms_kernel.Cut]
+    clock: Clock,
+    what: str,
+    boxes: Tensor,
+    torchvision: Any,
+    configs: Sequence[nms_kernel.LaunchConfig],
 ) -> list[Row]:
     rows, count = boxes.shape[:2]
     valid = torch.ones(rows, count, dtype=torch.bool, device=boxes.device)
@@ -119,14 +128,14 @@ def suppression(
     made = [
         clock.row(f"{name}: kernel", lambda: nms_kernel.suppress(boxes, valid, THRESHOLD), share)
     ]
-    for cut in cuts:
-        label = f"{name}: {cut.block}/{cut.chunk}/{cut.warps}"
-        other = int((nms_kernel.suppress(boxes, valid, THRESHOLD, cut) != keep).sum())
-        work = lambda cut=cut: nms_kernel.suppress(boxes, valid, THRESHOLD, cut)  # noqa: E731
+    for config in configs:
+        label = f"{name}: {config.block}/{config.chunk}/{config.warps}"
+        other = int((nms_kernel.suppress(boxes, valid, THRESHOLD, config) != keep).sum())
+        work = lambda config=config: nms_kernel.suppress(boxes, valid, THRESHOLD, config)  # noqa: E731
         made.append(clock.row(label, work, f"{other} differ"))
-    other = int((suppress_plainly(boxes, valid, THRESHOLD) != keep).sum())
+    other = int((suppress_fallback(boxes, valid, THRESHOLD) != keep).sum())
     plainly = clock.row(
-        f"{name}: plain", lambda: suppress_plainly(boxes, valid, THRESHOLD), f"{other} differ"
+        f"{name}: plain", lambda: suppress_fallback(boxes, valid, THRESHOLD), f"{other} differ"
     )
     made.append(plainly)
     if torchvision is not None:
@@ -190,7 +199,11 @@ def distance(a: Tensor, b: Tensor) -> str:
 
 
 def pooling(
-    clock: Clock, on: Scene, torchvision: Any, sizes: Sizes, cuts: Sequence[roi_align_kernels.Cut]
+    clock: Clock,
+    on: Scene,
+    torchvision: Any,
+    sizes: Sizes,
+    configs: Sequence[roi_align_kernels.LaunchConfig],
 ) -> list[Row]:
     forward_of = (STRIDES, on.boxes, on.levels, 7, 2)
     backward_of = (on.gradient, on.boxes, on.levels, *on.sides, STRIDES, 2)
@@ -207,22 +220,26 @@ def pooling(
         ),
         clock.row(f"{name}: kernel, backward", lambda: roi_align_kernels.backward(*backward_of)),
     ]
-    for cut in cuts:
-        label = f"{name}: {cut.channels}/{cut.warps}/{cut.stages}"
-        if cut.stages == 1:
-            off = distance(roi_align_kernels.forward(on.features, *forward_of, cut), pooled)
-            work = lambda cut=cut: roi_align_kernels.forward(on.features, *forward_of, cut)  # noqa: E731
+    for config in configs:
+        label = f"{name}: {config.channels}/{config.warps}/{config.stages}"
+        if config.stages == 1:
+            off = distance(roi_align_kernels.forward(on.features, *forward_of, config), pooled)
+            work = lambda config=config: roi_align_kernels.forward(on.features, *forward_of, config)  # noqa: E731
             made.append(clock.row(f"{label}, forward", work, off))
-        off = distance(roi_align_kernels.backward(*backward_of, cut)[0], parts[0])
-        back = lambda cut=cut: roi_align_kernels.backward(*backward_of, cut)  # noqa: E731
+        off = distance(roi_align_kernels.backward(*backward_of, config)[0], parts[0])
+        back = lambda config=config: roi_align_kernels.backward(*backward_of, config)  # noqa: E731
         made.append(clock.row(f"{label}, backward", back, off))
-    off = distance(pooled, align_plainly(on.features, *forward_of))
+    off = distance(pooled, roi_align_fallback(on.features, *forward_of))
     made.append(
-        clock.row(f"{name}: plain, forward", lambda: align_plainly(on.features, *forward_of), off)
+        clock.row(
+            f"{name}: plain, forward", lambda: roi_align_fallback(on.features, *forward_of), off
+        )
     )
-    off = distance(parts[0], align_backward_plainly(*backward_of)[0])
+    off = distance(parts[0], roi_align_backward_fallback(*backward_of)[0])
     made.append(
-        clock.row(f"{name}: plain, backward", lambda: align_backward_plainly(*backward_of), off)
+        clock.row(
+            f"{name}: plain, backward", lambda: roi_align_backward_fallback(*backward_of), off
+        )
     )
     if torchvision is not None:
         made += _torchvision_pooling(clock, on, torchvision, sizes, pooled, parts, name)
@@ -264,7 +281,9 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes for a dry run")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--cuts", action="store_true", help="other ways to cut the work as well")
+    parser.add_argument(
+        "--configs", action="store_true", help="also time other launch configurations"
+    )
     arguments = parser.parse_args()
     sizes = SMALL if arguments.small else Sizes()
     device: str = arguments.device
@@ -276,22 +295,22 @@ def main() -> None:
         f"torch {torch.__version__}, {name}, torchvision {'no' if torchvision is None else 'yes'}"
     )
     print(f"{'':48} {'median ms':>10} {'least ms':>10}")
-    box_cuts = [
-        nms_kernel.Cut(64, 32, 16),
-        nms_kernel.Cut(64, 32, 8),
-        nms_kernel.Cut(32, 32, 8),
-        nms_kernel.Cut(32, 32, 4),
+    box_configs = [
+        nms_kernel.LaunchConfig(64, 32, 16),
+        nms_kernel.LaunchConfig(64, 32, 8),
+        nms_kernel.LaunchConfig(32, 32, 8),
+        nms_kernel.LaunchConfig(32, 32, 4),
     ]
-    region_cuts = [
-        roi_align_kernels.Cut(256, 8, 1),
-        roi_align_kernels.Cut(128, 4, 1),
-        roi_align_kernels.Cut(128, 2, 1),
-        roi_align_kernels.Cut(128, 4, 3),
-        roi_align_kernels.Cut(128, 8, 2),
-        roi_align_kernels.Cut(256, 8, 2),
-        roi_align_kernels.Cut(64, 4, 2),
+    region_configs = [
+        roi_align_kernels.LaunchConfig(256, 8, 1),
+        roi_align_kernels.LaunchConfig(128, 4, 1),
+        roi_align_kernels.LaunchConfig(128, 2, 1),
+        roi_align_kernels.LaunchConfig(128, 4, 3),
+        roi_align_kernels.LaunchConfig(128, 8, 2),
+        roi_align_kernels.LaunchConfig(256, 8, 2),
+        roi_align_kernels.LaunchConfig(64, 4, 2),
     ]
-    wanted = arguments.cuts
+    wanted = arguments.configs
     all_rows = sizes.frames * 5
     jobs: list[Callable[[], list[Row]]] = [
         lambda: suppression(
@@ -299,14 +318,14 @@ def main() -> None:
             "spread",
             spread(all_rows, sizes.boxes, sizes, device),
             torchvision,
-            box_cuts if wanted else (),
+            box_configs if wanted else (),
         ),
         lambda: suppression(
             clock,
             "crowd",
             crowd(all_rows, sizes.boxes, sizes, device),
             torchvision,
-            box_cuts if wanted else (),
+            box_configs if wanted else (),
         ),
         lambda: suppression(
             clock,
@@ -316,7 +335,7 @@ def main() -> None:
             (),
         ),
         lambda: pooling(
-            clock, scene(sizes, device), torchvision, sizes, region_cuts if wanted else ()
+            clock, scene(sizes, device), torchvision, sizes, region_configs if wanted else ()
         ),
     ]
     for job in jobs:

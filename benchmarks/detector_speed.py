@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 HEIGHT, WIDTH, CHANNELS, CLASSES, BOXES = 768, 1152, 16, 4, 15

@@ -13,12 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.fused_resnet import (
-    FusedResNet,
-    space_to_depth,
-    stem_weight,
-    stem_weight_gradient,
-)
+from vflops.models.fused_resnet import FusedResNet
+from vflops.models.fused_stem import space_to_depth, stem_weight, stem_weight_gradient
 from vflops.models.resnet import ResNet
 
 

@@ -57,7 +57,7 @@ def test_a_small_resnet_computes_and_trains() -> None:
         ("extreme-weather", "is a workload, expected a model", "vflops run extreme-weather"),
         ("nowhere.at.all:Model", "no module named 'nowhere'", "install it"),
         ("torch.nn:Linnear", "unknown name 'Linnear' in torch.nn", "Linear"),
-        ("torch:", "names no model", "package.module:callable"),
+        ("torch:", "is not the name of a model", "package.module:callable"),
         ("math:pi", "math:pi is a float", "callable"),
     ],
 )

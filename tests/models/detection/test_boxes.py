@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vflops.counting.capture import InputSpec, capture
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import area, clip, decode, encode, iou
-from vflops.models.detection.design import aspect_sizes
+from vflops.models.detection.detector_design import aspect_sizes
 
 WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 

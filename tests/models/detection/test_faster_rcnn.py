@@ -9,7 +9,7 @@ from torch import Tensor
 from vflops.counting.capture import InputSpec, capture
 from vflops.counting.conventions import rule_set
 from vflops.counting.count import count
-from vflops.models.detection.design import DetectorDesign, anchor_sizes
+from vflops.models.detection.detector_design import DetectorDesign, anchor_sizes
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 SMALL = DetectorDesign(
@@ -178,7 +178,7 @@ def test_its_operations_are_those_of_its_layers() -> None:
 
 
 def test_a_design_that_contradicts_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected 5, the pyramid's"):
+    with pytest.raises(ValueError, match="expected 5, one for each level"):
         DetectorDesign(anchors=anchor_sizes((32, 64)))
     with pytest.raises(ValueError, match=r"name the last, 4, in stages \[1, 2\]"):
         DetectorDesign(stages=(1, 2), pooled=False, anchors=anchor_sizes((32, 64)))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from vflops.counting.capture import InputSpec, capture
-from vflops.models.detection.nms import BLOCK, suppress, suppress_plainly
+from vflops.models.detection.nms import BLOCK, suppress, suppress_fallback
 
 Suppress = Callable[[Tensor, Tensor, float], Tensor]
-BOTH = pytest.mark.parametrize("function", [suppress, suppress_plainly])
+BOTH = pytest.mark.parametrize("function", [suppress, suppress_fallback])
 
 
 def greedy(boxes: Tensor, valid: Tensor, threshold: float) -> list[bool]:
@@ -153,7 +153,7 @@ def test_small_whole_corners_are_full_of_ties(
 ) -> None:
     boxes = torch.tensor([row[:4] for row in rows], dtype=torch.float32).unsqueeze(0)
     valid = torch.tensor([[row[4] for row in rows]])
-    for function in (suppress, suppress_plainly):
+    for function in (suppress, suppress_fallback):
         check(function, boxes, threshold, valid)
 
 
@@ -161,7 +161,7 @@ def test_both_ways_agree_on_many_boxes() -> None:
     boxes = random_boxes(2, 1000, spread=150)
     valid = torch.ones(2, 1000, dtype=torch.bool)
     keep = suppress(boxes, valid, 0.5)
-    assert torch.equal(keep, suppress_plainly(boxes, valid, 0.5))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, 0.5))
     assert 100 < keep.sum() < 1900
 
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import decode, encode, iou
-from vflops.models.detection.design import aspect_sizes
-from vflops.models.detection.matching import lots, match, take
-from vflops.models.detection.nms import suppress, suppress_plainly
+from vflops.models.detection.detector_design import aspect_sizes
+from vflops.models.detection.matching import match, random_numbers, select
+from vflops.models.detection.nms import suppress, suppress_fallback
 from vflops.models.detection.roi_align import (
-    align_backward_plainly,
-    align_plainly,
     level_of,
     roi_align,
+    roi_align_backward_fallback,
+    roi_align_fallback,
 )
 
 pytestmark = [
@@ -61,7 +61,7 @@ def test_nms_as_on_the_cpu_and_as_torchvisions(torchvision: Any, count: int, spr
     valid = torch.rand(4, count, device="cuda") < 0.9
     keep = suppress(boxes, valid, 0.5)
     assert torch.equal(keep.cpu(), suppress(boxes.cpu(), valid.cpu(), 0.5))
-    assert torch.equal(keep, suppress_plainly(boxes, valid, 0.5))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, 0.5))
     scores = torch.arange(count, 0, -1, device="cuda", dtype=torch.float32)
     for image in range(4):
         places = valid[image].nonzero().flatten()
@@ -114,7 +114,7 @@ def test_roi_align_as_the_plain_one_and_as_on_the_cpu(dtype: torch.dtype) -> Non
     features = pyramid(dtype)
     found = roi_align(features, STRIDES, boxes, levels)
     rtol, atol = (1e-4, 1e-4) if dtype == torch.float32 else (1e-2, 1e-2)
-    plain = align_plainly([x.detach() for x in features], STRIDES, boxes, levels, 7, 2)
+    plain = roi_align_fallback([x.detach() for x in features], STRIDES, boxes, levels, 7, 2)
     cpu = roi_align([x.detach().cpu() for x in features], STRIDES, boxes.cpu(), levels.cpu())
     assert found.stride() == plain.stride()
     torch.testing.assert_close(found, plain, rtol=rtol, atol=atol)
@@ -123,7 +123,7 @@ def test_roi_align_as_the_plain_one_and_as_on_the_cpu(dtype: torch.dtype) -> Non
     heights, widths = [list(sides) for sides in zip(*SHAPES, strict=True)]
     for own, other in zip(
         torch.autograd.grad(found, features, gradient),
-        align_backward_plainly(gradient, boxes, levels, heights, widths, STRIDES, 2),
+        roi_align_backward_fallback(gradient, boxes, levels, heights, widths, STRIDES, 2),
         strict=True,
     ):
         assert own.stride() == other.stride()
@@ -185,15 +185,15 @@ def test_overlaps_as_torchvisions(torchvision: Any) -> None:
 
 def test_lots_and_choices_are_bit_for_bit_those_of_the_cpu() -> None:
     seeds = torch.rand(8)
-    expected = lots(seeds, 50_000, 3)
-    numbers = lots(seeds.cuda(), 50_000, 3)
-    compiled = torch.compile(lots, fullgraph=True)(seeds.cuda(), 50_000, 3)
+    expected = random_numbers(seeds, 50_000, 3)
+    numbers = random_numbers(seeds.cuda(), 50_000, 3)
+    compiled = torch.compile(random_numbers, fullgraph=True)(seeds.cuda(), 50_000, 3)
     assert torch.equal(numbers.cpu(), expected)
     assert torch.equal(compiled.cpu(), expected)
     coarse = (expected * 1000).floor() / 1000  # with ties
-    positive = lots(seeds, 50_000, 4) < 0.01
-    on_cpu = take(positive, ~positive, coarse, 256, 0.5)
-    on_gpu = take(positive.cuda(), ~positive.cuda(), coarse.cuda(), 256, 0.5)
+    positive = random_numbers(seeds, 50_000, 4) < 0.01
+    on_cpu = select(positive, ~positive, coarse, 256, 0.5)
+    on_gpu = select(positive.cuda(), ~positive.cuda(), coarse.cuda(), 256, 0.5)
     for own, other in zip(on_gpu, on_cpu, strict=True):
         assert torch.equal(own.cpu(), other)
 
@@ -204,7 +204,7 @@ def test_a_cuda_graph_records_all_of_it() -> None:
 
     def step() -> tuple[Tensor, Tensor]:
         keep = suppress(boxes, boxes[..., 0] > 20, 0.5)
-        index, _, used = take(keep, ~keep, lots(seeds, 150, 1), 32, 0.5)
+        index, _, used = select(keep, ~keep, random_numbers(seeds, 150, 1), 32, 0.5)
         chosen = boxes.gather(1, index.unsqueeze(-1).expand(-1, -1, 4))
         return roi_align(features, STRIDES, chosen, level_of(chosen, 2, 5)), used
 

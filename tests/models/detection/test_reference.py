@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.support import detection_plainly as plain
-from vflops.models.detection.design import DetectorDesign
+from tests.support import detection_reference as plain
+from vflops.models.detection.detector_design import DetectorDesign
+from vflops.models.detection.ground_truth import GroundTruth
 from vflops.models.detection.proposals import Proposer
 from vflops.models.detection.regions import Regions
-from vflops.models.detection.truth import Truth
 
 HEIGHT, WIDTH, CLASSES, IMAGES = 32, 48, 3, 8
 DESIGN = DetectorDesign(
@@ -60,7 +60,7 @@ def near(boxes: Tensor, chance: torch.Generator, spread: float) -> Tensor:
     return torch.cat([start, torch.maximum(end, start + 1)], -1)
 
 
-def truths(seed: int = 1) -> tuple[Truth, Tensor]:
+def truths(seed: int = 1) -> tuple[GroundTruth, Tensor]:
     """Of eight images: most boxes near anchors, some like none; one image has no box at all."""
     chance = random(seed)
     anchors = Proposer(DESIGN, HEIGHT, WIDTH).double().anchors
@@ -74,10 +74,10 @@ def truths(seed: int = 1) -> tuple[Truth, Tensor]:
     number = torch.tensor([6, 5, 0, 4, 6, 3, 1, 6])
     labels[torch.arange(6) >= number[:, None]] = -1
     boxes[labels < 0] = torch.tensor([8.0, 8.0, 18.0, 18.0]).double()  # no truth: must not count
-    return Truth(boxes, labels), torch.rand(IMAGES, generator=chance)
+    return GroundTruth(boxes, labels), torch.rand(IMAGES, generator=chance)
 
 
-def seen(truth: Truth, lot: Tensor) -> list[plain.Seen]:
+def seen(truth: GroundTruth, lot: Tensor) -> list[plain.Seen]:
     return [
         plain.Seen(boxes[there].tolist(), labels[there].tolist(), seed)
         for boxes, labels, there, seed in zip(
@@ -168,7 +168,7 @@ def maps() -> list[Tensor]:
     ]
 
 
-def proposed(truth: Truth) -> tuple[Tensor, Tensor]:
+def proposed(truth: GroundTruth) -> tuple[Tensor, Tensor]:
     """Boxes near the truths, and as many anywhere; some places are empty, one image has none."""
     chance = random(8)
     around = near(truth.boxes.repeat(1, 4, 1).clamp(min=0), chance, 0.15)
@@ -249,7 +249,7 @@ def test_a_quarter_of_the_sampled_regions_are_hits_where_there_are_enough() -> N
 def test_the_two_stages_draw_different_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both choose a few of the same boxes, by the same number of each image."""
     proposer, stage, (_, lot) = Proposer(DESIGN, HEIGHT, WIDTH).double(), regions(), truths()
-    nothing = Truth(torch.full((IMAGES, 1, 4), -1.0).double(), torch.full((IMAGES, 1), -1))
+    nothing = GroundTruth(torch.full((IMAGES, 1, 4), -1.0).double(), torch.full((IMAGES, 1), -1))
     scores, codes = (each.requires_grad_() for each in said(10, IMAGES, len(proposer.anchors)))
     (of_scores,) = torch.autograd.grad(proposer.loss(scores, codes, nothing, lot)[0], scores)
     shown: list[Tensor] = []
@@ -270,7 +270,7 @@ def test_the_two_stages_draw_different_lots(monkeypatch: pytest.MonkeyPatch) -> 
 def test_gradients_of_the_losses_are_right() -> None:
     """Of scores and codes in float64; a number of them lies on either side of the knee."""
     proposer, stage, (truth, lot) = Proposer(DESIGN, HEIGHT, WIDTH).double(), regions(), truths()
-    few, lot = Truth(truth.boxes[:1], truth.labels[:1]), lot[:1]
+    few, lot = GroundTruth(truth.boxes[:1], truth.labels[:1]), lot[:1]
     first = [each.requires_grad_() for each in said(12, 1, len(proposer.anchors))]
     assert torch.autograd.gradcheck(
         lambda scores, codes: proposer.loss(scores, codes, few, lot), first, fast_mode=True

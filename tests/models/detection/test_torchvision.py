@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 pytestmark = pytest.mark.gpu

@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.models.detection.nms import suppress_plainly
-from vflops.models.detection.roi_align import align_backward_plainly, align_plainly
+from vflops.models.detection.nms import suppress_fallback
+from vflops.models.detection.roi_align import roi_align_backward_fallback, roi_align_fallback
 
 GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -120,7 +120,7 @@ def test_suppression_however_it_is_cut(block: int, chunk: int) -> None:
     from vflops.models.kernels import nms_kernel
 
     boxes, valid = crowd(2, 140, whole=True)
-    keep = nms_kernel.suppress(boxes, valid, 0.5, nms_kernel.Cut(block, chunk, 8))
+    keep = nms_kernel.suppress(boxes, valid, 0.5, nms_kernel.LaunchConfig(block, chunk, 8))
     assert torch.equal(keep, greedy(boxes, valid, 0.5))
 
 
@@ -190,7 +190,7 @@ def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: floa
 
     boxes, valid = crowd(rows, count)
     keep = nms_kernel.suppress(boxes, valid, threshold)
-    assert torch.equal(keep, suppress_plainly(boxes, valid, threshold))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, threshold))
     assert torch.equal(keep[:2], greedy(boxes[:2], valid[:2], threshold))
 
 
@@ -255,9 +255,9 @@ def test_roi_align_equals_the_plain_one(
     features = pyramid(levels, channels, dtype)
     boxes, level = regions_of(2, count, levels)
     strides = STRIDES[:levels]
-    cut = roi_align_kernels.Cut(channels=32, warps=4)
-    found = roi_align_kernels.forward(features, strides, boxes, level, size, samples, cut)
-    expected = align_plainly(features, strides, boxes, level, size, samples)
+    config = roi_align_kernels.LaunchConfig(channels=32, warps=4)
+    found = roi_align_kernels.forward(features, strides, boxes, level, size, samples, config)
+    expected = roi_align_fallback(features, strides, boxes, level, size, samples)
     assert found.permute(0, 1, 3, 4, 2).is_contiguous()
     assert distance(found, expected) < (1e-6 if dtype == torch.float32 else 1e-3)
 
@@ -275,9 +275,9 @@ def test_roi_align_backward_equals_the_plain_one(
 
     gradient = gradient_of(2, count, channels, dtype, size)
     boxes, level = regions_of(2, count, levels)
-    cut = roi_align_kernels.Cut(channels=32, warps=4, stages=2)
-    found = roi_align_kernels.backward(gradient, boxes, level, *sides(levels), samples, cut)
-    expected = align_backward_plainly(gradient, boxes, level, *sides(levels), samples)
+    config = roi_align_kernels.LaunchConfig(channels=32, warps=4, stages=2)
+    found = roi_align_kernels.backward(gradient, boxes, level, *sides(levels), samples, config)
+    expected = roi_align_backward_fallback(gradient, boxes, level, *sides(levels), samples)
     # What two halves differ by: the weights' rounding and the result's.
     tolerance = {torch.float32: 3e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
     for one, other, shape in zip(found, expected, SHAPES, strict=False):

@@ -11,7 +11,7 @@ from vflops.config.section import Section
 from vflops.config.training import TrainSettings, WorkloadSettings
 from vflops.data.climate.box_rows import Order
 from vflops.data.climate.year_split import parse_years
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 
 
 class SyntheticSettings(Section):
