@@ -20,7 +20,7 @@ def parse_input(text: str) -> tuple[tuple[int, ...], str]:
     shape = tuple(int(size) for size in match[1].split("x")) if match else ()
     if match is None or 0 in shape:
         raise UsageError(
-            f"{text!r} is not an input shape",
+            f"input shape {text!r} is not valid",
             hint="write the shape of one sample, without the batch: 3x224x224, or 128:int64",
         )
     return shape, match[2] or "float32"

@@ -180,11 +180,11 @@ def test_its_operations_are_those_of_its_layers() -> None:
 def test_a_design_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(ValueError, match="expected 5, one for each level"):
         DetectorDesign(anchors=anchor_sizes((32, 64)))
-    with pytest.raises(ValueError, match=r"name the last, 4, in stages \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"add the last, 4, to stages \[1, 2\]"):
         DetectorDesign(stages=(1, 2), pooled=False, anchors=anchor_sizes((32, 64)))
     with pytest.raises(ValueError, match="at least 1 item"):
         DetectorDesign(stages=())
     with pytest.raises(ValueError, match="at least 1 item"):
         DetectorDesign(anchors=((),) * 5)
-    with pytest.raises(ValueError, match="rising numbers from 1 to 4"):
+    with pytest.raises(ValueError, match="ascending numbers from 1 to 4"):
         DetectorDesign(stages=(2, 5))
