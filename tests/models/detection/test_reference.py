@@ -77,9 +77,9 @@ def truths(seed: int = 1) -> tuple[GroundTruth, Tensor]:
     return GroundTruth(boxes, labels), torch.rand(IMAGES, generator=chance)
 
 
-def seen(truth: GroundTruth, lot: Tensor) -> list[plain.Seen]:
+def seen(truth: GroundTruth, lot: Tensor) -> list[plain.Image]:
     return [
-        plain.Seen(boxes[there].tolist(), labels[there].tolist(), seed)
+        plain.Image(boxes[there].tolist(), labels[there].tolist(), seed)
         for boxes, labels, there, seed in zip(
             truth.boxes, truth.labels, truth.present, lot.tolist(), strict=True
         )
