@@ -1,4 +1,4 @@
-"""Models by name: what cannot be had is one clear line with the nearest that can."""
+"""Models by name: an unknown model is one clear line with the nearest known name."""
 
 from __future__ import annotations
 

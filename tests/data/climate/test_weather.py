@@ -36,7 +36,7 @@ def test_another_seed_year_or_number_is_another_frame() -> None:
         draw(SMALL, 0, 1979),
     )
     for other in others:
-        for name in CHANNELS:  # here and there no rain falls in both
+        for name in CHANNELS:  # both may have no rain in some places
             assert (channel(other.fields, name) != channel(frames()[0].fields, name)).mean() > 0.8
         assert other.boxes.tolist() != frames()[0].boxes.tolist()
 
@@ -91,7 +91,7 @@ def test_the_tropics_are_hot_and_wet_and_the_middle_latitudes_windy() -> None:
 
 
 def within(one: str, other: str) -> float:
-    """The correlation of two fields without what they owe to latitude alone."""
+    """Return the correlation of two fields after removing their dependence on latitude."""
     return float(np.corrcoef(anomaly(one).ravel(), anomaly(other).ravel())[0, 1])
 
 
@@ -114,7 +114,7 @@ def test_fields_belong_together(one: str, other: str, least: float) -> None:
 
 
 def test_wind_goes_round_lows_the_way_of_its_hemisphere() -> None:
-    """The spin of the wind goes with the curvature of pressure: up in the north, down there."""
+    """Vorticity follows the curvature of pressure, with opposite signs in the hemispheres."""
     names = [CHANNELS.index(name) for name in ("PSL", "U850", "V850")]
     pressure, east, north = (fields()[:, number] for number in names)
     spin = np.gradient(north, axis=2) - np.gradient(east, axis=1)

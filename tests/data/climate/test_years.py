@@ -1,4 +1,4 @@
-"""Years as published are opened; whatever is wrong with a file is named, with its hint."""
+"""Years as published are opened; every fault of a file is reported with a hint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from vflops.errors import UsageError
 
 
 def refused(folder: Path) -> tuple[str, str]:
-    """What opening says, and its hint."""
+    """Return the message of opening a folder, and its hint."""
     with pytest.raises(UsageError) as caught:
         ClimateYears.open(folder)
     return caught.value.message, str(caught.value.hint)
@@ -80,14 +80,14 @@ def test_every_storage_layout_gives_the_same_frames(
     write_year(tmp_path / "climo_1979.h5", images, boxes(7), **LAYOUTS[layout])
     source = ClimateYears.open(tmp_path).years[0].source
     for start, stop in ((0, 7), (2, 5), (6, 7)):
-        found = np.full_like(images, np.nan)
+        actual = np.full_like(images, np.nan)
         for piece in source.pieces(start, stop):
-            place = slice(piece.frame, piece.frame + len(piece.fields))
+            where = slice(piece.frame, piece.frame + len(piece.fields))
             rows = slice(piece.row, piece.row + piece.fields.shape[2])
-            assert np.isnan(found[place, :, rows]).all(), "read twice"
-            found[place, :, rows] = piece.fields
-        np.testing.assert_array_equal(found[start:stop], images[start:stop])
-        assert np.isnan(found[:start]).all() and np.isnan(found[stop:]).all()
+            assert np.isnan(actual[where, :, rows]).all(), "read twice"
+            actual[where, :, rows] = piece.fields
+        np.testing.assert_array_equal(actual[start:stop], images[start:stop])
+        assert np.isnan(actual[:start]).all() and np.isnan(actual[stop:]).all()
 
 
 @given(
@@ -219,7 +219,7 @@ def test_another_resolution_than_its_siblings(tmp_path: Path) -> None:
 def test_sixteen_boxes_in_a_frame(tmp_path: Path) -> None:
     rows = np.concatenate([boxes(5), np.full((5, 3, 5), -1)], axis=1)
     write_year(tmp_path / "climo_1979.h5", None, rows)
-    ClimateYears.open(tmp_path)  # room for more, but no frame has more
+    ClimateYears.open(tmp_path)  # more rows than allowed, but no frame has more boxes
     rows[3, :16] = [1, 2, 3, 30, 0]
     write_year(tmp_path / "climo_1979.h5", None, rows)
     message, hint = refused(tmp_path)
@@ -255,7 +255,7 @@ COLUMNS = {
     "cyxyx": [4, 0, 1, 2, 3],
     "cxyxy": [4, 1, 0, 3, 2],
 }
-"""From the published order to each."""
+"""From the published order to each of them."""
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -375,9 +375,9 @@ def test_boxes_that_are_none(row: list[float], says: str) -> None:
 
 
 def test_boxes_are_padded_as_corners() -> None:
-    found, labels = padded(np.array([[1, 2, 5, 9, 3]]))
-    assert found.shape == (15, 4) and found.dtype == np.float32
-    assert found[0].tolist() == [2, 1, 9, 5] and not found[1:].any()
+    actual, labels = padded(np.array([[1, 2, 5, 9, 3]]))
+    assert actual.shape == (15, 4) and actual.dtype == np.float32
+    assert actual[0].tolist() == [2, 1, 9, 5] and not actual[1:].any()
     assert labels.tolist() == [3] + [-1] * 14 and labels.dtype == np.int64
     assert padded(np.zeros((0, 5)))[1].tolist() == [-1] * 15
 
@@ -463,7 +463,7 @@ def test_another_resolution_is_named_before_its_boxes(tmp_path: Path, first: str
         message, hint = refused(tmp_path)
         assert "climo_1980.h5 has frames of 20x30, climo_1979.h5 of 24x40" in message
         assert "the same resolution" in hint
-    else:  # nothing to compare it with: its boxes are what is wrong
+    else:  # without another year only its boxes are wrong
         assert "boxes" in refused(tmp_path)[0]
 
 
@@ -492,7 +492,7 @@ def test_names_that_are_no_files(tmp_path: Path) -> None:
 
 
 def with_filter(path: Path, number: int) -> None:
-    """Images that say to be compressed with a filter that is not here."""
+    """Write images that claim to be compressed with a filter that is not installed."""
     with h5py.File(path, "r+") as file:
         shape = file["images"].shape
         del file["images"]
@@ -512,7 +512,7 @@ def test_a_filter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert "climo_1980.h5: images are compressed with HDF5 filter 32015" in message
     assert "not installed here" in message
     assert "h5repack -f GZIP=1" in hint and "hdf5plugin" in hint
-    with pytest.raises(UsageError, match="filter 32015"):  # never a year that is just left out
+    with pytest.raises(UsageError, match="filter 32015"):  # the year is never silently left out
         pack(tmp_path / "years", tmp_path / "packed", policy="skip", workers=1)
 
 

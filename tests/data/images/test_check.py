@@ -1,4 +1,4 @@
-"""The check finds every fault that was put in, and nothing else."""
+"""The check finds every inserted fault, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_every_bad_file_is_named_with_its_reason(tmp_path: Path) -> None:
     bad = spoil(image_folder(tmp_path))
     report = look(tmp_path, workers=2)
     assert not report.ok
-    found = {one.file: one.reason for one in report.unreadable}
+    actual = {one.file: one.reason for one in report.unreadable}
     assert report.zero_byte == ("train/cat/nothing.jpg",)
-    assert found.keys() == bad.keys() - set(report.zero_byte)
-    for file, reason in found.items():
+    assert actual.keys() == bad.keys() - set(report.zero_byte)
+    for file, reason in actual.items():
         assert bad[file].lower() in reason.lower()
     train = report.splits["train"]
     assert train.images - train.readable == len(bad)

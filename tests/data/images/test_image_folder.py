@@ -1,4 +1,4 @@
-"""Folders of images are read in one order, and what is wrong with them is named."""
+"""Folders of images have a fixed order, and faults in them are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def touch(path: Path) -> None:
 
 
 def flat(root: Path, labels: str, name: str = "val_labels.txt") -> Path:
-    """Train in class folders, three images of val without, and a labels file."""
+    """Write train/ with class folders, three images in val/ without, and a labels file."""
     for class_name in ("ant", "bee", "cow"):
         touch(root / "train" / class_name / "1.jpg")
     for number in (2, 0, 1):

@@ -1,4 +1,4 @@
-"""Packing gives the pixels that Pillow gives, the same bytes always, and survives being killed."""
+"""Packing gives the pixels of Pillow and always the same bytes, and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of two images: a few files are many shards."""
+    """Make shards of two images, so that few files are many shards."""
     monkeypatch.setattr(packing, "images_per_shard", lambda short_side: 2)
 
 
@@ -192,7 +192,7 @@ if __name__ == "__main__":
 
 
 def start_slow(tmp_path: Path, source: Path, destination: Path) -> subprocess.Popen[str]:
-    """A packing of two processes that takes long enough to be stopped in the middle."""
+    """Start a packing of two processes that is slow enough to be stopped half-way."""
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     return subprocess.Popen(
@@ -261,13 +261,13 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_interrupt_of_many_processes_shows_no_traceback(tmp_path: Path) -> None:
     source = image_folder(tmp_path / "images", train=30, val=2)
     process = start_slow(tmp_path, source, tmp_path / "packed")
-    wait_until(lambda: len(children(process.pid)) >= 3)  # two that work, one that tidies up
-    time.sleep(0.2)  # while they import, when nothing of ours could catch it
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    wait_until(lambda: len(children(process.pid)) >= 3)  # two workers and a resource tracker
+    time.sleep(0.2)  # during their imports, before any handler is installed
+    os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.strip().splitlines()[-1].startswith("vflops.errors.Interrupted: stopped by")
-    assert errors.count("Traceback") == 1  # the script's own, which catches nothing
+    assert errors.count("Traceback") == 1  # that of the script, which does not catch the error
 
 
 @pytest.mark.parametrize("workers", [1, 2])

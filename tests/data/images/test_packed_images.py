@@ -1,4 +1,4 @@
-"""What is packed comes back, from any thread; what is damaged is named."""
+"""Packed images are read back unchanged by any thread; damaged files are reported."""
 
 from __future__ import annotations
 
@@ -76,9 +76,11 @@ def test_images_come_back_in_the_order_asked(
     out = np.zeros(len(indices) * split.max_bytes + 5, np.uint8)
     starts = split.read(indices, out)
     assert starts.dtype == np.int64
-    for found, index in zip(pieces(split, indices, out, starts), indices, strict=True):
-        np.testing.assert_array_equal(found, images[index])
-    assert not out[sum(images[i].size for i in indices) :].any()  # one after another, no more
+    for actual, index in zip(pieces(split, indices, out, starts), indices, strict=True):
+        np.testing.assert_array_equal(actual, images[index])
+    assert not out[
+        sum(images[i].size for i in indices) :
+    ].any()  # back to back, and nothing after them
     with ThreadPoolExecutor(3) as pool:
         again = np.zeros_like(out)
         np.testing.assert_array_equal(split.read_with(pool, indices, again), starts)
@@ -92,9 +94,9 @@ def test_many_threads_may_read_at_once(tmp_path: Path) -> None:
     def read(seed: int) -> bool:
         indices = np.random.default_rng(seed).integers(0, 300, 100)
         out = np.empty(100 * split.max_bytes, np.uint8)
-        found = pieces(split, indices.tolist(), out, split.read(indices, out))
+        actual = pieces(split, indices.tolist(), out, split.read(indices, out))
         return all(
-            np.array_equal(a, images[i]) for a, i in zip(found, indices.tolist(), strict=True)
+            np.array_equal(a, images[i]) for a, i in zip(actual, indices.tolist(), strict=True)
         )
 
     with ThreadPoolExecutor(8) as pool:
@@ -129,8 +131,8 @@ def test_the_format_can_be_read_without_this_package(tmp_path: Path) -> None:
     for number, image in enumerate(images):
         data = (path / shards[shard_of[number]]["file"]).read_bytes()
         h, w, offset = (int(table[key][number]) for key in ("heights", "widths", "offsets"))
-        found = np.frombuffer(data, np.uint8, h * w * 3, offset).reshape(h, w, 3)
-        np.testing.assert_array_equal(found, image)
+        actual = np.frombuffer(data, np.uint8, h * w * 3, offset).reshape(h, w, 3)
+        np.testing.assert_array_equal(actual, image)
 
 
 def test_sha256sum_agrees(tmp_path: Path) -> None:

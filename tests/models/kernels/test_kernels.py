@@ -1,6 +1,6 @@
-"""Each kernel computes what its formula says, in fp32 where only the order of sums differs.
+"""Each kernel agrees with its formula, in fp32, where only the order of sums differs.
 
-Without a GPU they run in Triton's interpreter, in a process of its own that this file starts:
+Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
 Triton chooses between compiler and interpreter when the kernels are imported.
 """
 
@@ -29,7 +29,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 
 
 def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """A test of a kernel: on a GPU, or in the interpreter."""
+    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
     lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
     test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
     return test if INTERPRETED else pytest.mark.gpu(test)
@@ -129,7 +129,7 @@ def test_a_convolution_backward(
     added = (None, activation(2, channels_in, size), activation(2, channels_in, size // 2))[
         shortcut
     ]
-    dx, dw, found = fused_operators.conv1x1_backward(
+    dx, dw, actual = fused_operators.conv1x1_backward(
         g,
         y,
         bn,
@@ -163,10 +163,10 @@ def test_a_convolution_backward(
     if sums:
         expected = expected * (read > 0)
     near(dx, expected)
-    assert (found is None) == (sums == 0)
-    if found is not None:
+    assert (actual is None) == (sums == 0)
+    if actual is not None:
         factors = [torch.ones_like(x), x if normalised else before, other][:sums]
-        near(total(found), torch.stack([(dx.double() * f).sum((0, 2, 3)) for f in factors]))
+        near(total(actual), torch.stack([(dx.double() * f).sum((0, 2, 3)) for f in factors]))
 
 
 @kernel_test
@@ -252,7 +252,7 @@ def test_the_stem_with_its_pool_forward_and_backward() -> None:
     assert torch.equal(images, space_to_depth(x))
     weight = torch.randn(64, 3, 7, 7, device=DEVICE, dtype=torch.float64).mul_(0.1).requires_grad_()
     bn = nn.BatchNorm2d(64).to(DEVICE).double()
-    nn.init.normal_(bn.weight, 0, 1)  # of either sign: the pool must look at normalised values
+    nn.init.normal_(bn.weight, 0, 1)  # of either sign: the pool must compare normalised values
     nn.init.normal_(bn.bias, 0, 0.3)
     expected = functional.conv2d(x.double(), weight, stride=2, padding=3)
     pooled = functional.max_pool2d(functional.relu(bn(expected)), 3, 2, 1)
