@@ -18,9 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.synthetic_weather import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
@@ -54,7 +52,7 @@ def detected(folder: RunFolder, record: JobRecord, split: Split) -> tuple[Detect
     with torch.no_grad():
         for start in range(0, len(samples), BATCH):
             indices = np.arange(start, min(start + BATCH, len(samples)))
-            inputs = workload.inputs(samples.read(indices, BatchBuffers()), None, torch.float32)
+            inputs = workload.inputs(samples.read(indices, BatchMemory()), None, torch.float32)
             rows.append(workload.predict(model(*inputs[: workload.model_inputs])).numpy())
     detections = np.concatenate(rows)
     return detections, quality(detections, workload, split)

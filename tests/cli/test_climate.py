@@ -17,8 +17,8 @@ from typer.main import get_command
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli import application
 from vflops.cli.terminal.run_display import Progress
-from vflops.config.profiles import for_one, profile, tiny
-from vflops.config.settings import Settings, load
+from vflops.config.profiles import for_one, tiny
+from vflops.config.settings import Settings
 from vflops.data.climate.check_years import ClimateReport
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.data_kind import DataKind, kind_of

@@ -57,7 +57,7 @@ class Workspace:
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             self._refuse_other_packing()
         make_folder(self.path / _PARTS)
-        with held(self.path / _PARTS / "lock", self.path):
+        with locked(self.path / _PARTS / "lock", self.path):
             for stale in self.path.glob(".*.tmp"):
                 stale.unlink(missing_ok=True)  # left by a process that was killed
             self.packing.write(self.path / PACKING)

@@ -13,9 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.config.profiles import profile
-from vflops.config.settings import load, workload_settings
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic_weather
 from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.pack_years import pack

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic_weather
 from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.pack_years import bytes_needed, pack, source_identity

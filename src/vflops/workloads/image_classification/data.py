@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vflops.data.batch_memory import Room
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
