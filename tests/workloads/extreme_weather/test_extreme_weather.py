@@ -325,7 +325,7 @@ def test_the_cure_of_a_box_order_is_accepted(years: Path, tmp_path: Path) -> Non
             file["boxes"][...] = -1
             file["boxes"][:, :8] = [2, 3, 18, 29, 1]  # fits either order
     data = f"data={folder}", "target=0.1"
-    with pytest.raises(UsageError, match="cannot be told from their values") as caught:
+    with pytest.raises(UsageError, match="cannot be recognised from values") as caught:
         prepared(*data)
     assert "--box-order" not in str(caught.value.hint)
     assert said(caught.value) == ["box_order=yxyxc"]
