@@ -1,11 +1,12 @@
-"""Milliseconds of the detector's kernels, of the same in plain torch, and of torchvision's.
+"""Milliseconds of the detector's kernels, of their fallbacks in torch, and of torchvision's.
 
-    python benchmarks/detection_kernels.py [--runs 20] [--cuts]
+    python benchmarks/detection_kernels.py [--runs 20] [--configs]
     TRITON_INTERPRET=1 python benchmarks/detection_kernels.py --device cpu --small   # a dry run
 
 The sizes are those of a training step: 32 frames of 768 × 1152 at five levels of 2000 boxes, and
-512 regions a frame of four levels of 256 channels in bf16, which torchvision pools in float32. Each
-result is compared with the kernel's. ``--cuts`` also times other ways to cut the kernels' work.
+512 regions per frame of four levels of 256 channels in bf16, which torchvision pools in float32.
+Each result is compared with that of the kernel. ``--configs`` also times other launch
+configurations.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.models.detection.nms import suppress_plainly
-from vflops.models.detection.roi_align import align_backward_plainly, align_plainly, level_of
+from vflops.models.detection.nms import suppress_fallback
+from vflops.models.detection.roi_align import (
+    level_of,
+    roi_align_backward_fallback,
+    roi_align_fallback,
+)
 from vflops.models.kernels import nms_kernel, roi_align_kernels
 
 STRIDES = (4, 8, 16, 32)
@@ -32,7 +37,7 @@ THRESHOLD = 0.7
 
 @dataclass(frozen=True)
 class Sizes:
-    """What one step of training has."""
+    """The sizes of one training step."""
 
     frames: int = 32
     height: int = 768
@@ -49,7 +54,7 @@ SMALL = Sizes(1, 64, 96, 130, 70, 3, 16, torch.float16)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the median of the runs and how far the result is from the kernel's."""
+    """One line of the table: the times, and the difference from the result of the kernel."""
 
     name: str
     median_ms: float
@@ -67,7 +72,7 @@ class Clock:
     def row(self, name: str, work: Callable[[], Any], difference: str = "") -> Row:
         for _ in range(2):
             work()
-        # Several short ones in a row: the time to launch one must not count.
+        # Several short calls in a row, so that launch time does not count.
         repeats = 1 if self._once_ms(work, 1) > 5 else 4
         taken = [self._once_ms(work, repeats) for _ in range(self._runs)]
         return Row(name, statistics.median(taken), min(taken), difference)
@@ -89,19 +94,19 @@ class Clock:
 
 
 def spread(rows: int, count: int, sizes: Sizes, device: str) -> Tensor:
-    """Boxes that hardly overlap: nearly all stay, which is the most work."""
+    """Return boxes that hardly overlap: nearly all are kept, which is the most work."""
     corner = torch.rand(rows, count, 2, device=device)
     corner *= torch.tensor([sizes.width, sizes.height], device=device)
     return torch.cat([corner, corner + 8 + 56 * torch.rand(rows, count, 2, device=device)], -1)
 
 
 def crowd(rows: int, count: int, sizes: Sizes, device: str) -> Tensor:
-    """Boxes around a few places, as a trained network proposes."""
-    places = max(1, count // 25)
-    half = 8 + 60 * torch.rand(rows, places, 2, device=device)
-    centre = torch.rand(rows, places, 2, device=device)
+    """Return boxes around a few centres, as a trained network proposes."""
+    centres = max(1, count // 25)
+    half = 8 + 60 * torch.rand(rows, centres, 2, device=device)
+    centre = torch.rand(rows, centres, 2, device=device)
     centre *= torch.tensor([sizes.width, sizes.height], device=device)
-    which = torch.randint(places, (rows, count, 1), device=device).expand(-1, -1, 2)
+    which = torch.randint(centres, (rows, count, 1), device=device).expand(-1, -1, 2)
     half, centre = half.gather(1, which), centre.gather(1, which)
     centre = centre + torch.randn(rows, count, 2, device=device) * half * 0.15
     half = half * (0.8 + 0.4 * torch.rand(rows, count, 2, device=device))
@@ -109,26 +114,30 @@ def crowd(rows: int, count: int, sizes: Sizes, device: str) -> Tensor:
 
 
 def suppression(
-    clock: Clock, what: str, boxes: Tensor, torchvision: Any, cuts: Sequence[nms_kernel.Cut]
+    clock: Clock,
+    what: str,
+    boxes: Tensor,
+    torchvision: Any,
+    configs: Sequence[nms_kernel.LaunchConfig],
 ) -> list[Row]:
     rows, count = boxes.shape[:2]
     valid = torch.ones(rows, count, dtype=torch.bool, device=boxes.device)
     keep = nms_kernel.suppress(boxes, valid, THRESHOLD)
     name = f"suppress {rows}×{count} {what}"
-    share = f"{float(keep.float().mean()):.0%} stay"
-    made = [
+    share = f"{float(keep.float().mean()):.0%} kept"
+    table = [
         clock.row(f"{name}: kernel", lambda: nms_kernel.suppress(boxes, valid, THRESHOLD), share)
     ]
-    for cut in cuts:
-        label = f"{name}: {cut.block}/{cut.chunk}/{cut.warps}"
-        other = int((nms_kernel.suppress(boxes, valid, THRESHOLD, cut) != keep).sum())
-        work = lambda cut=cut: nms_kernel.suppress(boxes, valid, THRESHOLD, cut)  # noqa: E731
-        made.append(clock.row(label, work, f"{other} differ"))
-    other = int((suppress_plainly(boxes, valid, THRESHOLD) != keep).sum())
-    plainly = clock.row(
-        f"{name}: plain", lambda: suppress_plainly(boxes, valid, THRESHOLD), f"{other} differ"
+    for config in configs:
+        label = f"{name}: {config.block}/{config.chunk}/{config.warps}"
+        other = int((nms_kernel.suppress(boxes, valid, THRESHOLD, config) != keep).sum())
+        work = lambda config=config: nms_kernel.suppress(boxes, valid, THRESHOLD, config)  # noqa: E731
+        table.append(clock.row(label, work, f"{other} differ"))
+    other = int((suppress_fallback(boxes, valid, THRESHOLD) != keep).sum())
+    fallback = clock.row(
+        f"{name}: fallback", lambda: suppress_fallback(boxes, valid, THRESHOLD), f"{other} differ"
     )
-    made.append(plainly)
+    table.append(fallback)
     if torchvision is not None:
         scores = torch.arange(count, 0, -1, device=boxes.device, dtype=torch.float32)
 
@@ -138,15 +147,15 @@ def suppression(
         theirs = torch.zeros_like(keep)
         for row, index in enumerate(loop()):
             theirs[row, index] = True
-        # Fused multiply-adds round its overlaps differently: a box at the threshold may differ.
+        # Fused multiply-adds round its IoUs differently: a box at the threshold may differ.
         other = int((theirs != keep).sum())
-        made.append(clock.row(f"{name}: torchvision, a loop", loop, f"{other} differ"))
-    return made
+        table.append(clock.row(f"{name}: torchvision, a loop", loop, f"{other} differ"))
+    return table
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A pyramid of features, regions on it and the gradient of what is pooled."""
+    """A pyramid of features, regions on it, and the gradient of the pooled features."""
 
     features: list[Tensor]
     boxes: Tensor
@@ -175,7 +184,7 @@ def scene(sizes: Sizes, device: str) -> Scene:
     ]
     frame = torch.tensor([sizes.width, sizes.height], device=device, dtype=torch.float32)
     centre = torch.rand(frames, sizes.regions, 2, device=device) * frame
-    # Of 16 to 512 pixels: all levels are used, the finer ones more.
+    # From 16 to 512 pixels: all levels are used, the finer ones more.
     half = 8 * 2 ** (5 * torch.rand(frames, sizes.regions, 2, device=device))
     boxes = torch.cat([centre - half, centre + half], -1)
     boxes = boxes.clamp(min=torch.zeros(4, device=device), max=torch.cat([frame, frame]))
@@ -190,7 +199,11 @@ def distance(a: Tensor, b: Tensor) -> str:
 
 
 def pooling(
-    clock: Clock, on: Scene, torchvision: Any, sizes: Sizes, cuts: Sequence[roi_align_kernels.Cut]
+    clock: Clock,
+    on: Scene,
+    torchvision: Any,
+    sizes: Sizes,
+    configs: Sequence[roi_align_kernels.LaunchConfig],
 ) -> list[Row]:
     forward_of = (STRIDES, on.boxes, on.levels, 7, 2)
     backward_of = (on.gradient, on.boxes, on.levels, *on.sides, STRIDES, 2)
@@ -199,7 +212,7 @@ def pooling(
     shares = [float((on.levels == level).float().mean()) for level in range(len(STRIDES))]
     of_levels = "levels " + " ".join(f"{share:.0%}" for share in shares)
     name = f"roi_align {sizes.frames}×{sizes.regions}×{sizes.channels}"
-    made = [
+    table = [
         clock.row(
             f"{name}: kernel, forward",
             lambda: roi_align_kernels.forward(on.features, *forward_of),
@@ -207,26 +220,30 @@ def pooling(
         ),
         clock.row(f"{name}: kernel, backward", lambda: roi_align_kernels.backward(*backward_of)),
     ]
-    for cut in cuts:
-        label = f"{name}: {cut.channels}/{cut.warps}/{cut.stages}"
-        if cut.stages == 1:
-            off = distance(roi_align_kernels.forward(on.features, *forward_of, cut), pooled)
-            work = lambda cut=cut: roi_align_kernels.forward(on.features, *forward_of, cut)  # noqa: E731
-            made.append(clock.row(f"{label}, forward", work, off))
-        off = distance(roi_align_kernels.backward(*backward_of, cut)[0], parts[0])
-        back = lambda cut=cut: roi_align_kernels.backward(*backward_of, cut)  # noqa: E731
-        made.append(clock.row(f"{label}, backward", back, off))
-    off = distance(pooled, align_plainly(on.features, *forward_of))
-    made.append(
-        clock.row(f"{name}: plain, forward", lambda: align_plainly(on.features, *forward_of), off)
+    for config in configs:
+        label = f"{name}: {config.channels}/{config.warps}/{config.stages}"
+        if config.stages == 1:
+            off = distance(roi_align_kernels.forward(on.features, *forward_of, config), pooled)
+            work = lambda config=config: roi_align_kernels.forward(on.features, *forward_of, config)  # noqa: E731
+            table.append(clock.row(f"{label}, forward", work, off))
+        off = distance(roi_align_kernels.backward(*backward_of, config)[0], parts[0])
+        back = lambda config=config: roi_align_kernels.backward(*backward_of, config)  # noqa: E731
+        table.append(clock.row(f"{label}, backward", back, off))
+    off = distance(pooled, roi_align_fallback(on.features, *forward_of))
+    table.append(
+        clock.row(
+            f"{name}: fallback, forward", lambda: roi_align_fallback(on.features, *forward_of), off
+        )
     )
-    off = distance(parts[0], align_backward_plainly(*backward_of)[0])
-    made.append(
-        clock.row(f"{name}: plain, backward", lambda: align_backward_plainly(*backward_of), off)
+    off = distance(parts[0], roi_align_backward_fallback(*backward_of)[0])
+    table.append(
+        clock.row(
+            f"{name}: fallback, backward", lambda: roi_align_backward_fallback(*backward_of), off
+        )
     )
     if torchvision is not None:
-        made += _torchvision_pooling(clock, on, torchvision, sizes, pooled, parts, name)
-    return made
+        table += _torchvision_pooling(clock, on, torchvision, sizes, pooled, parts, name)
+    return table
 
 
 def _torchvision_pooling(
@@ -243,10 +260,10 @@ def _torchvision_pooling(
         str(level): feature.float().contiguous().requires_grad_()
         for level, feature in enumerate(on.features)
     }
-    each = list(on.boxes)
+    boxes = list(on.boxes)
     frames = [(sizes.height, sizes.width)] * sizes.frames
     gradient = on.gradient.flatten(0, 1).float().contiguous()
-    theirs = module(maps, each, frames)
+    theirs = module(maps, boxes, frames)
 
     def backward() -> tuple[Tensor, ...]:
         return torch.autograd.grad(theirs, list(maps.values()), gradient, retain_graph=True)
@@ -254,7 +271,9 @@ def _torchvision_pooling(
     forward_off = distance(pooled.flatten(0, 1), theirs.detach())
     backward_off = distance(parts[0], backward()[0])
     return [
-        clock.row(f"{name}: torchvision, forward", lambda: module(maps, each, frames), forward_off),
+        clock.row(
+            f"{name}: torchvision, forward", lambda: module(maps, boxes, frames), forward_off
+        ),
         clock.row(f"{name}: torchvision, backward", backward, backward_off),
     ]
 
@@ -264,7 +283,9 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true", help="sizes for a dry run")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--cuts", action="store_true", help="other ways to cut the work as well")
+    parser.add_argument(
+        "--configs", action="store_true", help="also time other launch configurations"
+    )
     arguments = parser.parse_args()
     sizes = SMALL if arguments.small else Sizes()
     device: str = arguments.device
@@ -276,22 +297,22 @@ def main() -> None:
         f"torch {torch.__version__}, {name}, torchvision {'no' if torchvision is None else 'yes'}"
     )
     print(f"{'':48} {'median ms':>10} {'least ms':>10}")
-    box_cuts = [
-        nms_kernel.Cut(64, 32, 16),
-        nms_kernel.Cut(64, 32, 8),
-        nms_kernel.Cut(32, 32, 8),
-        nms_kernel.Cut(32, 32, 4),
+    box_configs = [
+        nms_kernel.LaunchConfig(64, 32, 16),
+        nms_kernel.LaunchConfig(64, 32, 8),
+        nms_kernel.LaunchConfig(32, 32, 8),
+        nms_kernel.LaunchConfig(32, 32, 4),
     ]
-    region_cuts = [
-        roi_align_kernels.Cut(256, 8, 1),
-        roi_align_kernels.Cut(128, 4, 1),
-        roi_align_kernels.Cut(128, 2, 1),
-        roi_align_kernels.Cut(128, 4, 3),
-        roi_align_kernels.Cut(128, 8, 2),
-        roi_align_kernels.Cut(256, 8, 2),
-        roi_align_kernels.Cut(64, 4, 2),
+    region_configs = [
+        roi_align_kernels.LaunchConfig(256, 8, 1),
+        roi_align_kernels.LaunchConfig(128, 4, 1),
+        roi_align_kernels.LaunchConfig(128, 2, 1),
+        roi_align_kernels.LaunchConfig(128, 4, 3),
+        roi_align_kernels.LaunchConfig(128, 8, 2),
+        roi_align_kernels.LaunchConfig(256, 8, 2),
+        roi_align_kernels.LaunchConfig(64, 4, 2),
     ]
-    wanted = arguments.cuts
+    wanted = arguments.configs
     all_rows = sizes.frames * 5
     jobs: list[Callable[[], list[Row]]] = [
         lambda: suppression(
@@ -299,14 +320,14 @@ def main() -> None:
             "spread",
             spread(all_rows, sizes.boxes, sizes, device),
             torchvision,
-            box_cuts if wanted else (),
+            box_configs if wanted else (),
         ),
         lambda: suppression(
             clock,
             "crowd",
             crowd(all_rows, sizes.boxes, sizes, device),
             torchvision,
-            box_cuts if wanted else (),
+            box_configs if wanted else (),
         ),
         lambda: suppression(
             clock,
@@ -316,7 +337,7 @@ def main() -> None:
             (),
         ),
         lambda: pooling(
-            clock, scene(sizes, device), torchvision, sizes, region_cuts if wanted else ()
+            clock, scene(sizes, device), torchvision, sizes, region_configs if wanted else ()
         ),
     ]
     for job in jobs:

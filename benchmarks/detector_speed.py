@@ -1,12 +1,12 @@
-"""Frames a second that Faster R-CNN trains and detects on one GPU, against torchvision's.
+"""Frames per second of Faster R-CNN in training and detection on one GPU, and of torchvision's.
 
     python benchmarks/detector_speed.py [--batches 4 16 32] [--windows 5] [--only NAME ...]
 
-Frames of 16 × 768 × 1152 on the device, bf16, a whole step each: forward, losses, backward, SGD
-with momentum. torchvision's detector is the stock one with 16 channels, in autocast; ours is
-compiled whole, and recorded as a CUDA graph in one variant. ``body`` is the compiled ResNet-50 with
-its pyramid alone: what a detector whose other parts cost nothing would reach. The median of several
-windows and their range.
+Frames of 16 × 768 × 1152 are on the device, in bf16. A step is forward, losses, backward, and SGD
+with momentum. torchvision's detector is the standard one with 16 channels, in autocast; ours is
+compiled to one graph, and recorded as a CUDA graph in one variant. ``body`` is only the compiled
+ResNet-50 with its pyramid, an upper limit for a detector. Printed are the median of several windows
+and their range.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 HEIGHT, WIDTH, CHANNELS, CLASSES, BOXES = 768, 1152, 16, 4, 15
@@ -38,10 +38,10 @@ Call = Callable[[], object]
 def batch_of(size: int, device: torch.device, height: int, width: int) -> Batch:
     random = torch.Generator().manual_seed(1)
     images = torch.randn(size, CHANNELS, height, width, generator=random).to(**LAYOUT)
-    room = torch.tensor([width, height])
-    corner = torch.rand(size, BOXES, 2, generator=random) * room * 0.8
-    side = room * (0.03 + 0.15 * torch.rand(size, BOXES, 2, generator=random))
-    boxes = torch.cat([corner, torch.minimum(corner + side, room)], -1)
+    limits = torch.tensor([width, height])
+    corner = torch.rand(size, BOXES, 2, generator=random) * limits * 0.8
+    side = limits * (0.03 + 0.15 * torch.rand(size, BOXES, 2, generator=random))
+    boxes = torch.cat([corner, torch.minimum(corner + side, limits)], -1)
     labels = torch.randint(0, CLASSES, (size, BOXES), generator=random)
     labels[:, 6:] = -1
     lot = torch.rand(size, generator=random)
@@ -59,12 +59,12 @@ class Ours(nn.Module):
 
     def forward(self, *batch: Tensor) -> Tensor:
         with torch.autocast(batch[0].device.type, torch.bfloat16):
-            found: Tensor = self.model(*batch)
-        return found.sum() if self.training else found
+            result: Tensor = self.model(*batch)
+        return result.sum() if self.training else result
 
 
 class Body(nn.Module):
-    """ResNet-50 and pyramid alone."""
+    """Only ResNet-50 and the pyramid."""
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def warmed(step: Call) -> Call:
 
 
 def record(step: Call) -> Call:
-    """The step as a CUDA graph."""
+    """Record the step as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -172,18 +172,18 @@ def record(step: Call) -> Call:
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        kept = step()
+        result = step()
 
     def replay() -> object:
         graph.replay()
-        return kept
+        return result
 
     return replay
 
 
 def windows(step: Call, batch: int, count: int, synchronise: Callable[[], None]) -> list[float]:
     repeats, rates = 1, []
-    for window in range(count + 1):  # the first only finds the number of repeats
+    for window in range(count + 1):  # the first only determines the number of repeats
         synchronise()
         started = time.perf_counter()
         for _ in range(repeats):

@@ -1,11 +1,12 @@
-"""Images a second that ResNet-50 v1.5 trains on one GPU, against torchvision with torch.compile.
+"""Images per second of training ResNet-50 v1.5 on one GPU, and of torchvision with torch.compile.
 
     python benchmarks/image_speed.py [--batches 512 1024] [--windows 5] [--only NAME ...]
 
-One whole step each: forward, loss with label smoothing, backward, SGD with momentum; weight decay
-not on biases and normalisation; images already on the device. fp16 scales its loss and skips what
-overflows, as in training. Every variant repeats the same recorded step (a CUDA graph), so that no
-one is held up by Python. The median of several windows and their range.
+A step is forward, loss with label smoothing, backward, and SGD with momentum, without weight decay
+on biases and normalisation; images are already on the device. With fp16 the loss is scaled and
+steps that overflow are skipped, as in training. Every variant replays the same recorded step (a
+CUDA graph), so that Python is never the bottleneck. Printed are the median of several windows and
+their range.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def optimiser(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def recorded_step(variant: Variant, batch: int) -> tuple[Callable[[], None], Tensor]:
-    """A call that trains one step, and the loss it leaves."""
+    """Return a call that trains one step, and the tensor of its loss."""
     torch.manual_seed(0)
     model = variant.build().to(DEVICE)
     layout: Any = {"memory_format": torch.channels_last}
@@ -106,10 +107,10 @@ def recorded_step(variant: Variant, batch: int) -> tuple[Callable[[], None], Ten
 
 
 def windows(step: Callable[[], None], batch: int, count: int) -> list[float]:
-    """Images a second in each of ``count`` windows."""
+    """Return images per second in each of ``count`` windows."""
     repeats = 2
     rates: list[float] = []
-    for window in range(count + 1):  # the first only finds the number of repeats
+    for window in range(count + 1):  # the first only determines the number of repeats
         torch.cuda.synchronize()
         started = time.perf_counter()
         for _ in range(repeats):
@@ -123,7 +124,7 @@ def windows(step: Callable[[], None], batch: int, count: int) -> list[float]:
     return rates
 
 
-def operations_an_image() -> int:
+def operations_per_image() -> int:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         resnet50()(torch.empty(1, 3, 224, 224)).sum().backward()
     return int(counter.get_total_flops())
@@ -136,9 +137,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[variant.name for variant in VARIANTS])
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
-    operations = operations_an_image()
+    operations = operations_per_image()
     print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name()}, {operations:,} FLOP an image"
+        f"torch {torch.__version__}, {torch.cuda.get_device_name()}, {operations:,} FLOP per image"
     )
     print(f"{'variant':18} {'batch':>5} {'images/s':>9} {'range':>15} {'TFLOPS':>7} {'ready':>7}")
     for variant in VARIANTS:

@@ -1,10 +1,10 @@
-"""Staging packed data to a node's own storage, against plain copies, in the same run.
+"""Staging packed data to a node's own storage, compared with plain copies in the same run.
 
     python benchmarks/staging.py [--shards N] [--bytes B] [--jobs M] [--rounds R] [--folder DIR]
 
-The published way gives every job files of its own. Here M jobs of a node stage one after the
-other: the first copies, hashes and syncs, the others look. Plain copies are neither hashed nor
-synced, which flatters them. All come from the page cache; the quickest round of each counts.
+The published method copies the files for every job. Here M jobs of a node stage one after the
+other: the first copies, hashes and syncs, the others only check. Plain copies are neither hashed
+nor synced, which is in their favour. All read from the page cache; the fastest round counts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflops.data.packed import INDEX, digest, hash_file, shard_name
+from vflops.data.packed_index import INDEX, digest, hash_file, shard_name
 from vflops.data.staging import stage
 from vflops.record.files import atomic
 from vflops.units import quantity, seconds
 
 
-def made(folder: Path, shards: int, size: int) -> str:
-    """Fill ``folder`` like packed data; its fingerprint."""
+def fill(folder: Path, shards: int, size: int) -> str:
+    """Fill ``folder`` like packed data and return its fingerprint."""
     folder.mkdir()
     stored = []
     for name in ("train.npz", *(shard_name("train", number) for number in range(shards))):
@@ -37,7 +37,7 @@ def made(folder: Path, shards: int, size: int) -> str:
 
 
 def copied(source: Path, target: Path) -> float:
-    """Seconds to copy the folder as it is."""
+    """Return the seconds of a plain copy of the folder."""
     started_s = time.perf_counter()
     shutil.copytree(source, target)
     took_s = time.perf_counter() - started_s
@@ -45,15 +45,15 @@ def copied(source: Path, target: Path) -> float:
     return took_s
 
 
-def staged(source: Path, fingerprint: str, place: Path, jobs: int) -> list[float]:
-    """Seconds of each job of a node that stages the same data."""
+def staged(source: Path, fingerprint: str, root: Path, jobs: int) -> list[float]:
+    """Return the seconds that each job of a node needs to stage the same data."""
     took = []
     for _ in range(jobs):
         started_s = time.perf_counter()
-        found = stage(source, fingerprint, str(place / "local"), place / "slots", 8, print)
+        outcome = stage(source, fingerprint, str(root / "local"), root / "slots", 8, print)
         took.append(time.perf_counter() - started_s)
-        assert found.where == "local", found.reason
-    shutil.rmtree(place / "local")
+        assert outcome.where == "local", outcome.reason
+    shutil.rmtree(root / "local")
     return took
 
 
@@ -67,24 +67,26 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=1 << 25)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where to copy; the temporary folder if absent")
+    parser.add_argument(
+        "--folder", type=Path, help="where to copy; by default the temporary folder"
+    )
     arguments = parser.parse_args()
     copies, first, other = [], [], []
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        place = Path(folder)
-        fingerprint = made(place / "source", arguments.shards, arguments.bytes)
+        root = Path(folder)
+        fingerprint = fill(root / "source", arguments.shards, arguments.bytes)
         for _ in range(arguments.rounds):
-            copies.append(copied(place / "source", place / "copy"))
-            took = staged(place / "source", fingerprint, place, arguments.jobs)
+            copies.append(copied(root / "source", root / "copy"))
+            took = staged(root / "source", fingerprint, root, arguments.jobs)
             first.append(took[0])
             other += took[1:]
     size, jobs = arguments.shards * arguments.bytes, arguments.jobs
     print(f"{quantity(size, 'B')} in {arguments.shards} shards for {jobs} jobs of a node")
     row("a plain copy for one job", min(copies), size)
     row("staged by the first job", min(first), size)
-    print(f"{'found there by another job':36} {seconds(min(other)):>9}")
+    print(f"{'checked by another job':36} {seconds(min(other)):>9}")
     whole_s, plain_s = min(first) + (jobs - 1) * min(other), jobs * min(copies)
-    print(f"{jobs} jobs: {seconds(whole_s)} staged once, {seconds(plain_s)} a copy each")
+    print(f"{jobs} jobs: {seconds(whole_s)} staged once, {seconds(plain_s)} with one copy each")
 
 
 if __name__ == "__main__":

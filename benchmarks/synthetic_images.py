@@ -1,11 +1,11 @@
-"""What the synthetic images ask for: accuracies of simple classifiers and of a small ResNet.
+"""How hard the synthetic images are: accuracies of simple classifiers and of a small ResNet.
 
     python benchmarks/synthetic_images.py [--seeds 4] [--classes 10] [--size 32] [--device cpu]
 
-A seed is that of the images and of the training. A good set is one where ridge and logistic
-regression on pixels (the best of several strengths, chosen on the validation images: in their
-favour) stay low, the network is high for every seed, and one trained on shuffled labels learns
-nothing.
+A seed is used for the images and for the training. A good data set has low accuracies for ridge and
+logistic regression on pixels (the best of several regularisation strengths, chosen on the
+validation images in their favour), a high accuracy for the network with every seed, and chance
+accuracy for a network trained on shuffled labels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import time
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
+import torch.nn.functional as F  # noqa: N812 - the usual name
 from torch import Tensor
 
 from vflops.data.images.crop import SHIFT_DRAWS, centre_crop, shift
@@ -28,7 +28,7 @@ Images = tuple[Tensor, Tensor, Tensor, Tensor]  # flat pixels, offsets, heights,
 
 
 def packed(recipe: Recipe, split: str, count: int, device: str) -> tuple[Tensor, Tensor]:
-    """Images [count, bytes] and labels."""
+    """Return images [count, bytes] and labels."""
     images, labels = draw(recipe, split, 0, count)
     flat = torch.from_numpy(images).flatten(1)
     return flat.to(device), torch.from_numpy(labels).to(device)
@@ -80,14 +80,14 @@ def logistic(x: Tensor, y: Tensor, z: Tensor, expected: Tensor, classes: int) ->
 
 
 def nearest(x: Tensor, y: Tensor, z: Tensor, expected: Tensor) -> float:
-    found = torch.cat([torch.cdist(part, x).argmin(1) for part in z.split(250)])
-    return float((y[found] == expected).float().mean())
+    neighbour = torch.cat([torch.cdist(part, x).argmin(1) for part in z.split(250)])
+    return float((y[neighbour] == expected).float().mean())
 
 
 def network(
     recipe: Recipe, train: tuple[Tensor, Tensor], val: tuple[Tensor, Tensor], epochs: int
 ) -> float:
-    """HPC AI500's recipe in small: flips and shifts, warm-up and cosine, smoothed labels."""
+    """Train with a small version of HPC AI500's recipe and return the accuracy."""
     torch.manual_seed(recipe.seed)
     (images, labels), device = train, train[0].device
     model = ResNet(classes=recipe.classes, width=8, stem="small").to(device)

@@ -1,11 +1,11 @@
-"""What trained detectors are worth: together, and on frames whose boxes belong to others.
+"""The mAP of trained detectors: alone, fused, and trained on frames with the boxes of others.
 
     python benchmarks/weather_models.py RUN            the models of a run with --repeat N, fused
-    python benchmarks/weather_models.py --shuffled 3   seeds of laptop on shuffled frames
+    python benchmarks/weather_models.py --shuffled 3   three seeds of laptop on shuffled frames
 
-``RUN`` is a run of extreme-weather with its checkpoints: every model is evaluated on validation and
-test frames alone, then all of them fused. Shuffled frames are the profile's own, each with the
-boxes of another, so that fields say nothing of boxes; frames that are not shuffled judge them.
+``RUN`` is a run of extreme-weather with its checkpoints: each model is evaluated on validation and
+test frames, then all of them fused. Shuffled training frames are those of the profile, each with
+the boxes of another frame, so that fields say nothing about boxes; validation is not shuffled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.climate.synthetic import ORIGIN, years_of
+from vflops.data.climate.frame_writer import FrameWriter
+from vflops.data.climate.synthetic_weather import ORIGIN, years_of
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
 from vflops.metrics.detection import average_precision, match_frames
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -39,23 +39,23 @@ Detections = NDArray[np.float32]
 
 
 def detected(folder: RunFolder, record: JobRecord, split: Split) -> tuple[Detections, float]:
-    """What the trained model of a job finds, and its mAP."""
+    """Return the detections of a job's trained model, and its mAP."""
     settings = WeatherSettings.model_validate(record.settings)
     workload = ExtremeWeather.create(settings, record.data)
-    found = Checkpoints(folder.job_file(record.job).parent / "checkpoint").load(_refuse)
-    assert found is not None, "the run has no checkpoints any more"
+    checkpoint = Checkpoints(folder.job_file(record.job).parent / "checkpoint").load(_refuse)
+    assert checkpoint is not None, "the run no longer has checkpoints"
     model = workload.model()
-    model.load_state_dict(found[1]["model"])
+    model.load_state_dict(checkpoint[1]["model"])
     model.eval()
     samples = workload.samples(split)
     rows = []
     with torch.no_grad():
         for start in range(0, len(samples), BATCH):
-            places = np.arange(start, min(start + BATCH, len(samples)))
-            inputs = workload.inputs(samples.read(places, BatchMemory()), None, torch.float32)
+            indices = np.arange(start, min(start + BATCH, len(samples)))
+            inputs = workload.inputs(samples.read(indices, BatchMemory()), None, torch.float32)
             rows.append(workload.predict(model(*inputs[: workload.model_inputs])).numpy())
-    whole = np.concatenate(rows)
-    return whole, quality(whole, workload, split)
+    detections = np.concatenate(rows)
+    return detections, quality(detections, workload, split)
 
 
 def quality(rows: Detections, workload: ExtremeWeather, split: Split) -> float:
@@ -68,7 +68,7 @@ def _refuse(file: str, reason: str) -> None:
     raise SystemExit(f"{file}: {reason}")
 
 
-def together(run: Path) -> None:
+def fused(run: Path) -> None:
     folder = RunFolder.open(run)
     records = [job.record for job in Contents(folder).trained]
     workload = ExtremeWeather.create(
@@ -76,40 +76,40 @@ def together(run: Path) -> None:
     )
     splits: tuple[Split, ...] = ("validation", "test")
     for split in splits:
-        each = [detected(folder, record, split) for record in records]
-        alone = [mean for _, mean in each]
+        models = [detected(folder, record, split) for record in records]
+        alone = [mean_ap for _, mean_ap in models]
         print(f"{split}: alone " + " ".join(f"{value:.3f}" for value in alone))
-        for number in sorted({2, 4, len(each)}):
-            if number <= len(each):
-                fused = quality(fuse([rows for rows, _ in each[:number]]), workload, split)
+        for number in sorted({2, 4, len(models)}):
+            if number <= len(models):
+                together = quality(fuse([rows for rows, _ in models[:number]]), workload, split)
                 mean = float(np.mean(alone[:number]))
-                print(f"{split}: {number:2} fused {fused:.3f}, their mean alone {mean:.3f}")
+                print(f"{split}: {number:2} fused {together:.3f}, mean alone {mean:.3f}")
 
 
 def shuffled(seeds: int) -> None:
-    made = laptop().synthetic
-    recipe = WeatherRecipe(made.height, made.width, made.seed)
-    with tempfile.TemporaryDirectory() as place:
-        packed = Path(place) / "packed"
-        write_shuffled(recipe, packed, made.train, made.validation, made.test)
+    data = laptop().synthetic
+    recipe = WeatherRecipe(data.height, data.width, data.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        packed = Path(temporary) / "packed"
+        write_shuffled(recipe, packed, data.train, data.validation, data.test)
         for seed in range(1, seeds + 1):
             settings = load(
                 profile("laptop", ["extreme-weather"]),
                 None,
-                [f"seed={seed}", f"data={packed}", f"target={made.target}", "micro.benchmarks=[]"],
+                [f"seed={seed}", f"data={packed}", f"target={data.target}", "micro.benchmarks=[]"],
             )
-            folder = pipeline.start(Path(place), "extreme-weather", settings, pipeline.Watch())
+            folder = pipeline.start(Path(temporary), "extreme-weather", settings, pipeline.Watch())
             (trained,) = Contents(folder).trained
             last = trained.evaluations[-1].evaluated
             print(f"shuffled, seed {seed}: mAP@0.5 {last.quality:.4f} after {last.epoch} epochs")
 
 
 def write_shuffled(
-    recipe: WeatherRecipe, place: Path, train: int, validation: int, test: int
+    recipe: WeatherRecipe, folder: Path, train: int, validation: int, test: int
 ) -> None:
     years = years_of(train, validation, test)
     with FrameWriter(
-        place,
+        folder,
         origin=ORIGIN,
         height=recipe.height,
         width=recipe.width,
@@ -117,11 +117,11 @@ def write_shuffled(
         offset=OFFSET,
         scale=SCALE,
         synthetic=True,
-        recipe=recipe.facts(),
-        years={split: tuple(of) for split, of in years.items()},
+        recipe=recipe.as_dict(),
+        years={split: tuple(lengths) for split, lengths in years.items()},
     ) as writer:
-        for split, of_split in years.items():
-            for year, count in of_split.items():
+        for split, lengths in years.items():
+            for year, count in lengths.items():
                 order = np.random.default_rng(1).permutation(count)
                 for number in range(count):
                     frame = draw(recipe, year, number)
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--shuffled", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.run:
-        together(arguments.run)
+        fused(arguments.run)
     if arguments.shuffled:
         shuffled(arguments.shuffled)
 

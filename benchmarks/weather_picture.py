@@ -2,7 +2,7 @@
 
     python benchmarks/weather_picture.py docs/pictures/extreme-weather.png [--seed 1] [--frame 1014]
 
-North is up. Coasts are those of the recipe's made-up land.
+North is up. The coasts are those of the synthetic land of the recipe.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from vflops.data.climate.background_fields import channel, land
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.fields import channel, land
 from vflops.data.climate.weather import Frame, WeatherRecipe, draw
 
-COLOURS = ("#ffd166", "#ff4d6d", "#ffffff", "#7dff9a")  # a class each
+COLOURS = ("#ffd166", "#ff4d6d", "#ffffff", "#7dff9a")  # one per class
 SHADES = (  # mm of water, and its colour
     (0, "#33261b"),
     (8, "#6b5238"),
@@ -43,7 +43,7 @@ def rgb(colour: str) -> tuple[int, int, int]:
 
 
 def shaded(water: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The colour of each amount of water, in steps of a millimetre: a third of the file."""
+    """Return the colour of each amount of water, rounded to millimetres for a smaller file."""
     water = np.round(water)
     amounts = [amount for amount, _ in SHADES]
     parts = [rgb(colour) for _, colour in SHADES]
@@ -107,7 +107,7 @@ def boxes(canvas: ImageDraw.ImageDraw, frame: Frame, font: ImageFont.FreeTypeFon
 
 
 def key(page: Image.Image, width: int, height: int, font: ImageFont.FreeTypeFont) -> None:
-    """Latitudes at the side; below, what colours and arrows mean."""
+    """Draw latitudes at the side, and the legend of colours and arrows below."""
     canvas = ImageDraw.Draw(page)
     for degrees in range(-60, 61, 30):
         name = "equator" if degrees == 0 else f"{abs(degrees)}°{'N' if degrees > 0 else 'S'}"
@@ -130,7 +130,7 @@ def key(page: Image.Image, width: int, height: int, font: ImageFont.FreeTypeFont
 
 
 def picture(recipe: WeatherRecipe, year: int, number: int) -> Image.Image:
-    """A page with the frame on it."""
+    """Return the picture of a frame with its legend."""
     frame = draw(recipe, year, number)
     pixels = shaded(channel(frame.fields, "TMQ"))
     pixels[coasts(recipe)] = rgb(COAST)
@@ -148,12 +148,12 @@ def picture(recipe: WeatherRecipe, year: int, number: int) -> Image.Image:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("place", type=Path)
+    parser.add_argument("output", type=Path)
     for name, default in (("seed", 1), ("year", 1979), ("frame", 1014)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     recipe = WeatherRecipe(seed=options.seed)
-    picture(recipe, options.year, options.frame).save(options.place, optimize=True)
+    picture(recipe, options.year, options.frame).save(options.output, optimize=True)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from vflops.cli import application
 from vflops.cli.terminal.run_display import Progress
 from vflops.config.profiles import for_one, tiny
 from vflops.config.settings import Settings
-from vflops.data.climate.check import ClimateReport
+from vflops.data.climate.check_years import ClimateReport
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.data_kind import Kind, kind_of
+from vflops.data.data_kind import DataKind, kind_of
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -122,9 +122,9 @@ def test_a_bad_frame_is_shown_and_can_be_left_out(tmp_path: Path, vflops: Vflops
         ("pack images --layout raw", "--layout: an option for years of climate fields"),
         ("pack images --test-years 1980", "--test-years: an option for years of climate fields"),
         ("check images --box-order xyxyc", "--box-order: an option for years of climate fields"),
-        ("pack years --train-years 79", "years '79': '79' is none"),
-        ("pack years --validation-years=", "years '': '' is none"),
-        ("verify years", "years is no folder of packed data: it has no index.json"),
+        ("pack years --train-years 79", "years '79': '79' is not a year"),
+        ("pack years --validation-years=", "years '': '' is not a year"),
+        ("verify years", "years is not a folder of packed data: it has no index.json"),
         ("check none", "none does not exist; expected a folder of data"),
     ],
 )
@@ -140,26 +140,26 @@ def test_what_a_folder_does_not_allow_is_refused(
 
 
 def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no data that is known here: it is empty"):
+    with pytest.raises(UsageError, match="no data of a known kind: it is empty"):
         kind_of(tmp_path)
     (tmp_path / "notes.txt").write_text("words")
     with pytest.raises(UsageError, match=r"it holds notes.txt") as caught:
         kind_of(tmp_path)
     assert "climo_1979.h5" in str(caught.value.hint) and "train/<class>" in str(caught.value.hint)
     (tmp_path / "train").mkdir()
-    assert kind_of(tmp_path) == Kind("images", packed=False)
+    assert kind_of(tmp_path) == DataKind("images", packed=False)
     (tmp_path / "features.h5").write_bytes(b"")  # somebody's, beside the images
-    assert kind_of(tmp_path) == Kind("images", packed=False)
+    assert kind_of(tmp_path) == DataKind("images", packed=False)
     (tmp_path / "train").rmdir()
-    assert kind_of(tmp_path) == Kind("years", packed=False)
+    assert kind_of(tmp_path) == DataKind("years", packed=False)
     (tmp_path / "train").mkdir()
     (tmp_path / "climo_1979.h5").write_bytes(b"")
-    assert kind_of(tmp_path) == Kind("years", packed=False)
+    assert kind_of(tmp_path) == DataKind("years", packed=False)
     index = tmp_path / "index.json"
     index.write_text('{"schema": "vflops.packed-frames/1"}')
-    assert kind_of(tmp_path) == Kind("years", packed=True)
+    assert kind_of(tmp_path) == DataKind("years", packed=True)
     index.write_text('{"schema": "vflops.packed-images/1"}')
-    assert kind_of(tmp_path) == Kind("images", packed=True)
+    assert kind_of(tmp_path) == DataKind("images", packed=True)
     index.write_text('{"schema": "vflops.run/1"}')
     with pytest.raises(FolderError, match=r"its schema is 'vflops.run/1'"):
         kind_of(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 CODE = """
 from torch import nn
 from vflops.counting.conventions import Ops, RuleSet
-from vflops.models.registry import ModelSpec
+from vflops.models.model_registry import ModelSpec
 
 RULES = RuleSet("one-each", 3, "one an operator", "our own", lambda graph, index: Ops(forward=1))
 MODEL = ModelSpec("tiny-net", "a linear layer", "theirs:net", (8,), None)

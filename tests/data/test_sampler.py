@@ -1,4 +1,4 @@
-"""The order of samples: a pure function that loses and repeats nothing."""
+"""The order of samples is a pure function that loses and repeats none."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_every_epoch_holds_every_sample_once(size: int, seed: int, epoch: int) -
     assert sorted(order) == list(range(size))
 
 
-@given(size=sizes, seed=seeds, ranks=st.sampled_from([1, 2, 3, 4]), each=st.integers(1, 20))
+@given(size=sizes, seed=seeds, ranks=st.sampled_from([1, 2, 3, 4]), share=st.integers(1, 20))
 def test_any_number_of_ranks_reads_the_same_stream(
-    size: int, seed: int, ranks: int, each: int
+    size: int, seed: int, ranks: int, share: int
 ) -> None:
-    sampler, batch = Sampler(size, seed), ranks * each
+    sampler, batch = Sampler(size, seed), ranks * share
     shares = [
         sampler.share(step, batch, rank, ranks)[1] for step in range(5) for rank in range(ranks)
     ]
@@ -63,5 +63,5 @@ def test_random_numbers_are_uniform_and_unrelated() -> None:
 
 
 def test_mixed_seeds_depend_on_every_number_and_their_order() -> None:
-    found = {mix(1), mix(2), mix(1, 2), mix(2, 1), mix(1, 2, 3), mix(0, 1)}
-    assert len(found) == 6
+    actual = {mix(1), mix(2), mix(1, 2), mix(2, 1), mix(1, 2, 3), mix(0, 1)}
+    assert len(actual) == 6

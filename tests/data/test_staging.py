@@ -1,4 +1,4 @@
-"""Packed data staged to a node's own storage: once, whole, in turn, or not at all and said so."""
+"""Packed data is staged to the storage of a node once and completely, or not at all."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ import pytest
 
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
+from vflops.data.images.image_writer import ImageWriter
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.images.writer import ShardWriter
 from vflops.data.local_copy import LocalCopy
-from vflops.data.packed import INDEX, StoredFile, hash_file
+from vflops.data.packed_index import INDEX, StoredFile, hash_file
 from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes
 from vflops.errors import FolderError
 from vflops.launch.local.launcher import on_this_machine
@@ -64,7 +64,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
     path = tmp_path_factory.mktemp("packed") / "images"
     rng = np.random.default_rng(1)
     names, size = ("cat", "dog"), SIDE * SIDE * 3
-    with ShardWriter(
+    with ImageWriter(
         path, origin="noise", short_side=SIDE, classes=names, shard_bytes=8 * size
     ) as writer:
         for number in range(40):
@@ -74,7 +74,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
 
 
 class Node:
-    """A node's storage, beside a run folder that all nodes see."""
+    """A node's storage, next to a run folder that all nodes share."""
 
     def __init__(self, packed: PackedImages, local: Path, slots: Path) -> None:
         self.packed, self.local, self.slots = packed, local, slots
@@ -127,7 +127,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def spoil(path: Path) -> None:
-    """Change a byte; the size stays, and the time of writing is set back."""
+    """Change a byte but keep size and modification time."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(1000)
@@ -136,10 +136,10 @@ def spoil(path: Path) -> None:
 
 
 def test_the_copy_is_the_data_and_nothing_else(node: Node) -> None:
-    found = node.stage()
-    assert (found.where, found.folder, found.reason) == ("local", str(node.copy), None)
-    assert found.bytes == node.bytes > 1_000_000
-    assert found.bandwidth == pytest.approx(found.bytes / found.seconds)
+    actual = node.stage()
+    assert (actual.where, actual.folder, actual.reason) == ("local", str(node.copy), None)
+    assert actual.bytes == node.bytes > 1_000_000
+    assert actual.bandwidth == pytest.approx(actual.bytes / actual.seconds)
     named = {file.file for file in node.packed.index.files()}
     assert {path.name for path in node.copy.iterdir()} == {*named, INDEX, "staged.json"}
     copy = PackedImages.open(node.copy)
@@ -156,9 +156,9 @@ def test_a_copy_that_is_there_is_not_read_again(
         raise AssertionError(f"{path} is read")
 
     monkeypatch.setattr(local_copy, "hash_file", refuse)
-    found = node.stage()
-    assert (found.where, found.bytes, found.bandwidth) == ("local", 0, None)
-    assert found.reason == "it was there already"
+    actual = node.stage()
+    assert (actual.where, actual.bytes, actual.bandwidth) == ("local", 0, None)
+    assert actual.reason == "it was there already"
 
 
 def test_two_processes_of_a_node_copy_once_and_the_one_that_waits_says_why(node: Node) -> None:
@@ -169,9 +169,9 @@ def test_two_processes_of_a_node_copy_once_and_the_one_that_waits_says_why(node:
     for process in processes:
         assert "waiting for process 4711, which copies the data to" in said(process)
     lock.close()
-    found = [outcome(process) for process in processes]
-    assert sorted(each.bytes for each in found) == [0, node.bytes]
-    assert all(each.where == "local" and each.waited_s > 0 for each in found)
+    actual = [outcome(process) for process in processes]
+    assert sorted(staged.bytes for staged in actual) == [0, node.bytes]
+    assert all(staged.where == "local" and staged.waited_s > 0 for staged in actual)
 
 
 def test_a_copy_that_was_killed_is_not_there_and_goes_on_where_it_was(node: Node) -> None:
@@ -182,8 +182,8 @@ def test_a_copy_that_was_killed_is_not_there_and_goes_on_where_it_was(node: Node
     files = node.packed.index.files()
     kept = [file for file in files if (node.copy / file.file).exists()]
     assert len(kept) == 2
-    found = node.stage()
-    assert found.bytes == node.bytes - sum(file.bytes for file in kept)
+    actual = node.stage()
+    assert actual.bytes == node.bytes - sum(file.bytes for file in kept)
     assert PackedImages.open(node.copy).verify() == node.bytes
     assert not list(node.copy.glob(".*"))
 
@@ -209,8 +209,8 @@ def test_a_damaged_file_alone_is_copied_again(node: Node, damage: str) -> None:
         os.truncate(path, 10)
     else:
         path.unlink()
-    found = node.stage()
-    assert found.bytes == (0 if damage == "no index" else file.bytes)
+    actual = node.stage()
+    assert actual.bytes == (0 if damage == "no index" else file.bytes)
     assert PackedImages.open(node.copy).verify() == node.bytes
 
 
@@ -252,21 +252,21 @@ def test_too_little_room_leaves_nothing_behind_and_says_so(
     packed: PackedImages, small_disk: Path, tmp_path: Path
 ) -> None:
     node = Node(packed, small_disk, tmp_path / "staging")
-    found = node.stage()
-    assert (found.where, found.folder, found.bytes) == ("shared", str(packed.path), 0)
-    assert found.reason is not None
-    assert found.reason == f"{small_disk} has 1.04 MB free, 68.3 MB are needed"
-    assert node.said == [f"the data is read from {packed.path}: {found.reason}"]
+    actual = node.stage()
+    assert (actual.where, actual.folder, actual.bytes) == ("shared", str(packed.path), 0)
+    assert actual.reason is not None
+    assert actual.reason == f"{small_disk} has 1.04 MB free, 68.3 MB are needed"
+    assert node.said == [f"the data is read from {packed.path}: {actual.reason}"]
     assert [path.suffix for path in small_disk.iterdir()] == [".lock"]
 
 
 def test_a_disk_that_fills_while_copying_is_emptied_again(
     packed: PackedImages, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_copy, "free_bytes", lambda place: 1 << 40)  # others are quicker
-    found = Node(packed, small_disk, tmp_path / "staging").stage()
-    assert found.where == "shared"
-    assert found.reason is not None and found.reason.endswith("No space left on device")
+    monkeypatch.setattr(local_copy, "free_bytes", lambda folder: 1 << 40)  # others are quicker
+    actual = Node(packed, small_disk, tmp_path / "staging").stage()
+    assert actual.where == "shared"
+    assert actual.reason is not None and actual.reason.endswith("No space left on device")
     assert [path.suffix for path in small_disk.iterdir()] == [".lock"]
 
 
@@ -280,9 +280,9 @@ def test_a_disk_that_fills_while_copying_is_emptied_again(
 )
 def test_storage_that_is_not_there_is_said(node: Node, local: str, reason: str) -> None:
     packed = node.packed
-    found = stage(packed.path, packed.fingerprint, local, node.slots, 8, node.said.append)
-    assert (found.where, found.folder) == ("shared", str(packed.path))
-    assert found.reason is not None and reason in found.reason
+    actual = stage(packed.path, packed.fingerprint, local, node.slots, 8, node.said.append)
+    assert (actual.where, actual.folder) == ("shared", str(packed.path))
+    assert actual.reason is not None and reason in actual.reason
 
 
 def test_data_that_is_not_packed_or_another_is_read_where_it_is(node: Node) -> None:
@@ -291,7 +291,7 @@ def test_data_that_is_not_packed_or_another_is_read_where_it_is(node: Node) -> N
     other = stage(node.packed.path, "f" * 64, *args)
     assert [plain.where, other.where] == ["shared", "shared"]
     assert "only packed data is staged" in str(plain.reason)
-    assert "is not the index that the job began with" in str(other.reason)
+    assert "is not the index that the job started with" in str(other.reason)
     assert not list(node.local.iterdir())
 
 
@@ -314,22 +314,22 @@ def test_no_more_nodes_copy_at_once_than_may(
     monkeypatch.setattr(LocalCopy, "complete", complete)
     nodes = [Node(packed, tmp_path / f"node-{k}", tmp_path / "staging") for k in range(5)]
     with ThreadPoolExecutor(5) as pool:
-        found = list(pool.map(lambda node: node.stage(readers=2), nodes))
+        actual = list(pool.map(lambda node: node.stage(readers=2), nodes))
     assert most == 2
-    assert [each.bytes for each in found] == [nodes[0].bytes] * 5
+    assert [staged.bytes for staged in actual] == [nodes[0].bytes] * 5
     waited = [node for node in nodes if node.said]
     assert len(waited) == 3
-    assert "2 nodes copy data now, as bagging.staging_readers allows" in waited[0].said[0]
+    assert "2 nodes are copying data, the limit of bagging.staging_readers" in waited[0].said[0]
 
 
 def test_a_turn_is_free_again_when_its_node_dies(node: Node) -> None:
     slot = locked(node.slots / "slot-0.lock")
     process = node.process(readers=1)
-    assert "waiting: 1 nodes copy data now" in said(process)
+    assert "waiting: 1 nodes are copying data" in said(process)
     slot.close()
-    found = outcome(process)
-    assert found.bytes == node.bytes
-    assert found.waited_s > 0
+    actual = outcome(process)
+    assert actual.bytes == node.bytes
+    assert actual.waited_s > 0
 
 
 @pytest.fixture
@@ -357,21 +357,21 @@ def test_nodes_of_an_attempt_wait_for_each_other_and_each_is_told_of_its_copy(
     job: tuple[RunFolder, JobRecord], tmp_path: Path
 ) -> None:
     folder, record = job
-    place = tmp_path / "attempt"
-    place.mkdir()
+    attempt = tmp_path / "attempt"
+    attempt.mkdir()
 
     def node(number: int) -> dict[str, str]:
         time.sleep(0.5 * number)
         local = str(tmp_path / f"node-{number}")
-        return dict(stage_attempt(folder, record, local, place, number, 2))
+        return dict(stage_attempt(folder, record, local, attempt, number, 2))
 
     with ThreadPoolExecutor(2) as pool:
         first, second = (pool.submit(node, number) for number in (0, 1))
         time.sleep(0.3)
         assert not first.done()
-        told = [first.result(60), second.result(60)]
-    assert [each.where for each in staged_nodes(place)] == ["local", "local"]
-    for number, variables in enumerate(told):
+        environments = [first.result(60), second.result(60)]
+    assert [staged.where for staged in staged_nodes(attempt)] == ["local", "local"]
+    for number, variables in enumerate(environments):
         read = read_staged(record, variables)
         assert Path(read.data.path).parent == tmp_path / f"node-{number}"
         assert read.model_copy(update={"data": record.data}) == record
@@ -387,15 +387,15 @@ def test_without_a_local_path_nothing_is_staged(
 
 
 class Trained(NamedTuple):
-    """Jobs that agents of this machine saw to their end."""
+    """Jobs that agents of this machine finished."""
 
     folder: RunFolder
     jobs: tuple[int, ...]
     opened: set[Path]
-    """The folders of the shards that their ranks read."""
+    """The folders of the shards that the ranks read."""
 
     def staged(self) -> list[Staged]:
-        """What each job's log says of it, once."""
+        """Return what the log of each job says about staging."""
         events = [self.folder.history().events("staged", job=job) for job in self.jobs]
         return [event.payload(Staged) for (event,) in events]
 
@@ -404,9 +404,9 @@ class Trained(NamedTuple):
         return [event.data["weights_sha256"] for (event,) in events]
 
 
-def trained(planned: RunFolder, place: Path, local: Path, *jobs: int) -> Trained:
-    folder = RunFolder.open(shutil.copytree(planned.path, place / planned.path.name))
-    records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]  # each has its own core
+def trained(planned: RunFolder, root: Path, local: Path, *jobs: int) -> Trained:
+    folder = RunFolder.open(shutil.copytree(planned.path, root / planned.path.name))
+    records = [JobRecord.read(folder.job_file(job)) for job in (1, 2)]  # one core each
     launcher = on_this_machine(folder, records, waves=False)
     opened: set[Path] = set()
     with pytest.MonkeyPatch.context() as patch:
@@ -422,15 +422,15 @@ def trained(planned: RunFolder, place: Path, local: Path, *jobs: int) -> Trained
 
 def _shard_folders(pid: int) -> Iterator[Path]:
     for child in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.Error):  # it ended meanwhile, or long ago and nobody asked
+        with suppress(psutil.Error):  # it has ended, or is a zombie
             if "vflops.train.rank" in child.cmdline():
-                files = [Path(each.path) for each in child.memory_maps()]
+                files = [Path(mapping.path) for mapping in child.memory_maps()]
                 yield from (path.parent for path in files if path.suffix == ".bin")
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run of two models that nobody has started."""
+    """A run of two models that has not been started."""
     small = (
         *("micro.benchmarks=[]", "synthetic.train=256", "synthetic.validation=60"),
         *("train.epochs=2", "train.batch=32", "bagging.models=2"),
@@ -444,18 +444,21 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def from_copy(planned: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    place = tmp_path_factory.mktemp("staged")
-    return trained(planned, place, place / "local", 1, 2)
+    root = tmp_path_factory.mktemp("staged")
+    return trained(planned, root, root / "local", 1, 2)
 
 
 def test_jobs_train_from_the_copy_that_one_of_them_made(from_copy: Trained) -> None:
     facts = JobRecord.read(from_copy.folder.job_file(1)).data
-    found = from_copy.staged()
-    assert [each.where for each in found] == ["local", "local"]
+    actual = from_copy.staged()
+    assert [staged.where for staged in actual] == ["local", "local"]
     files = PackedImages.open(Path(facts.path)).index.files()
-    assert sorted(each.bytes for each in found) == [0, sum(file.bytes for file in files)]
-    assert from_copy.opened == {Path(found[0].folder)}
-    assert Path(found[0].folder) != Path(facts.path)  # the record has the data's own place
+    assert sorted(staged.bytes for staged in actual) == [
+        0,
+        sum(file.bytes for file in files),
+    ]
+    assert from_copy.opened == {Path(actual[0].folder)}
+    assert Path(actual[0].folder) != Path(facts.path)  # the record names the original data
 
 
 def test_weights_are_those_of_a_job_that_had_no_room_to_stage(
@@ -464,6 +467,6 @@ def test_weights_are_those_of_a_job_that_had_no_room_to_stage(
     from_source = trained(planned, tmp_path, small_disk, 1)
     assert from_source.weights() == from_copy.weights()[:1]
     assert from_source.opened == {Path(JobRecord.read(planned.job_file(1)).data.path)}
-    (found,) = from_source.staged()
-    assert found.where == "shared"
-    assert "are needed" in str(found.reason)
+    (actual,) = from_source.staged()
+    assert actual.where == "shared"
+    assert "are needed" in str(actual.reason)

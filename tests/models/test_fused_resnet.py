@@ -1,4 +1,4 @@
-"""The fused ResNet computes what the plain one does: outputs, gradients, running statistics."""
+"""The fused ResNet agrees with the plain one: outputs, gradients, running statistics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.fused_resnet import (
-    FusedResNet,
-    space_to_depth,
-    stem_weight,
-    stem_weight_gradient,
-)
+from vflops.models.fused_resnet import FusedResNet
+from vflops.models.fused_stem import space_to_depth, stem_weight, stem_weight_gradient
 from vflops.models.resnet import ResNet
 
 
@@ -85,7 +81,7 @@ def test_the_model_imports_without_triton() -> None:
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton comes with torch's builds for GPUs")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs them themselves")
 def test_the_kernels_compute_as_the_plain_one_in_the_interpreter() -> None:
-    # In fp32, where only the order of sums differs. A process of its own: Triton chooses between
+    # In fp32, where only the order of sums differs. A separate process: Triton chooses between
     # compiler and interpreter when the kernels are imported.
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
@@ -102,7 +98,7 @@ def test_the_kernels_compute_as_the_plain_one_in_the_interpreter() -> None:
 
 
 def interpreted_step() -> None:
-    """Compares one step of a small network on the CPU; run as a script by the test above."""
+    """Compare one step of a small network on the CPU; the test above runs this as a script."""
     torch.manual_seed(0)
     plain = ResNet((2, 1, 1, 1), classes=10)
     _randomise(plain)
@@ -112,9 +108,9 @@ def interpreted_step() -> None:
     x, labels = torch.randn(8, 3, 64, 64), torch.arange(8)
     for network in (plain, fused):
         _loss(network(x), labels).backward()
-    # Where a value lies within rounding of zero a ReLU falls either way: in this network the plain
-    # model's own fp32 gradients differ from its fp64 ones by up to 0.7 %. The kernels' own tests
-    # are exact.
+    # If a value is within rounding of zero, a ReLU may go either way: in this network the fp32
+    # gradients of the plain model differ from fp64 by up to 0.7 %. The tests of the kernels are
+    # exact.
     _same(fused, plain, gradients=2e-2, statistics=1e-4)
 
 

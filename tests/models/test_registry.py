@@ -1,4 +1,4 @@
-"""Models by name: what cannot be had is one clear line with the nearest that can."""
+"""Models by name: an unknown model is one clear line with the nearest known name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vflops.errors import UsageError
-from vflops.models.registry import BUILT_IN, load, model
+from vflops.models.model_registry import BUILT_IN, load, model
 from vflops.models.resnet import ResNet, resnet50, resnet50_v1
 
 
@@ -57,7 +57,7 @@ def test_a_small_resnet_computes_and_trains() -> None:
         ("extreme-weather", "is a workload, expected a model", "vflops run extreme-weather"),
         ("nowhere.at.all:Model", "no module named 'nowhere'", "install it"),
         ("torch.nn:Linnear", "unknown name 'Linnear' in torch.nn", "Linear"),
-        ("torch:", "names no model", "package.module:callable"),
+        ("torch:", "is not the name of a model", "package.module:callable"),
         ("math:pi", "math:pi is a float", "callable"),
     ],
 )

@@ -26,9 +26,9 @@ from tests.support.ranking_runs import submit
 from tests.support.search_runs import HandmadeSearch, one_worker
 from vflops.config.profiles import tiny
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.index import FramesIndex
+from vflops.data.climate.frame_index import FrameIndex
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.images.index import PackedIndex
+from vflops.data.images.image_index import ImageIndex
 from vflops.data.images.labels import read_labels
 from vflops.data.images.packed_images import PackedImages
 from vflops.errors import VflopsError
@@ -217,12 +217,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     origin: dict[str, Any] = {"origin": "o", "synthetic": True, "recipe": {"seed": [1]}}
     split = {"images": 0, "table": table, "shards": [{**shard, "images": 0}]}
     images = {"short_side": 8, "classes": ["one", "two"], "splits": {"train": split}}
-    PackedIndex.model_validate(origin | images).write(place / "packed" / "index.json")
+    ImageIndex.model_validate(origin | images).write(place / "packed" / "index.json")
     split = {"frames": 0, "boxes": 0, "table": table, "shards": [{**shard, "frames": 0}]}
     units = dict.fromkeys(("offset", "scale", "mean", "std"), [1.0] * len(CHANNELS))
     size = {"layout": "half", "height": 4, "width": 4}
     frames = {**size, **units, "years": {"train": [1979]}, "splits": {"train": split}}
-    FramesIndex.model_validate(origin | frames).write(place / "frames" / "index.json")
+    FrameIndex.model_validate(origin | frames).write(place / "frames" / "index.json")
     return place
 
 
@@ -277,10 +277,10 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
         ("site", b"2-00:00", b"9" * 5000 + b"-00:00", "time_limit = "),
         ("power log", b"2026-01-31T12:00:00Z", b"0001-01-01T00:00:00+23:00", "2001 to 2286"),
         ("power log", b"1.5", b"1e308", "expected a number of 0 or more"),
-        ("labels", b"one 1 2 3 4", b" ", "names no class for a"),
+        ("labels", b"one 1 2 3 4", b" ", "has no class for a"),
         ("labels", b"one 1 2 3 4", b"x" * 200_000, "is not CSV"),
         ("labels", b"one 1 2 3 4", b"9" * 5000, "names the class"),
-        ("packed images", b'"train.npz"', b'"\\u0000"', "no plain file name"),
+        ("packed images", b'"train.npz"', b'"\\u0000"', "not a plain file name"),
         ("system", b'"2.13.0"', b'"\\ud800"', "is not JSON"),
         ("ledger", b'"fail"', b'"\\ud800"', "is not JSON"),
         ("log", b'"utc": "2', b'"utc": "x', "expected a time"),

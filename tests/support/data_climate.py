@@ -16,26 +16,26 @@ OFFSET = SCALE * np.linspace(-5.0, 110.0, 16)
 
 
 def fields(seed: int, height: int = HEIGHT, width: int = WIDTH) -> NDArray[np.float32]:
-    """A frame of noise in units as different as those of the real channels."""
+    """Return a frame of noise with scales as different as those of the real channels."""
     noise = np.random.default_rng(seed).standard_normal((16, height, width))
     return np.asarray(noise * SCALE[:, None, None] + OFFSET[:, None, None], np.float32)
 
 
 def frames(number: int, seed: int = 0, **size: int) -> NDArray[np.float32]:
-    """Several frames."""
-    return np.stack([fields(1000 * seed + place, **size) for place in range(number)])
+    """Return several frames."""
+    return np.stack([fields(1000 * seed + frame, **size) for frame in range(number)])
 
 
-def boxes(number: int, seed: int = 0, each: int = 3) -> NDArray[np.int32]:
-    """``each`` boxes for every frame, (number, 15, 5) as published; half reach beyond a square."""
+def boxes(number: int, seed: int = 0, per_frame: int = 3) -> NDArray[np.int32]:
+    """Return boxes for every frame, (number, 15, 5) as published; many reach beyond a square."""
     rng = np.random.default_rng(seed)
     rows = np.full((number, 15, 5), -1, np.int32)
     for frame in range(number):
-        for place in range(each):
+        for row in range(per_frame):
             top, left = int(rng.integers(0, HEIGHT - 6)), int(rng.integers(0, WIDTH - 9))
-            left = WIDTH - 9 if place == 0 else left
+            left = WIDTH - 9 if row == 0 else left
             size = rng.integers(2, 6, 2)
-            rows[frame, place] = top, left, top + size[0], left + size[1] + 3, rng.integers(0, 4)
+            rows[frame, row] = top, left, top + size[0], left + size[1] + 3, rng.integers(0, 4)
     return rows
 
 
@@ -45,7 +45,7 @@ def write_year(
     rows: NDArray[Any] | None = None,
     **options: Any,
 ) -> Path:
-    """A file of a year; ``options`` are those of h5py for ``images``."""
+    """Write the file of a year; ``options`` are those of h5py for ``images``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number = 5 if images is None else len(images)
     seed = int("".join(filter(str.isdigit, path.stem)) or 0)
@@ -59,7 +59,7 @@ def write_year(
 def year_folder(
     root: Path, years: Sequence[int] = (1979, 1980, 1981, 1982), number: int = 5, **options: Any
 ) -> Path:
-    """A folder of small years, all different."""
+    """Write a folder of small years, all different."""
     for year in years:
         write_year(root / f"climo_{year}.h5", frames(number, year), boxes(number, year), **options)
     return root
@@ -75,7 +75,7 @@ def set_value(path: Path, key: str, values: Mapping[tuple[int, ...], float]) -> 
     """Set single values of an array of a file."""
 
     def assign(array: Any) -> None:
-        for place, value in values.items():
-            array[place] = value
+        for index, value in values.items():
+            array[index] = value
 
     change(path, key, assign)

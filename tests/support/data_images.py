@@ -10,7 +10,7 @@ from PIL import Image
 
 
 def picture(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
-    """A picture of ``size`` (width, height) with edges and gradients, never the same twice."""
+    """Return a picture of ``size`` (width, height) with edges and gradients, one per seed."""
     rng = np.random.default_rng(seed)
     small = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
@@ -24,14 +24,14 @@ def save(path: Path, image: Image.Image) -> Path:
 
 
 def jpeg(seed: int) -> bytes:
-    """The bytes of a JPEG file."""
+    """Return the bytes of a JPEG file."""
     file = io.BytesIO()
     picture(seed).save(file, "JPEG")
     return file.getvalue()
 
 
 def every_kind(folder: Path) -> list[Path]:
-    """Files of every format and mode that people have, of sizes around 30 pixels."""
+    """Write files of every common format and mode, of sizes around 30 pixels."""
     colour = picture(1, (37, 61))
     return [
         save(folder / "a.jpg", picture(2)),
@@ -49,7 +49,7 @@ def every_kind(folder: Path) -> list[Path]:
 
 
 def image_folder(root: Path, *, train: int = 6, val: int = 2) -> Path:
-    """Two classes, ``train`` and ``val`` images each, all different."""
+    """Write two classes of ``train`` and ``val`` images each, all different."""
     for number, name in enumerate(("cat", "dog")):
         for split, count in (("train", train), ("val", val)):
             for index in range(count):
@@ -59,7 +59,7 @@ def image_folder(root: Path, *, train: int = 6, val: int = 2) -> Path:
 
 
 def spoil(root: Path) -> dict[str, str]:
-    """Add bad files to ``train/cat``; each with a word of the reason."""
+    """Add bad files to ``train/cat``; return a word of the reason for each."""
     folder = root / "train" / "cat"
     whole = jpeg(1)
     (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
@@ -77,7 +77,7 @@ def spoil(root: Path) -> dict[str, str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below ``folder`` by its name."""
+    """Return the bytes of every file below ``folder`` by name."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""Forty small synthetic frames, drawn once, and what holds for any."""
+"""Forty small synthetic frames, drawn once, and checks that hold for all frames."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Rows = NDArray[np.int32]
 
 @cache
 def frames() -> tuple[Frame, ...]:
-    """Of 1979."""
+    """Return the frames of 1979."""
     return tuple(draw(SMALL, 1979, number) for number in range(FRAMES))
 
 
 @cache
 def fields() -> NDArray[np.float64]:
-    """(frames, channels, rows, columns)."""
+    """Return the fields of all frames: (frames, channels, rows, columns)."""
     return np.stack([frame.fields for frame in frames()]).astype(np.float64)
 
 
 def anomaly(name: str) -> NDArray[np.float64]:
-    """How a field differs from the usual of its latitude."""
+    """Return the difference of a field from the mean of its latitude."""
     field = fields()[:, CHANNELS.index(name)]
     return np.asarray(field - field.mean(axis=(0, 2), keepdims=True))
 
 
 def check_ranges(fields: NDArray[np.float64]) -> None:
-    """Every value is within its channel's range."""
+    """Assert that every value is within the range of its channel."""
     assert np.isfinite(fields).all()
     for name in CHANNELS:
         least, most = RANGES[name]
@@ -43,7 +43,7 @@ def check_ranges(fields: NDArray[np.float64]) -> None:
 
 
 def check_boxes(boxes: Rows, height: int, width: int) -> None:
-    """Known classes, inside the frame, not too small, not too many."""
+    """Assert that boxes have known classes, lie inside the frame, and are neither tiny nor many."""
     ymin, xmin, ymax, xmax, label = boxes.T
     assert len(boxes) <= MOST_BOXES
     assert (ymin >= 0).all() and (xmin >= 0).all()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vflops.data.climate.channel_statistics import Statistics
-from vflops.data.climate.check import ClimateReport
-from vflops.data.climate.index import FramesIndex
-from vflops.data.images.check import DataReport
-from vflops.data.images.index import PackedIndex
+from vflops.data.climate.check_years import ClimateReport
+from vflops.data.climate.frame_index import FrameIndex
+from vflops.data.images.check_images import ImageReport
+from vflops.data.images.image_index import ImageIndex
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import RunRecord
@@ -40,9 +40,9 @@ DOCUMENTS: tuple[type[Document], ...] = (
     JobRecord,
     NodeRecord,
     Header,
-    PackedIndex,
-    DataReport,
-    FramesIndex,
+    ImageIndex,
+    ImageReport,
+    FrameIndex,
     ClimateReport,
     Statistics,
     Score,

@@ -1,1 +1,1 @@
-"""Data as people have it, checked, and packed so that reading never holds up training."""
+"""Training data: checked, packed so that reading never stalls training, and staged to nodes."""

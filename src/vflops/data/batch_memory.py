@@ -1,4 +1,4 @@
-"""Memory for batches: lent out by name, kept between batches, pinned where that helps."""
+"""Host memory for batches: buffers by name, reused between batches, optionally pinned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class BatchMemory:
-    """Buffers of one batch in flight; a loader has as many rooms as batches ahead."""
+    """The buffers of one batch in flight; a loader has one per batch that it prefetches."""
 
     def __init__(self, *, pinned: bool = False) -> None:
         self._pinned = pinned
@@ -15,21 +15,21 @@ class BatchMemory:
         self._used: dict[str, int] = {}
 
     def lend(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """The buffer ``name``; the same memory as long as shape and type stay."""
-        held = self._buffers.get(name)
-        if held is None or held.shape != shape or held.dtype != dtype:
-            held = torch.empty(shape, dtype=dtype, pin_memory=self._pinned)
-            self._buffers[name] = held
+        """Return the buffer ``name``: the same memory as long as shape and type do not change."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.shape != shape or buffer.dtype != dtype:
+            buffer = torch.empty(shape, dtype=dtype, pin_memory=self._pinned)
+            self._buffers[name] = buffer
         self._used.pop(name, None)
-        return held
+        return buffer
 
     def fill(self, name: str, used: int) -> None:
-        """Say that only the first ``used`` elements of ``name`` matter: the rest is not copied."""
+        """Declare that only the first ``used`` elements of ``name`` are used, and copied."""
         self._used[name] = used
 
     def used(self, tensor: Tensor) -> Tensor:
-        """The part of a lent buffer that matters."""
-        for name, held in self._buffers.items():
-            if held is tensor:
+        """Return the part of a buffer that is used."""
+        for name, buffer in self._buffers.items():
+            if buffer is tensor:
                 return tensor[: self._used.get(name, tensor.shape[0])]
         return tensor

@@ -1,4 +1,4 @@
-"""Which kind of data a folder holds, by the names in it."""
+"""The kind of data in a folder, recognised by the file names in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vflops.data.packed import INDEX, refuse_unpacked
+from vflops.data.packed_folder import refuse_unpacked
+from vflops.data.packed_index import INDEX
 from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import read_json
 
@@ -14,58 +15,63 @@ Content = Literal["images", "years"]
 
 _LAYOUT = "images are DIR/train/<class>/*.jpg and DIR/val/…, years are DIR/climo_1979.h5 and so on"
 _PACKED: dict[str, Content] = {"vflops.packed-images": "images", "vflops.packed-frames": "years"}
-WORDS: dict[Content, str] = {"images": "images", "years": "years of climate fields"}
+CONTENT_NAMES: dict[Content, str] = {"images": "images", "years": "years of climate fields"}
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What is in a folder, as people have it or packed."""
+class DataKind:
+    """The content of a folder, and whether it is packed."""
 
     content: Content
     packed: bool
 
 
-def kind_of(folder: Path) -> Kind:
-    """The kind of data in ``folder``, or an error that says what was expected."""
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {what}; expected a folder of data", hint=_LAYOUT)
+def refuse_no_folder(path: Path, content: str, layout: str) -> None:
+    """Raise ``UsageError`` with the expected ``layout`` if ``path`` is not a folder."""
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}; expected a folder of {content}", hint=layout)
+
+
+def kind_of(folder: Path) -> DataKind:
+    """Return the kind of data in ``folder``; raise ``UsageError`` if it is not recognised."""
+    refuse_no_folder(folder, "data", _LAYOUT)
     if (folder / INDEX).is_file():
-        return Kind(_packed(folder), packed=True)
+        return DataKind(_packed_content(folder), packed=True)
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     hdf5 = [name for name in names if name.lower().endswith((".h5", ".hdf5"))]
-    # Images may have a file of somebody's features beside them: a year is named as one.
+    # A folder of images may also hold an HDF5 file of features: a year starts with climo.
     if any(name.lower().startswith("climo") for name in hdf5) or (hdf5 and "train" not in names):
-        return Kind("years", packed=False)
+        return DataKind("years", packed=False)
     if "train" in names:
-        return Kind("images", packed=False)
+        return DataKind("images", packed=False)
     holds = f"; it holds {', '.join(names[:3])}" if names else ": it is empty"
-    raise UsageError(f"{folder} has no data that is known here{holds}", hint=_LAYOUT)
+    raise UsageError(f"{folder} has no data of a known kind{holds}", hint=_LAYOUT)
 
 
 def source_kind(folder: Path) -> Content:
-    """The kind of data in ``folder``; packed data is refused."""
+    """Return the kind of data in ``folder``; raise ``UsageError`` if it is packed."""
     kind = kind_of(folder)
     if kind.packed:
         raise UsageError(
-            f"{folder} holds packed {WORDS[kind.content]}, expected the files that they come from",
-            hint=f"to check packed ones: vflops data verify {folder}",
+            f"{folder} holds packed {CONTENT_NAMES[kind.content]}, expected the original files",
+            hint=f"to check packed data: vflops data verify {folder}",
         )
     return kind.content
 
 
 def packed_kind(folder: Path) -> Content:
-    """The kind of packed data in ``folder``; other data is refused."""
+    """Return the kind of packed data in ``folder``; raise ``UsageError`` if it is not packed."""
     refuse_unpacked(folder, "packed data")
-    return _packed(folder)
+    return _packed_content(folder)
 
 
-def _packed(folder: Path) -> Content:
+def _packed_content(folder: Path) -> Content:
     tag = str(read_json(folder / INDEX).get("schema"))
     content = _PACKED.get(tag.rpartition("/")[0])
     if content is None:
         raise FolderError(
-            f"{folder / INDEX} is no index of packed data: its schema is {tag!r}",
+            f"{folder / INDEX} is not an index of packed data: its schema is {tag!r}",
             hint=f"expected one of {', '.join(_PACKED)}",
         )
     return content

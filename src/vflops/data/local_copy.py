@@ -1,9 +1,9 @@
-"""A node's own copy of packed data: whole or absent, known again by a look, mended where damaged.
+"""A node's own copy of packed data: complete or absent, and repaired if a file is damaged.
 
 vflops-<fingerprint>/
-  train-00000.bin …   what the index names, nothing else
-  staged.json         by what each file is known again without reading it
-  index.json          comes last: a folder without it is not there
+  train-00000.bin …   the files that the index names, nothing else
+  staged.json         a stamp per file, to recognise it without reading it
+  index.json          written last: a folder without it is incomplete
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from pathlib import Path
 from threading import Event
 from typing import ClassVar
 
-from vflops.data.packed import INDEX, REPAIR, StoredFile, check_size, hash_file
-from vflops.data.workspace import free_bytes
+from vflops.data.destination import free_bytes
+from vflops.data.packed_index import (
+    INDEX,
+    REPAIR,
+    StoredFile,
+    cannot_read,
+    check_size,
+    hash_file,
+)
 from vflops.errors import FolderError, RunFailed, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -32,27 +39,27 @@ _PART = ".part"
 _BLOCK_BYTES = 1 << 22
 _FILES_AT_ONCE = 4
 _MARGIN_BYTES = 1 << 26
-"""Room that stays free: others log to the same disk."""
+"""Space that stays free: other programs log to the same disk."""
 
 _Stamp = tuple[int, int, int]
 
 
 class NotStagedError(Exception):
-    """Why the data is read where it is: nobody's fault that would end a job."""
+    """The reason why data is read from the shared file system; it does not fail the job."""
 
 
 class Stamps(Document):
-    """``staged.json``: what the files were when their bytes were last compared with the index."""
+    """``staged.json``: the stamp of each file when its bytes were last compared with the index."""
 
     schema_name: ClassVar[str] = "vflops.staged"
 
     stamps: dict[str, _Stamp]
-    """Bytes, inode, and the time of the last change, which no program can set."""
+    """Size in bytes, inode, and the time of the last change, which no program can set."""
 
 
 @dataclass(frozen=True)
 class PackedSource:
-    """Packed data where it is: its index as bytes, and the files that the index names."""
+    """Packed data on the shared file system: the bytes of its index, and the files it names."""
 
     path: Path
     index: bytes
@@ -60,21 +67,21 @@ class PackedSource:
 
     @classmethod
     def open(cls, path: Path, fingerprint: str) -> PackedSource:
-        """The data in ``path`` if its index is that of ``fingerprint``; sizes are checked."""
+        """Open the data in ``path`` if its index has the ``fingerprint``; sizes are checked."""
         if not (path / INDEX).is_file():
             raise NotStagedError(f"{path} has no {INDEX}, and only packed data is staged")
         index = (path / INDEX).read_bytes()
         if hashlib.sha256(index).hexdigest() != fingerprint:
-            raise NotStagedError(f"{path / INDEX} is not the index that the job began with")
+            raise NotStagedError(f"{path / INDEX} is not the index that the job started with")
         try:
             splits = json.loads(index)["splits"].values()
-            named = [each for split in splits for each in (split["table"], *split["shards"])]
-            plain = [{name: each[name] for name in StoredFile.model_fields} for each in named]
-            files = tuple(StoredFile.model_validate(each) for each in plain)
+            entries = [entry for split in splits for entry in (split["table"], *split["shards"])]
+            files = tuple(
+                StoredFile.model_validate({name: entry[name] for name in StoredFile.model_fields})
+                for entry in entries
+            )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise NotStagedError(
-                f"{path / INDEX} does not name its files as packed data does"
-            ) from error
+            raise NotStagedError(f"{path / INDEX} is not an index of packed data") from error
         for file in files:
             check_size(path, file)
         return cls(path, index, files)
@@ -82,54 +89,54 @@ class PackedSource:
 
 @dataclass(frozen=True)
 class LocalCopy:
-    """The copy in ``target``; one process at a time may use this."""
+    """The copy in ``target``; only one process at a time may use it."""
 
     source: PackedSource
     target: Path
 
     def missing(self) -> list[StoredFile]:
-        """The files to be copied; the folder is made, and what is in it is looked at or read."""
-        self._own()
-        known = self._known()
+        """Create the folder if needed and return the files that are missing or damaged."""
+        self._create_folder()
+        known = self._known_stamps()
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            whole = pool.map(lambda file: self._is_whole(file, known), self.source.files)
-            found = zip(self.source.files, whole, strict=True)
-            return [file for file, good in found if not good]
+            intact = pool.map(lambda file: self._is_intact(file, known), self.source.files)
+            checked = zip(self.source.files, intact, strict=True)
+            return [file for file, good in checked if not good]
 
     def complete(self, missing: Sequence[StoredFile]) -> None:
-        """Copy what is missing, the index last; where that fails nothing stays."""
-        if not missing and self._has_index() and self._known() == self._stamps():
+        """Copy the missing files, then the index; on failure delete the whole copy."""
+        if not missing and self._has_index() and self._known_stamps() == self._stamps():
             return
         try:
-            self._refuse_short_of_room(missing)
+            self._refuse_full_disk(missing)
             if missing:
                 (self.target / INDEX).unlink(missing_ok=True)
             self._copy_all(missing)
             Stamps(stamps=self._stamps()).write(self.target / _STAMPS)
             atomic.write_bytes(self.target / INDEX, self.source.index)
         except OSError as error:
-            self._drop()
+            self._delete()
             raise NotStagedError(atomic.cannot_write(self.target, error).message) from error
         except (NotStagedError, RunFailed, UsageError) as error:
-            self._drop()
+            self._delete()
             raise NotStagedError(str(error)) from error
 
-    def _own(self) -> None:
-        """Make the folder; one that somebody else can change is not read."""
+    def _create_folder(self) -> None:
+        """Create the folder; one that another user could change is not trusted."""
         self.target.mkdir(exist_ok=True)
-        found = self.target.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise NotStagedError(f"{self.target} is no folder of this user")
-        for left in self.target.glob(f".*{_PART}"):
-            left.unlink()  # of a process that was killed
+        status = self.target.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise NotStagedError(f"{self.target} is not a folder of this user")
+        for stale in self.target.glob(f".*{_PART}"):
+            stale.unlink()  # left by a process that was killed
 
-    def _known(self) -> dict[str, _Stamp]:
+    def _known_stamps(self) -> dict[str, _Stamp]:
         try:
             return Stamps.read(self.target / _STAMPS).stamps
         except VflopsError:
-            return {}  # not there, or damaged: all files are read
+            return {}  # missing or damaged: all files are read
 
-    def _is_whole(self, file: StoredFile, known: Mapping[str, _Stamp]) -> bool:
+    def _is_intact(self, file: StoredFile, known: Mapping[str, _Stamp]) -> bool:
         path = self.target / file.file
         try:
             stamp = _stamp(path)
@@ -147,7 +154,7 @@ class LocalCopy:
     def _stamps(self) -> dict[str, _Stamp]:
         return {file.file: _stamp(self.target / file.file) for file in self.source.files}
 
-    def _refuse_short_of_room(self, missing: Sequence[StoredFile]) -> None:
+    def _refuse_full_disk(self, missing: Sequence[StoredFile]) -> None:
         needed, free = sum(file.bytes for file in missing) + _MARGIN_BYTES, free_bytes(self.target)
         if missing and needed > free:
             raise NotStagedError(
@@ -155,7 +162,7 @@ class LocalCopy:
                 f"{quantity(needed, 'B')} are needed"
             )
 
-    def _drop(self) -> None:
+    def _delete(self) -> None:
         shutil.rmtree(self.target, ignore_errors=True)
 
     def _copy_all(self, files: Sequence[StoredFile]) -> None:
@@ -171,8 +178,9 @@ class LocalCopy:
 
     def _copy(self, file: StoredFile, stop: Event) -> None:
         part, hashed = self.target / f".{file.file}{_PART}", hashlib.sha256()
+        source = self.source.path / file.file
         with part.open("wb") as copy:
-            for block in _blocks(self.source.path / file.file):
+            for block in _blocks(source):
                 if stop.is_set():
                     return
                 hashed.update(block)
@@ -181,22 +189,21 @@ class LocalCopy:
             os.fsync(copy.fileno())
         if hashed.hexdigest() != file.sha256:
             part.unlink()
-            wrong = self.source.path / file.file
-            raise FolderError(f"{wrong} is not what was packed", hint=REPAIR)
+            raise FolderError(f"{source} is not what was packed", hint=REPAIR)
         part.replace(self.target / file.file)
 
 
 def _stamp(path: Path) -> _Stamp:
-    found = path.stat()
-    return found.st_size, found.st_ino, found.st_ctime_ns
+    status = path.stat()
+    return status.st_size, status.st_ino, status.st_ctime_ns
 
 
 def _blocks(path: Path) -> Iterator[memoryview]:
-    """The bytes of a file of the shared file system, whose faults are not those of the copy."""
+    """Yield the bytes of a source file; a read error is not mistaken for one of the copy."""
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
             while count := file.readinto(buffer):
                 yield buffer[:count]
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot_read(path, error) from error

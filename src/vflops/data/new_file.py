@@ -1,4 +1,4 @@
-"""A large file while it is written: under another name until it is whole."""
+"""A large file that is written under a temporary name and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from vflops.record.files import atomic
 
 
 class NewFile:
-    """A file that appears at ``path`` with ``close``, or never."""
+    """A file that appears at ``path`` when it is closed, or not at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = 0
-        """Up to the last that was written."""
+        """The size so far: the end of the last byte written."""
         self._temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
         try:
             self._file = self._temporary.open("wb", buffering=0)
         except OSError as error:
             raise atomic.cannot_write(path, error) from error
 
-    def write(self, data: memoryview, place: int | None = None) -> None:
-        """Write ``data`` at ``place``, the end where none is named."""
-        place = self.bytes if place is None else place
+    def write(self, data: memoryview, offset: int | None = None) -> None:
+        """Write ``data`` at ``offset``, by default at the end."""
+        offset = self.bytes if offset is None else offset
         try:
-            while len(data):  # a disk that fills takes a part first, then refuses
-                written = os.pwrite(self._file.fileno(), data, place)
-                data, place = data[written:], place + written
+            while len(data):  # a disk that fills up writes a part first, then fails
+                written = os.pwrite(self._file.fileno(), data, offset)
+                data, offset = data[written:], offset + written
         except OSError as error:
             self.abandon()
             raise atomic.cannot_write(self.path, error) from error
-        self.bytes = max(self.bytes, place)
+        self.bytes = max(self.bytes, offset)
 
     def close(self, size: int | None = None) -> None:
-        """Put the file in its place, cut or filled with zeros to ``size``."""
+        """Rename the file to ``path``, truncated or filled with zeros to ``size``."""
         try:
             if size is not None:
                 os.ftruncate(self._file.fileno(), size)
                 self.bytes = size
             os.fsync(self._file.fileno())
             self._file.close()
-            self._temporary.replace(self.path)  # the folder is synced with the index, at the end
+            self._temporary.replace(self.path)  # the folder is synced once, with the index
         except OSError as error:
             self.abandon()
             raise atomic.cannot_write(self.path, error) from error
 
     def abandon(self) -> None:
-        """Leave nothing behind of a file that was not closed."""
+        """Delete the file unless it was closed."""
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):

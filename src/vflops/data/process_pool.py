@@ -1,4 +1,4 @@
-"""Work spread over processes that end with this one, whatever ends it."""
+"""Tasks run in worker processes, which exit with this process however it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from vflops.errors import Interrupted, RunFailed
 
 OnProgress = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
+"""Called with the amount done and the total amount."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -29,22 +29,27 @@ class Stopped(Exception):
 
 
 class Reporter(Protocol):
-    """What a task calls after each of its samples."""
+    """The callback that a task calls after each of its samples."""
 
     def __call__(self, count: int = 1) -> None:
-        """Count samples as done; raises ``Stopped`` when the work is to end."""
+        """Count samples as done; raise ``Stopped`` if the work has to end."""
 
 
-def silent(done: int, total: int) -> None:
-    """Shows no progress."""
+def no_progress(done: int, total: int) -> None:
+    """Show no progress."""
 
 
 def usable_cpus() -> int:
-    """The CPUs that this process may run on."""
+    """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
-def spread(
+def default_workers(size: int, small: int) -> int:
+    """Return one worker for up to ``small`` units of work, which end before processes start."""
+    return 1 if size <= small else usable_cpus()
+
+
+def iter_results(
     function: Callable[[Task, Reporter], Result],
     tasks: Sequence[Task],
     *,
@@ -52,10 +57,10 @@ def spread(
     total: int,
     on_progress: OnProgress,
 ) -> Generator[tuple[int, Result], None, None]:
-    """(position, result) of every task as it is done; the first error stops all others.
+    """Yield (position, result) of each task as it finishes; the first error stops all others.
 
-    ``function`` is a module's own, since processes are started anew and import it. One worker is
-    this process itself.
+    ``function`` is defined at the top level of a module, because spawned processes import it. With
+    one worker the tasks run in this process.
     """
     if workers <= 1 or len(tasks) <= 1:
         yield from _here(function, tasks, total, on_progress)
@@ -63,7 +68,7 @@ def spread(
         yield from _in_processes(function, tasks, min(workers, len(tasks)), total, on_progress)
 
 
-def all_of(
+def run_all(
     function: Callable[[Task, Reporter], Result],
     tasks: Sequence[Task],
     *,
@@ -71,17 +76,18 @@ def all_of(
     total: int,
     on_progress: OnProgress,
     done: str,
+    hint: str = "the same command resumes where it stopped",
 ) -> list[Result]:
-    """The results of all tasks in their order; an interrupt says how many ``done``."""
+    """Return the results of all tasks in order; an interrupt reports how many are ``done``."""
     results: dict[int, Result] = {}
-    work = spread(function, tasks, workers=workers, total=total, on_progress=on_progress)
+    work = iter_results(function, tasks, workers=workers, total=total, on_progress=on_progress)
     try:
         with closing(work):
             results.update(work)
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped by the user; {len(results)} of {len(tasks)} {done}",
-            hint="the same command goes on where it stopped",
+            hint=hint,
         ) from None
     return [results[position] for position in range(len(tasks))]
 
@@ -110,7 +116,7 @@ def _in_processes(
     total: int,
     on_progress: OnProgress,
 ) -> Iterator[tuple[int, Result]]:
-    # Started anew, not forked: a fork copies the locks of threads that it does not copy.
+    # Spawned, not forked: a fork copies locks held by threads that it does not copy.
     context = mp.get_context("spawn")
     stop = context.Event()
     done = context.Value("q", 0)
@@ -128,7 +134,7 @@ def _in_processes(
                 yield futures.pop(future), future.result()
     except BrokenProcessPool as error:
         raise RunFailed(
-            "a worker process was ended from outside, most often for want of memory",
+            "a worker process was killed from outside, most likely because memory ran out",
             hint="run the same command again with fewer --workers",
         ) from error
     finally:
@@ -138,9 +144,9 @@ def _in_processes(
 
 @contextmanager
 def _no_interrupt_inherited() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, which a terminal sends to all of them.
+    """Start processes that ignore Ctrl-C, which a terminal sends to the whole group.
 
-    This one gets it as soon as the block ends, and tells them to stop.
+    This process receives it as soon as the block ends, and tells them to stop.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -149,7 +155,7 @@ def _no_interrupt_inherited() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_reporter: Reporter | None = None  # of a worker process: the one thing that it is given at start
+_reporter: Reporter | None = None  # set once, when a worker process starts
 
 
 def _start_worker(stop: Event, done: Any) -> None:
@@ -166,7 +172,7 @@ def _start_worker(stop: Event, done: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool whose owner was killed would wait for its next task for ever."""
+    """Exit when the parent dies: a worker would wait for its next task forever."""
     parent = mp.parent_process()
     if parent is not None:
         parent.join()

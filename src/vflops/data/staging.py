@@ -1,8 +1,8 @@
-"""The data duplicator: packed data on a node's own storage, copied once for all jobs of the node.
+"""Staging: packed data is copied to a node's own storage once, for all jobs of the node.
 
-LOCAL/vflops-<fingerprint>.lock   held by the one process of the node that looks or copies
+LOCAL/vflops-<fingerprint>.lock   locked by the one process of the node that checks or copies
 LOCAL/vflops-<fingerprint>/       the copy
-RUN/staging/slot-<k>.lock         held by a node that copies; as many as may at once
+RUN/staging/slot-<k>.lock         locked by a node that copies; one slot per node allowed at a time
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord, Staged
 
 STAGED = "VFLOPS_STAGED"
-"""The variable that tells ranks where their node has the job's data."""
+"""The environment variable with the folder of the node's copy, for the ranks of a job."""
 
-_LONGEST_PAUSE_S = 5.0
-_LOOK_S = 0.2
+_MAX_PAUSE_S = 5.0
+_POLL_S = 0.2
 
 Say = Callable[[str], None]
 
 
 def stage_attempt(
-    folder: RunFolder, record: JobRecord, local: str | None, place: Path, node: int, nodes: int
+    folder: RunFolder, record: JobRecord, local: str | None, attempt: Path, node: int, nodes: int
 ) -> Mapping[str, str]:
-    """Stage the data of an attempt at a job to ``local``; what its ranks on this node are told.
+    """Stage the data of a job attempt to ``local`` and return environment variables for its ranks.
 
-    What came of it is left in ``place``, the attempt's folder. Ranks may meet when all nodes of
-    the attempt are ready: until then this waits.
+    The outcome is recorded in ``attempt``, the attempt's folder. Ranks may start when all nodes of
+    the attempt are ready: this waits until then.
     """
     if local is None or not record.data.path:
         return {}
@@ -57,19 +57,19 @@ def stage_attempt(
         folder.record.settings.bagging.staging_readers,
         say,
     )
-    atomic.write_json(_left(place, node), staged.model_dump(mode="json"))
-    _meet(place, nodes, say)
+    atomic.write_json(_outcome_file(attempt, node), staged.model_dump(mode="json"))
+    _wait_for_nodes(attempt, nodes, say)
     return {STAGED: staged.folder} if staged.where == "local" else {}
 
 
-def staged_nodes(place: Path) -> list[Staged]:
-    """How each node of an attempt got its data; none where nothing is staged."""
-    found = sorted(place.glob("staged-*.json"), key=lambda path: int(path.stem.split("-")[1]))
-    return [Staged.model_validate(read_json(path)) for path in found]
+def staged_nodes(attempt: Path) -> list[Staged]:
+    """Return how each node of an attempt got its data; empty if nothing was staged."""
+    paths = sorted(attempt.glob("staged-*.json"), key=lambda path: int(path.stem.split("-")[1]))
+    return [Staged.model_validate(read_json(path)) for path in paths]
 
 
 def read_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) -> JobRecord:
-    """The job as a rank of this node runs it: its data is read from the node's copy."""
+    """Return the job with the node's copy as its data, if the data was staged."""
     folder = environment.get(STAGED)
     if not folder:
         return record
@@ -79,23 +79,23 @@ def read_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) 
 def stage(
     source: Path, fingerprint: str, local: str, slots: Path, readers: int, say: Say
 ) -> Staged:
-    """Copy the packed data ``source`` below ``local``, unless it is there; what came of it.
+    """Copy the packed data ``source`` below ``local`` unless it is there; return the outcome.
 
-    At most ``readers`` nodes copy at once, counted by locks in ``slots``, which all nodes see.
-    Where ``local`` cannot take it, the data is read where it is. Damaged data is an error.
+    At most ``readers`` nodes copy at the same time, counted by locks in ``slots``, which all nodes
+    share. If ``local`` cannot take the data, it is read from ``source``. Damaged data is an error.
     """
     host = socket.gethostname()
     try:
         if not local:
             raise NotStagedError("the path of the node's own storage is empty")
-        place = Path(local).absolute()
-        place.mkdir(exist_ok=True)
+        storage = Path(local).absolute()
+        storage.mkdir(exist_ok=True)
         copy = LocalCopy(
-            PackedSource.open(source, fingerprint), place / f"vflops-{fingerprint[:16]}"
+            PackedSource.open(source, fingerprint), storage / f"vflops-{fingerprint[:16]}"
         )
-        with _alone(copy.target.with_suffix(".lock"), say) as waited_s:
+        with _node_lock(copy.target.with_suffix(".lock"), say) as waited_s:
             missing = copy.missing()
-            with _turn(slots, readers, say) if missing else nullcontext(0.0) as turn_s:
+            with _slot(slots, readers, say) if missing else nullcontext(0.0) as slot_s:
                 started_s = time.monotonic()
                 copy.complete(missing)
                 took_s = time.monotonic() - started_s
@@ -110,14 +110,14 @@ def stage(
         bytes=size,
         seconds=took_s if missing else 0.0,
         bandwidth=size / took_s if missing else None,
-        waited_s=waited_s + turn_s,
+        waited_s=waited_s + slot_s,
         reason=None if missing else "it was there already",
     )
 
 
 @contextmanager
-def _alone(lock: Path, say: Say) -> Iterator[float]:
-    """Hold ``lock`` among the processes of this node; the seconds that it took to get it."""
+def _node_lock(lock: Path, say: Say) -> Iterator[float]:
+    """Hold ``lock`` against other processes of this node; yield the seconds spent waiting."""
     started_s = time.monotonic()
     with lock.open("a+") as file:
         try:
@@ -134,15 +134,15 @@ def _alone(lock: Path, say: Say) -> Iterator[float]:
 
 
 @contextmanager
-def _turn(slots: Path, readers: int, say: Say) -> Iterator[float]:
-    """Be one of ``readers`` nodes that read the shared file system; the seconds of waiting."""
+def _slot(slots: Path, readers: int, say: Say) -> Iterator[float]:
+    """Hold one of the ``readers`` slots for copying; yield the seconds spent waiting."""
     started_s, pause_s = time.monotonic(), 0.1
     atomic.make_folder(slots)
     while (slot := _free_slot(slots, readers, say)) is None:
         if pause_s == 0.1:
-            say(f"waiting: {readers} nodes copy data now, as bagging.staging_readers allows")
-        time.sleep(pause_s * random.uniform(0.5, 1.0))  # nodes that began together do not stay so
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            say(f"waiting: {readers} nodes are copying data, the limit of bagging.staging_readers")
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # nodes that start together drift apart
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
     with slot:
         yield time.monotonic() - started_s
 
@@ -160,20 +160,22 @@ def _free_slot(slots: Path, readers: int, say: Say) -> IO[str] | None:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 file.close()
                 continue
-            say(f"{path} cannot be locked ({error.strerror}): nodes that copy are not limited")
+            say(
+                f"cannot lock {path} ({error.strerror}): the number of copying nodes is not limited"
+            )
         return file
     return None
 
 
-def _left(place: Path, node: int) -> Path:
-    return place / f"staged-{node}.json"
+def _outcome_file(attempt: Path, node: int) -> Path:
+    return attempt / f"staged-{node}.json"
 
 
-def _meet(place: Path, nodes: int, say: Say) -> None:
-    """Until every node of the attempt is ready; the scheduler ends all where one fails."""
-    told = False
-    while away := [node for node in range(nodes) if not _left(place, node).is_file()]:
-        if not told:
-            say(f"waiting for the data of {len(away)} more nodes of {nodes}")
-            told = True
-        time.sleep(_LOOK_S)
+def _wait_for_nodes(attempt: Path, nodes: int, say: Say) -> None:
+    """Wait until every node of the attempt is ready; if one fails, the scheduler ends all."""
+    reported = False
+    while waiting := [n for n in range(nodes) if not _outcome_file(attempt, n).is_file()]:
+        if not reported:
+            say(f"waiting for {len(waiting)} of {nodes} nodes to stage their data")
+            reported = True
+        time.sleep(_POLL_S)

@@ -1,42 +1,40 @@
-"""ResNet with its training step written out: the same function, fewer passes over memory.
+"""ResNet with a fused training step: the same function with fewer passes over memory.
 
-A ResNet trains at the speed of memory, not of arithmetic: between two convolutions the plain model
-reads and writes each activation about fourteen times a step. Here batch normalisation's sums come
-out of the convolution before it, its scaling and the ReLU go into the one after it, and the 1×1
-convolutions of the early stages do their whole backward in one pass. 3×3 convolutions, and 1×1
-ones where arithmetic dominates, stay with cuDNN.
+Training a ResNet is limited by memory bandwidth, not by arithmetic: between two convolutions the
+plain model reads and writes each activation about fourteen times per step. Here the convolution
+before a batch normalisation computes its sums, the one after it applies its scale and the ReLU, and
+the 1×1 convolutions of the early stages compute their whole backward in one pass. cuDNN still
+computes 3×3 convolutions, and 1×1 ones that are limited by arithmetic.
 
-State names, initial values, gradients and running statistics are those of ``ResNet``; it *is* one,
-and computes as one wherever the kernels do not apply: on a CPU, in evaluation, without Triton.
+State names, initial values, gradients and running statistics are those of ``ResNet``. The class
+is a subclass of it, and computes like it wherever the kernels do not apply: on a CPU, in
+evaluation, and without Triton.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.resnet import Bottleneck, ResNet
-
-if TYPE_CHECKING:
-    from vflops.models.kernels.fused_operators import Sums
+from vflops.models.fused_step import TrunkStep
+from vflops.models.resnet import ResNet
 
 PIXELS = 32
-"""The pixels of the smallest activation are a multiple of this, or the plain model computes."""
+"""The number of pixels of the smallest activation must be a multiple of this for the kernels."""
 
 
 class FusedResNet(ResNet):
-    """A ResNet whose training forward and backward are fused; ``dtype`` is that of activations.
+    """A ResNet with fused forward and backward passes in training; activations have ``dtype``.
 
-    Parameters stay fp32. In fp16 scale the loss, as with ``torch.autocast``. A forward has one
-    backward, and no second derivative. Not for ``torch.compile``: nothing is left to compile;
-    record the whole step as a CUDA graph instead.
+    Parameters stay in fp32. With fp16 scale the loss, as with ``torch.autocast``. Each forward pass
+    allows one backward pass and no second derivative. ``torch.compile`` does not help: record the
+    whole step as a CUDA graph instead.
     """
 
     def __init__(self, *args: Any, dtype: torch.dtype = torch.float16, **kwargs: Any) -> None:
@@ -44,7 +42,7 @@ class FusedResNet(ResNet):
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (logits), one row a sample."""
+        """Return class scores (logits), one row per sample."""
         if not self.fuses(x):
             with torch.autocast(x.device.type, self.dtype, enabled=x.device.type != "cpu"):
                 return super().forward(x)
@@ -57,7 +55,7 @@ class FusedResNet(ResNet):
             )
 
     def fuses(self, x: Tensor) -> bool:
-        """Whether the kernels apply to ``x``: training on Hopper, in sizes they divide."""
+        """Whether the kernels apply to ``x``: training on Hopper, with sizes that fit the tiles."""
         if not (self.training and torch.is_grad_enabled() and x.is_cuda and _runs_on(x.device)):
             return False
         batch, channels, height, width = x.shape
@@ -69,7 +67,7 @@ class FusedResNet(ResNet):
             and not x.requires_grad
             and (height % 32, width % 32) == (0, 0)
             and batch * (height // 32) * (width // 32) % PIXELS == 0
-            and largest < 2**31  # the kernels count in 32 bits
+            and largest < 2**31  # the kernels use 32-bit offsets
         )
 
     def _trunk_parameters(self) -> Iterator[nn.Parameter]:
@@ -78,410 +76,37 @@ class FusedResNet(ResNet):
 
 
 def fused_resnet50() -> FusedResNet:
-    """ResNet-50 v1.5 with the fused training step."""
+    """Return ResNet-50 v1.5 with the fused training step."""
     return FusedResNet()
 
 
-def space_to_depth(x: Tensor) -> Tensor:
-    """Images as 2×2 patches in 16 channels: 12 of pixels and 4 of zeros, padded for the stem."""
-    batch, channels, height, width = x.shape
-    out = x.new_zeros((batch, height // 2 + 3, width // 2 + 3, 16)).permute(0, 3, 1, 2)
-    patches = x.view(batch, channels, height // 2, 2, width // 2, 2).permute(0, 3, 5, 1, 2, 4)
-    inner = out[:, : 4 * channels, 2:-1, 2:-1]
-    inner.unflatten(1, (2, 2, channels)).copy_(patches)
-    return out
-
-
-def stem_weight(weight: Tensor) -> Tensor:
-    """The 7×7 stride-2 kernel as the 4×4 stride-1 kernel over ``space_to_depth``, exactly.
-
-    An output pixel reads rows −3 to 3 about its own; with one row of zeros before them these are
-    four pairs, which are the four rows of patches.
-    """
-    channels_out, channels = weight.shape[:2]
-    padded = functional.pad(weight, (1, 0, 1, 0)).view(channels_out, channels, 4, 2, 4, 2)
-    packed = padded.permute(0, 3, 5, 1, 2, 4).reshape(channels_out, 4 * channels, 4, 4)
-    full = functional.pad(packed, (0, 0, 0, 0, 0, 16 - 4 * channels))
-    return full.contiguous(memory_format=torch.channels_last)
-
-
-def stem_weight_gradient(gradient: Tensor, channels: int) -> Tensor:
-    """The gradient of the 7×7 kernel from that of ``stem_weight``."""
-    channels_out = gradient.shape[0]
-    packed = gradient[:, : 4 * channels].reshape(channels_out, 2, 2, channels, 4, 4)
-    padded = packed.permute(0, 3, 4, 1, 5, 2).reshape(channels_out, channels, 8, 8)
-    return padded[:, :, 1:, 1:].contiguous(memory_format=torch.channels_last)
-
-
-@dataclass
-class _Layer:
-    """A convolution and its batch normalisation in one step: what the backward needs of it."""
-
-    conv: nn.Conv2d
-    bn: nn.BatchNorm2d
-    weight: Tensor
-    """In the activations' dtype."""
-    y: Tensor = field(init=False)
-    """The convolution's output."""
-    coefficients: Tensor = field(init=False)
-    """Of the batch normalisation: scale, shift, mean, 1/deviation."""
-
-
-@dataclass
-class _Input:
-    """What a layer reads: ``x``, or ``relu(bn(x))`` where there are ``coefficients``."""
-
-    x: Tensor
-    coefficients: Tensor | None = None
-
-    def plain(self) -> Tensor:
-        """The activation itself, computed where it has not been kept."""
-        from vflops.models.kernels import fused_operators
-
-        if self.coefficients is None:
-            return self.x
-        self.x, self.coefficients = fused_operators.normalise(self.x, self.coefficients), None
-        return self.x
-
-
-@dataclass
-class _Block:
-    """One bottleneck in one step."""
-
-    first: _Layer
-    second: _Layer
-    third: _Layer
-    projection: _Layer | None
-    inputs: _Input = field(init=False)
-    middle: Tensor = field(init=False)
-    """What the 3×3 convolution read."""
-    output: Tensor = field(init=False)
-
-
-class _Step:
-    """One forward and backward of the trunk: stem, stages and the average over pixels."""
-
-    def __init__(self, model: FusedResNet) -> None:
-        self.gradients: dict[Tensor, Tensor] = {}
-        convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
-        masters = [conv.weight.detach() for conv in convolutions]
-        weights = [
-            torch.empty_like(w, dtype=model.dtype, memory_format=torch.channels_last)
-            for w in masters
-        ]
-        torch._foreach_copy_(weights, masters)
-        counters = [
-            module.num_batches_tracked
-            for module in model.modules()
-            if isinstance(module, nn.BatchNorm2d) and module.num_batches_tracked is not None
-        ]
-        torch._foreach_add_(counters, 1)
-        cast = dict(zip(convolutions, weights, strict=True))
-
-        def layer(conv: nn.Module, bn: nn.Module) -> _Layer:
-            assert isinstance(conv, nn.Conv2d)
-            assert isinstance(bn, nn.BatchNorm2d)
-            return _Layer(conv, bn, cast[conv])
-
-        self.stem = layer(model.stem[0], model.stem[1])
-        self.blocks = [
-            _Block(
-                layer(block.conv1, block.bn1),
-                layer(block.conv2, block.bn2),
-                layer(block.conv3, block.bn3),
-                None if block.projection is None else layer(*_children(block.projection)),
-            )
-            for block in model.modules()
-            if isinstance(block, Bottleneck)
-        ]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The features ``[batch, channels]``."""
-        from vflops.models.kernels import fused_operators
-
-        stem = self.stem
-        self.images = fused_operators.space_to_depth(x, stem.weight.dtype)
-        stem.y, sums = fused_operators.stem_forward(self.images, stem_weight(stem.weight))
-        self._normalise(stem, sums)
-        chosen, self.where = fused_operators.pool_forward(stem.y, stem.coefficients)
-        inputs = _Input(chosen, stem.coefficients)
-        for block in self.blocks:
-            inputs = _Input(self._block_forward(block, inputs))
-        return inputs.x.mean((2, 3))
-
-    def backward(self, gradient: Tensor) -> None:
-        """Fills ``gradients`` from that of the features."""
-        from vflops.models.kernels import fused_operators
-
-        last = self.blocks[-1]
-        area = last.output.shape[2] * last.output.shape[3]
-        spread = (gradient / area).to(last.output.dtype)[:, :, None, None]
-        spread = spread.expand_as(last.output).contiguous(memory_format=torch.channels_last)
-        g, sums = fused_operators.join_gradients(spread, None, last.output, last.third.y, None)
-        for block, before in zip(
-            reversed(self.blocks), [*reversed(self.blocks[:-1]), None], strict=True
-        ):
-            g, sums = self._block_backward(block, before, g, sums)
-        stem = self.stem
-        coefficients = self._coefficients(stem, sums)
-        dw = fused_operators.stem_backward(g, self.where, stem.y, coefficients, self.images)
-        self.gradients[stem.conv.weight] = stem_weight_gradient(dw, stem.conv.in_channels)
-
-    def _block_forward(self, block: _Block, inputs: _Input) -> Tensor:
-        from vflops.models.kernels import fused_operators
-
-        block.inputs = inputs
-        if block.projection is not None:
-            self._convolve(block.projection, inputs)
-        self._convolve(block.first, inputs)
-        block.middle = fused_operators.normalise(block.first.y, block.first.coefficients)
-        self._convolve(block.second, _Input(block.middle))
-        self._convolve(block.third, _Input(block.second.y, block.second.coefficients))
-        if block.projection is None:
-            shortcut, shortcut_bn = inputs.plain(), None
-        else:
-            shortcut, shortcut_bn = block.projection.y, block.projection.coefficients
-        block.output = fused_operators.normalise(
-            block.third.y, block.third.coefficients, shortcut, shortcut_bn
-        )
-        return block.output
-
-    def _block_backward(
-        self, block: _Block, before: _Block | None, g: Tensor, sums: Sums
-    ) -> tuple[Tensor, Sums]:
-        # g is the gradient before the block's last ReLU, sums those of its last BN; returns the
-        # same of the block before, or of the stem.
-        from vflops.models.kernels import fused_operators
-
-        first, second, third = block.first, block.second, block.third
-        coefficients = self._coefficients(third, sums)
-        inputs = _Input(second.y, second.coefficients)
-        fused = _fuses(third.conv, fused_operators.BACKWARD)
-        if fused:
-            g_second, dw, second_sums = fused_operators.conv1x1_backward(
-                g,
-                third.y,
-                third.coefficients,
-                coefficients,
-                third.weight,
-                second.y,
-                second.coefficients,
-                own_mask=False,
-                shortcut=None,
-                y_before=second.y,
-                mask=True,
-            )
-            self.gradients[third.conv.weight] = dw[:, :, None, None]
-            assert second_sums is not None
-        else:
-            g_second = self._conv_backward(third, g, coefficients, inputs.plain(), mask=False)
-            second_sums = fused_operators.gradient_sums(g_second, second.y, second.coefficients)
-        coefficients = self._coefficients(second, second_sums)
-        g_first = self._conv_backward(second, g_second, coefficients, block.middle, mask=not fused)
-        first_sums = fused_operators.gradient_sums(g_first, first.y, first.coefficients)
-        coefficients = self._coefficients(first, first_sums)
-        shortcut = g if block.projection is None else self._projection_backward(block, g, sums)
-        return self._first_backward(block, before, g_first, coefficients, shortcut)
-
-    def _first_backward(
-        self,
-        block: _Block,
-        before: _Block | None,
-        g: Tensor,
-        coefficients: Tensor,
-        shortcut: Tensor,
-    ) -> tuple[Tensor, Sums]:
-        from vflops.models.kernels import fused_operators
-
-        first, inputs = block.first, block.inputs
-        y_before, y_other = inputs.x, None
-        if before is not None:
-            y_before = before.third.y
-            y_other = None if before.projection is None else before.projection.y
-        if before is None or _fuses(first.conv, fused_operators.BACKWARD):
-            dx, dw, sums = fused_operators.conv1x1_backward(
-                g,
-                first.y,
-                first.coefficients,
-                coefficients,
-                first.weight,
-                inputs.x,
-                inputs.coefficients,
-                own_mask=True,
-                shortcut=shortcut,
-                y_before=y_before,
-                y_other=y_other,
-                mask=True,
-            )
-            self.gradients[first.conv.weight] = dw[:, :, None, None]
-            assert sums is not None
-            return dx, sums
-        dx = self._conv_backward(first, g, coefficients, inputs.x, mask=True)
-        return fused_operators.join_gradients(dx, shortcut, inputs.x, y_before, y_other)
-
-    def _projection_backward(self, block: _Block, g: Tensor, sums: Sums) -> Tensor:
-        # The shortcut's gradient: of every second pixel where the projection strides.
-        from vflops.models.kernels import fused_operators
-
-        layer, inputs = block.projection, block.inputs
-        assert layer is not None
-        if sums.partial.shape[1] == 2:  # the last block's, where a stage has only one
-            sums = fused_operators.gradient_sums(g, layer.y, None)
-            coefficients = self._coefficients(layer, sums)
-        else:
-            coefficients = self._coefficients(layer, sums, product=2)
-        if _fuses(layer.conv, fused_operators.BACKWARD):
-            dx, dw, _ = fused_operators.conv1x1_backward(
-                g,
-                layer.y,
-                layer.coefficients,
-                coefficients,
-                layer.weight,
-                inputs.x,
-                inputs.coefficients,
-                own_mask=False,
-                shortcut=None,
-                y_before=None,
-                mask=False,
-            )
-            self.gradients[layer.conv.weight] = dw[:, :, None, None]
-            return dx
-        dy = fused_operators.normalise_backward(
-            g, layer.y, layer.coefficients, coefficients, mask=False
-        )
-        stride = layer.conv.stride[0]
-        _, dw_library = _conv_backward(dy, inputs.plain(), layer.weight, stride, 0, (False, True))
-        assert dw_library is not None
-        self.gradients[layer.conv.weight] = dw_library
-        rows = dy.permute(0, 2, 3, 1).flatten(0, 2) @ layer.weight[:, :, 0, 0]
-        batch, _, height, width = dy.shape
-        return rows.view(batch, height, width, -1).permute(0, 3, 1, 2)
-
-    def _convolve(self, layer: _Layer, inputs: _Input) -> None:
-        from vflops.models.kernels import fused_operators
-
-        if _fuses(layer.conv, fused_operators.FORWARD):
-            layer.y, sums = fused_operators.conv1x1_forward(
-                inputs.x, inputs.coefficients, layer.weight
-            )
-        else:
-            conv = layer.conv
-            layer.y = functional.conv2d(
-                inputs.plain(), layer.weight, None, conv.stride, conv.padding
-            )
-            sums = fused_operators.channel_sums(layer.y)
-        self._normalise(layer, sums)
-
-    def _conv_backward(
-        self, layer: _Layer, g: Tensor, coefficients: Tensor, x: Tensor, *, mask: bool
-    ) -> Tensor:
-        from vflops.models.kernels import fused_operators
-
-        dy = fused_operators.normalise_backward(
-            g, layer.y, layer.coefficients, coefficients, mask=mask
-        )
-        conv = layer.conv
-        padding = int(conv.padding[0])
-        dx, dw = _conv_backward(dy, x, layer.weight, conv.stride[0], padding, (True, True))
-        assert dx is not None
-        assert dw is not None
-        self.gradients[conv.weight] = dw
-        return dx
-
-    def _normalise(self, layer: _Layer, sums: Sums) -> None:
-        from vflops.models.kernels import fused_operators
-
-        bn = layer.bn
-        assert bn.running_mean is not None
-        assert bn.running_var is not None
-        layer.coefficients = fused_operators.forward_coefficients(
-            sums,
-            fused_operators.pixels(layer.y),
-            bn.weight.detach(),
-            bn.bias.detach(),
-            bn.running_mean,
-            bn.running_var,
-            0.1 if bn.momentum is None else bn.momentum,
-            bn.eps,
-        )
-
-    def _coefficients(self, layer: _Layer, sums: Sums, product: int = 1) -> Tensor:
-        from vflops.models.kernels import fused_operators
-
-        coefficients, dweight, dbias = fused_operators.backward_coefficients(
-            sums,
-            fused_operators.pixels(layer.y),
-            layer.bn.weight.detach(),
-            layer.coefficients,
-            product,
-        )
-        self.gradients[layer.bn.weight] = dweight
-        self.gradients[layer.bn.bias] = dbias
-        return coefficients
-
-
 class _Trunk(torch.autograd.Function):
-    """The trunk as one node of autograd: features from images and all its parameters."""
+    """The trunk as one autograd node: features from images and all its parameters."""
 
     @staticmethod
     def forward(ctx: Any, model: FusedResNet, x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        step = _Step(model)
+        step = TrunkStep(model, model.dtype)
         ctx.step, ctx.parameters = step, parameters
         return step.forward(x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        step: _Step = ctx.step
+        step: TrunkStep = ctx.step
         with torch.autocast(gradients[0].device.type, enabled=False):
             step.backward(gradients[0])
-        # Handed over, not kept: autograd takes a gradient that nobody else holds, and copies
-        # others.
-        found = [step.gradients.pop(parameter) for parameter in ctx.parameters]
-        low = [i for i, gradient in enumerate(found) if gradient.dtype != torch.float32]
-        cast = [torch.empty_like(found[i], dtype=torch.float32) for i in low]
+        # Removed from the dictionary: autograd copies a gradient that has another reference.
+        results = [step.gradients.pop(parameter) for parameter in ctx.parameters]
+        low = [i for i, gradient in enumerate(results) if gradient.dtype != torch.float32]
+        cast = [torch.empty_like(results[i], dtype=torch.float32) for i in low]
         if low:
-            torch._foreach_copy_(cast, [found[i] for i in low])
+            torch._foreach_copy_(cast, [results[i] for i in low])
         for i, gradient in zip(low, cast, strict=True):
-            found[i] = gradient
-        return None, None, *found
-
-
-def _conv_backward(
-    dy: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    stride: int,
-    padding: int,
-    wanted: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        dy,
-        x,
-        weight,
-        None,
-        [stride, stride],
-        [padding, padding],
-        [1, 1],
-        False,
-        [0, 0],
-        1,
-        [*wanted, False],
-    )
-    return dx, dw
-
-
-def _fuses(conv: nn.Conv2d, measured: dict[tuple[int, int], Any]) -> bool:
-    shape = (conv.in_channels, conv.out_channels)
-    return conv.kernel_size == (1, 1) and conv.stride == (1, 1) and shape in measured
-
-
-def _children(projection: nn.Module) -> tuple[nn.Module, nn.Module]:
-    conv, bn = projection.children()
-    return conv, bn
+            results[i] = gradient
+        return None, None, *results
 
 
 @cache
 def _runs_on(device: torch.device) -> bool:
-    # The tiles fill the shared memory of a Hopper GPU; others have less, or were not measured.
+    # Tiles fill the shared memory of a Hopper GPU; others have less, or were not measured.
     hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
     return hopper and find_spec("triton") is not None

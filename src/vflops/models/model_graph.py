@@ -1,4 +1,4 @@
-"""From a model's name to its operation graph; torch is imported only here, and only when asked."""
+"""From the name of a model to its operation graph; torch is imported only when needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflops.errors import UsageError
-from vflops.models.registry import model as find_model
+from vflops.models.model_registry import model as find_model
 
 if TYPE_CHECKING:
     from vflops.counting.capture import InputSpec
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def parse_input(text: str) -> tuple[tuple[int, ...], str]:
-    """``3x224x224`` or ``128:int64`` as a shape and a type."""
+    """Parse ``3x224x224`` or ``128:int64`` into a shape and a type."""
     match = re.fullmatch(r"(\d{1,12}(?:x\d{1,12})*)(?::(\w+))?", text.strip().lower())
     shape = tuple(int(size) for size in match[1].split("x")) if match else ()
     if match is None or 0 in shape:
         raise UsageError(
-            f"input shape {text!r} is not one",
+            f"input shape {text!r} is not valid",
             hint="write the shape of one sample, without the batch: 3x224x224, or 128:int64",
         )
     return shape, match[2] or "float32"
@@ -29,7 +29,7 @@ def parse_input(text: str) -> tuple[tuple[int, ...], str]:
 def graph_of(
     name: str, *, inputs: Sequence[tuple[tuple[int, ...], str]] = (), batch: int = 1
 ) -> Graph:
-    """The graph of the model that ``name`` stands for, at its own input unless one is given."""
+    """Return the graph of a model, for its default input unless ``inputs`` are given."""
     spec = find_model(name)
     if not inputs and spec.input_shape is None:
         raise UsageError(

@@ -1,8 +1,8 @@
-"""The ResNet family with bottleneck blocks, in both published forms.
+"""ResNets with bottleneck blocks, in both published forms.
 
-v1 puts a stage's stride into the first 1×1 convolution of its first block (He et al. 2016, and
-AIPerf's starting point); v1.5 puts it into the 3×3 (HPC AI500's image classification). Parameters
-are the same; v1.5 does 6 % more work and is about half a point more accurate.
+v1 has the stride of a stage in the first 1×1 convolution of its first block (He et al. 2016, and
+AIPerf's starting point); v1.5 has it in the 3×3 (HPC AI500's image classification). Both have the
+same parameters; v1.5 does 6 % more work and is about half a point more accurate.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Stem = Literal["imagenet", "small"]
 
 
 class Bottleneck(nn.Module):
-    """1×1 down, 3×3, 1×1 up, added to its input; projected where the shapes differ."""
+    """1×1 down, 3×3, 1×1 up, added to the input, which is projected if the shapes differ."""
 
     channel_pairs = (("conv1", "bn1", "conv2"),)
-    """Layers that ranks can divide the channels between."""
+    """Layers whose channels can be divided between ranks."""
 
     def __init__(self, channels_in: int, width: int, stride: int, *, stride_in_1x1: bool) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
+        """Return the output of the block."""
         shortcut = x if self.projection is None else self.projection(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
@@ -53,7 +53,7 @@ class Bottleneck(nn.Module):
 
 
 def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
-    """7×7/2 and max-pool as published; for images of few pixels 5×5/2 alone."""
+    """Return 7×7/2 and max-pooling as published; for small images only 5×5/2."""
     kernel = 7 if kind == "imagenet" else 5
     layers: list[nn.Module] = [
         nn.Conv2d(channels, width, kernel, stride=2, padding=kernel // 2, bias=False),
@@ -66,7 +66,7 @@ def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
 
 
 class ResNetBody(nn.Module):
-    """Stem and stages of ``blocks`` bottlenecks each; ``width`` is that of the first stage."""
+    """A stem and stages of ``blocks`` bottlenecks; ``width`` is that of the first stage."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class ResNetBody(nn.Module):
             stages.append(nn.Sequential(*stage))
         self.stages = nn.Sequential(*stages)
         self.channels_out = tuple(width * 2**index * EXPANSION for index in range(len(blocks)))
-        """Of each stage."""
+        """Channels of the output of each stage."""
 
     def stage_outputs(self, x: Tensor) -> list[Tensor]:
-        """What each stage makes of the images."""
+        """Return the output of each stage."""
         x = self.stem(x)
         results = []
         for stage in self.stages:
@@ -105,14 +105,14 @@ class ResNetBody(nn.Module):
         return results
 
     def initialise(self) -> None:
-        """He initialisation: AIPerf's table IV and HPC AI500's recipe alike."""
+        """Apply He initialisation, as in AIPerf's table IV and HPC AI500's recipe."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 class ResNet(ResNetBody):
-    """A ResNet that names the class of an image."""
+    """A ResNet that classifies images."""
 
     def __init__(
         self,
@@ -132,17 +132,17 @@ class ResNet(ResNetBody):
         self.initialise()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (logits), one row a sample."""
+        """Return class scores (logits), one row per sample."""
         x = self.pool(self.stages(self.stem(x)))
         logits: Tensor = self.classifier(x.flatten(1))
         return logits
 
 
 def resnet50() -> ResNet:
-    """ResNet-50 v1.5: 25 557 032 parameters."""
+    """Return ResNet-50 v1.5, with 25 557 032 parameters."""
     return ResNet()
 
 
 def resnet50_v1() -> ResNet:
-    """ResNet-50 as first published."""
+    """Return ResNet-50 as first published."""
     return ResNet(stride_in_1x1=True)

@@ -90,7 +90,7 @@ def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> 
 
 def _validate(settings: Settings) -> None:
     from vflops.machine.ceilings.measure import planned
-    from vflops.models.registry import model
+    from vflops.models.model_registry import model
 
     for name in settings.count.models:
         if model(name).input_shape is None:

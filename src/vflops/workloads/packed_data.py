@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vflops.config.training import TrainSettings
-from vflops.data.packed import PackedFolder
+from vflops.data.packed_folder import PackedFolder
 from vflops.errors import CheckFailed, UsageError
 from vflops.record.files.cache import cache_folder
 from vflops.record.formats.job import DataFacts

@@ -1,4 +1,4 @@
-"""Packing keeps what the years say, gives the same bytes always, and survives being killed."""
+"""Packing preserves the years, always gives the same bytes, and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tests.support.data_climate import (
 from tests.support.data_images import contents
 from vflops.cli.train.data import climate_data
 from vflops.data.climate import channel_statistics
-from vflops.data.climate import pack as packing
+from vflops.data.climate import pack_years as packing
 from vflops.data.climate.channel_statistics import STATISTICS, Statistics, statistics
-from vflops.data.climate.check import ClimateReport, check
-from vflops.data.climate.pack import pack
+from vflops.data.climate.check_years import ClimateReport, check
+from vflops.data.climate.pack_years import pack
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.split import split_years
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
-from vflops.data.packed import MARK
-from vflops.data.process_pool import all_of
-from vflops.data.workspace import free_bytes
+from vflops.data.destination import free_bytes
+from vflops.data.packing import make_shards
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import CheckFailed, Interrupted, UsageError
 from vflops.record.files import atomic
 
@@ -47,8 +47,8 @@ SMALL = 3 * 32_768  # three half frames of 24 x 40
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of three frames: five frames a year are two shards."""
-    monkeypatch.setattr("vflops.data.climate.storing.SHARD_BYTES", SMALL)
+    """Make shards of three frames: five frames per year are two shards."""
+    monkeypatch.setattr("vflops.data.climate.frame_encoding.SHARD_BYTES", SMALL)
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -128,11 +128,11 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path, workers: int, value
 
 
 def damage_chunk(path: Path, frame: int) -> None:
-    """Spoil the compressed bytes of a frame, whose chunk is its own."""
+    """Damage the compressed bytes of a frame that is a chunk."""
     with h5py.File(path, "r") as file:
-        place = file["images"].id.get_chunk_info_by_coord((frame, 0, 0, 0)).byte_offset
+        offset = file["images"].id.get_chunk_info_by_coord((frame, 0, 0, 0)).byte_offset
     with path.open("r+b") as raw:
-        raw.seek(place)
+        raw.seek(offset)
         raw.write(b"\xff" * 200)
 
 
@@ -157,8 +157,8 @@ def test_frames_that_cannot_be_decompressed(tmp_path: Path) -> None:
 
 def test_bad_boxes_fail_before_anything_is_packed(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years", number=12)
-    for place, value in enumerate((3, WIDTH - 8, 9, WIDTH + 2, 1)):
-        set_value(source / "climo_1979.h5", "boxes", {(7, 1, place): value})
+    for column, value in enumerate((3, WIDTH - 8, 9, WIDTH + 2, 1)):
+        set_value(source / "climo_1979.h5", "boxes", {(7, 1, column): value})
     set_value(source / "climo_1979.h5", "boxes", {(9, 0, 2): 0, (9, 0, 0): 0})
     with pytest.raises(UsageError) as caught:
         pack(source, tmp_path / "packed", workers=1)
@@ -202,8 +202,8 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
         pack(source, tmp_path / "packed", workers=1)
     report = check(source, workers=1)
     assert report.problems == ("channels have one value throughout: PRECT",)
-    for year in (1979, 1980, 1981):  # of all others, one frame is enough
-        images[:, 2] = 101_000  # which half precision could not hold as it is
+    for year in (1979, 1980, 1981):  # one frame of each is enough
+        images[:, 2] = 101_000  # too large for half precision without an offset
         write_year(source / f"climo_{year}.h5", images, boxes(3, year))
     for layout in ("half", "raw"):
         with pytest.raises(UsageError, match=r"climo_1979.h5: frame 0: one value thr.* in PSL$"):
@@ -216,7 +216,7 @@ def test_a_channel_that_was_lost(tmp_path: Path) -> None:
 def test_frames_without_weather_are_named_and_can_be_left_out(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years", chunks=(1, 16, HEIGHT, WIDTH), compression="gzip")
     with h5py.File(source / "climo_1980.h5", "r+") as file:
-        file["images"][1] = 0.0  # room that HDF5 gave and nobody filled
+        file["images"][1] = 0.0  # allocated by HDF5 but never written
         file["images"][4, 0] = 0.0  # no rain
     with pytest.raises(UsageError, match=r"climo_1980.h5: frame 1: one value .* in PS, PSL"):
         pack(source, tmp_path / "packed", workers=1)
@@ -239,17 +239,17 @@ def test_room_is_asked_for_before_the_start(tmp_path: Path, small_disk: Path) ->
 SLOW = """
 import sys, time
 from pathlib import Path
-from vflops.data.climate import pack, shard_maker, storing
+from vflops.data.climate import frame_encoding, pack_years
 
-plain = storing.Storing.stored
+plain = frame_encoding.FrameEncoding.encode
 def slow(self, fields):
     time.sleep(0.03)
     return plain(self, fields)
 
-storing.SHARD_BYTES = 98304
-storing.Storing.stored = slow
+frame_encoding.SHARD_BYTES = 98304
+frame_encoding.FrameEncoding.encode = slow
 if __name__ == "__main__":
-    pack.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
+    pack_years.pack(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
 """
 
 
@@ -296,7 +296,7 @@ def test_an_interrupt_says_how_to_go_on_and_a_mended_file_is_read_again(tmp_path
 
     with pytest.raises(Interrupted, match="of 8 shards are packed") as caught:
         pack(source, tmp_path / "packed", workers=1, on_progress=press)
-    assert caught.value.hint == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command resumes where it stopped"
     write_year(source / "climo_1981.h5", frames(5, 3), boxes(5, 3))
     packed = pack(source, tmp_path / "packed", workers=1)
     std = np.array(packed.index.std)[:, None, None]
@@ -324,14 +324,14 @@ def test_statistics_are_read_once_and_kept_beside_the_data(tmp_path: Path) -> No
     folder = ClimateYears.open(source)
     calls: list[tuple[int, int]] = []
     progress = lambda done, total: calls.append((done, total))  # noqa: E731
-    found = statistics(folder, (1979, 1981), workers=1, on_progress=progress)
+    actual = statistics(folder, (1979, 1981), workers=1, on_progress=progress)
     exact = np.concatenate([frames(5, 1979), frames(5, 1981)]).astype(np.float64)
-    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
-    np.testing.assert_allclose(found.std, exact.std(axis=(0, 2, 3)), rtol=1e-12)
-    assert calls[-1] == (10, 10) and found.path == source / STATISTICS
+    np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(actual.std, exact.std(axis=(0, 2, 3)), rtol=1e-12)
+    assert calls[-1] == (10, 10) and actual.path == source / STATISTICS
     calls.clear()
     again = statistics(folder, (1979, 1981), workers=1, on_progress=progress)
-    assert calls == [] and again.mean.tobytes() == found.mean.tobytes()
+    assert calls == [] and again.mean.tobytes() == actual.mean.tobytes()
     statistics(folder, (1979, 1980, 1981), workers=1, on_progress=progress)
     assert calls[-1] == (5, 5), "only the year that was not known is read"
 
@@ -357,10 +357,10 @@ def test_statistics_of_a_read_only_folder_go_to_the_cache(
 ) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
     source = year_folder(tmp_path / "years")
-    (source / STATISTICS).mkdir()  # as root everything may be written; this may not
+    (source / STATISTICS).mkdir()  # root may write everywhere, but not a file over a folder
     folder = ClimateYears.open(source)
-    found = statistics(folder, (1979,), workers=1)
-    assert found.path.parent == tmp_path / "cache" and found.path.is_file()
+    actual = statistics(folder, (1979,), workers=1)
+    assert actual.path.parent == tmp_path / "cache" and actual.path.is_file()
     assert list(channel_statistics.fresh(folder)) == [1979]
 
 
@@ -379,7 +379,7 @@ def test_packing_keeps_statistics_too(tmp_path: Path) -> None:
 def test_statistics_of_a_bad_frame(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years")
     set_value(source / "climo_1979.h5", "images", {(2, 0, 0, 0): np.nan})
-    check(source, workers=1)  # keeps what the other frames give
+    check(source, workers=1)  # keeps the statistics of the other frames
     with pytest.raises(UsageError, match=r"climo_1979.h5: frame 2: NaN or infinite .* PRECT"):
         statistics(ClimateYears.open(source), (1979,), workers=1)
 
@@ -432,9 +432,9 @@ def test_everything_bad_is_named(tmp_path: Path) -> None:
 def test_units_do_not_follow_from_a_bad_frame(tmp_path: Path) -> None:
     source = year_folder(tmp_path / "years")
     folder = ClimateYears.open(source)
-    good = packing.units(folder, (1979, 1980), "half")
+    good = packing.choose_encoding(folder, (1979, 1980), "half")
     set_value(source / "climo_1979.h5", "images", {(0, 3, 0, 0): np.nan})
-    spoilt = packing.units(ClimateYears.open(source), (1979, 1980), "half")
+    spoilt = packing.choose_encoding(ClimateYears.open(source), (1979, 1980), "half")
     assert np.isfinite(spoilt.offset).all() and (spoilt.scale > 0).all()
     assert not np.array_equal(good.offset, spoilt.offset)
 
@@ -468,10 +468,10 @@ def test_statistics_of_a_read_only_folder_are_added_to(
 
     monkeypatch.setattr(Statistics, "write", read_only)
     folder = ClimateYears.open(source)
-    found = statistics(folder, (1979, 1980), workers=1)
-    assert found.path.parent == tmp_path / "cache"
+    actual = statistics(folder, (1979, 1980), workers=1)
+    assert actual.path.parent == tmp_path / "cache"
     exact = np.concatenate([frames(5, 1979), frames(5, 1980)]).astype(np.float64)
-    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
     assert list(channel_statistics.fresh(folder)) == [1979, 1980]
 
 
@@ -491,10 +491,10 @@ def test_here_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     source = year_folder(tmp_path / "years")
     (tmp_path / "packed").mkdir()
     monkeypatch.chdir(tmp_path / "packed")
-    with pytest.raises(UsageError, match="packed is the folder that you are in") as caught:
-        pack(source, Path(), workers=1)  # who is in a folder that is replaced is nowhere
+    with pytest.raises(UsageError, match="packed is the current folder") as caught:
+        pack(source, Path(), workers=1)  # a replaced current folder would no longer exist
     assert "name a folder inside it" in str(caught.value.hint)
-    with pytest.raises(UsageError, match="no folder of packed frames"):
+    with pytest.raises(UsageError, match="not a folder of packed frames"):
         PackedFrames.open(Path())
 
 
@@ -502,7 +502,7 @@ def test_a_destination_that_is_a_mount_point_is_refused_at_once(
     tmp_path: Path, small_disk: Path
 ) -> None:
     source = year_folder(tmp_path / "years")
-    for layout in ("half", "raw"):  # of which the disk has no room for the second
+    for layout in ("half", "raw"):  # the disk is too small for the second
         with pytest.raises(UsageError, match="small is a mount point") as caught:
             pack(source, small_disk, layout=layout, workers=1)
         assert f"name a folder inside it: {small_disk}/" in str(caught.value.hint)
@@ -570,7 +570,7 @@ def test_no_split_is_shown_while_a_year_is_refused(tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, seed: int = 3) -> None:
-    """Other weather in a file of the same size, a little later."""
+    """Write other weather to a file of the same size, a little later."""
     before = path.stat()
     write_year(path, frames(5, seed), boxes(5, seed))
     assert path.stat().st_size == before.st_size
@@ -587,14 +587,14 @@ def test_a_year_that_changes_while_it_is_packed(
     def meanwhile(*given: Any, **options: Any) -> Any:
         if when == "before":
             rewrite(source / "climo_1981.h5")
-        made = all_of(*given, **options)
+        made = make_shards(*given, **options)
         rewrite(source / "climo_1981.h5")
         return made
 
-    monkeypatch.setattr(packing, "all_of", meanwhile)
+    monkeypatch.setattr(packing, "make_shards", meanwhile)
     with pytest.raises(UsageError, match=r"climo_1981.h5 was changed while it was read") as caught:
         pack(source, tmp_path / "packed", workers=1, policy="skip")
-    assert caught.value.hint == "give the same command again when it is whole"
+    assert caught.value.hint == "run the same command again when it is complete"
     assert not (tmp_path / "packed").exists()
     monkeypatch.undo()
     packed = pack(source, tmp_path / "packed", workers=1)
@@ -627,7 +627,7 @@ def test_a_file_that_takes_the_place_of_another(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="was changed while it was read"):
         list(pieces)
     with pytest.raises(UsageError, match="was changed while it was read"):
-        next(year.source.pieces(0, 5))  # before a value of it is taken for one of the other
+        next(year.source.pieces(0, 5))  # before its values are taken for those of the other file
     year.path.unlink()
     with pytest.raises(UsageError, match="was changed while it was read"):
         year.source.refuse_changed()
@@ -640,8 +640,8 @@ def test_statistics_of_a_year_that_was_written_again_are_stale(tmp_path: Path) -
     folder = ClimateYears.open(source)
     assert list(channel_statistics.fresh(folder)) == [1979]
     exact = frames(5, 3).astype(np.float64)
-    found = statistics(folder, (1980,), workers=1)
-    np.testing.assert_allclose(found.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
+    actual = statistics(folder, (1980,), workers=1)
+    np.testing.assert_allclose(actual.mean, exact.mean(axis=(0, 2, 3)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -674,7 +674,7 @@ def test_classes_without_truth_are_noted(
     rows = boxes(12, 1980)
     rows[..., 4] = np.where(rows[..., 4] >= 0, 2 * (rows[..., 4] // 2), -1)
     write_year(source / "climo_1980.h5", frames(12, 1980), rows)
-    says = "validation has no tropical cyclone, no atmospheric river: mAP will be that of the other"
+    says = "validation has no tropical cyclone, no atmospheric river: mAP is over the other"
     report = check(source, workers=1)
     assert report.ok and len(report.notes) == 1 and says in report.notes[0]
     climate_data.pack(source, tmp_path / "packed", "half", NO_SPLIT, None, "fail", 1)
@@ -729,4 +729,4 @@ def test_a_folder_of_bad_files_names_them_all(tmp_path: Path) -> None:
     for says in ("climo_1979.h5 is empty", "climo_1980.h5 has no array", "climo_1981.h5 is empty"):
         assert says in caught.value.message
     hint = str(caught.value.hint)
-    assert "(N, 16, H, W)" in hint and hint.count("did not end, or it was damaged") == 1
+    assert "(N, 16, H, W)" in hint and hint.count("did not finish, or it was damaged") == 1

@@ -1,4 +1,4 @@
-"""Packed frames come back, from any thread; statistics are exact; what is damaged is named."""
+"""Packed frames are read back by any thread; statistics are exact; damage is reported."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.data_climate import HEIGHT, OFFSET, SCALE, WIDTH, boxes, fiel
 from tests.support.data_images import contents
 from vflops.data.climate import packed_frames
 from vflops.data.climate.field_names import CHANNELS, CLASSES
-from vflops.data.climate.moments import Moments, of_frame, of_rows
+from vflops.data.climate.frame_writer import FrameWriter
+from vflops.data.climate.moments import Moments, frame_moments, row_moments
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.writer import FrameWriter
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.open_shards import OpenShards, is_local
 from vflops.errors import CheckFailed, FolderError, RunFailed, UsageError
@@ -33,7 +33,7 @@ Layout = Literal["half", "raw"]
 YEARS = {"train": (1979, 1980), "validation": (1981,), "test": ()}
 
 
-def writer(place: Path, layout: Layout = "half", **changes: Any) -> FrameWriter:
+def writer(folder: Path, layout: Layout = "half", **changes: Any) -> FrameWriter:
     about: dict[str, Any] = {
         "origin": "noise",
         "height": HEIGHT,
@@ -45,14 +45,14 @@ def writer(place: Path, layout: Layout = "half", **changes: Any) -> FrameWriter:
         "recipe": {"seed": 1},
         "years": YEARS,
     }
-    return FrameWriter(place, **{**about, **changes})
+    return FrameWriter(folder, **{**about, **changes})
 
 
 def write(
-    place: Path, layout: Layout = "half", train: int = 5, validation: int = 2
+    folder: Path, layout: Layout = "half", train: int = 5, validation: int = 2
 ) -> PackedFrames:
     rows = boxes(train + validation)
-    with writer(place, layout) as out:
+    with writer(folder, layout) as out:
         for number in range(train + validation):
             split = "train" if number < train else "validation"
             of_frame = rows[number, : number % 4]
@@ -62,8 +62,8 @@ def write(
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of two frames at most, and several pieces a frame."""
-    monkeypatch.setattr("vflops.data.climate.storing.SHARD_BYTES", 1 << 16)
+    """Make shards of at most two frames, and several pieces per frame."""
+    monkeypatch.setattr("vflops.data.climate.frame_encoding.SHARD_BYTES", 1 << 16)
     monkeypatch.setattr(packed_frames, "_PIECE_BYTES", 5000)
 
 
@@ -75,8 +75,8 @@ def test_raw_frames_come_back_bit_for_bit(tmp_path: Path) -> None:
     order = [4, 0, 0, 3]
     out = np.zeros((4, HEIGHT, WIDTH, 16), np.float32)
     split.read(order, out)
-    for place, number in enumerate(order):
-        np.testing.assert_array_equal(np.moveaxis(out[place], -1, 0), fields(number))
+    for index, number in enumerate(order):
+        np.testing.assert_array_equal(np.moveaxis(out[index], -1, 0), fields(number))
     np.testing.assert_array_equal(split.fields(2), fields(2))
     np.testing.assert_array_equal(packed.split("validation").fields(1), fields(6))
     assert (packed.index.offset, packed.index.scale) == ((0.0,) * 16, (1.0,) * 16)
@@ -90,9 +90,9 @@ def test_half_frames_are_as_near_as_float16_can_be(tmp_path: Path) -> None:
     np.testing.assert_allclose(offset, OFFSET, rtol=1e-7)
     for number in range(5):
         exact = (fields(number).astype(np.float64) - offset[:, None, None]) / scale[:, None, None]
-        found = packed.split("train").fields(number).astype(np.float64)
-        stored = (found - offset[:, None, None]) / scale[:, None, None]
-        # 11 bits of float16; and what float32 loses of a large offset, in units of the scale
+        actual = packed.split("train").fields(number).astype(np.float64)
+        stored = (actual - offset[:, None, None]) / scale[:, None, None]
+        # 11 bits of float16, plus the rounding of a large offset in float32
         lost = np.spacing(np.abs(OFFSET).astype(np.float32)) / SCALE
         assert (np.abs(stored - exact) <= 2.0**-11 * np.abs(exact) + 3 * lost[:, None, None]).all()
 
@@ -103,8 +103,8 @@ def test_half_frames_are_as_near_as_float16_can_be(tmp_path: Path) -> None:
 def test_threads_read_what_one_reads(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], threads: int
 ) -> None:
-    place = tmp_path_factory.getbasetemp() / "threads"
-    packed = PackedFrames.open(place) if place.is_dir() else write(place, train=7)
+    folder = tmp_path_factory.getbasetemp() / "threads"
+    packed = PackedFrames.open(folder) if folder.is_dir() else write(folder, train=7)
     split = packed.split("train")
     one, many = (np.zeros((len(order), HEIGHT, WIDTH, 16), np.float16) for _ in range(2))
     split.read(order, one)
@@ -125,11 +125,11 @@ def test_all_threads_work_on_a_single_frame(
     meeting = threading.Barrier(3, timeout=20)
     plain = OpenShards.read
 
-    def read(self: OpenShards, number: int, place: int, memory: NDArray[np.uint8]) -> None:
+    def read(self: OpenShards, number: int, offset: int, memory: NDArray[np.uint8]) -> None:
         if threading.get_ident() not in seen:
             seen.add(threading.get_ident())
-            meeting.wait()  # passes only when three threads read at a time
-        plain(self, number, place, memory)
+            meeting.wait()  # passes only if three threads read at the same time
+        plain(self, number, offset, memory)
 
     monkeypatch.setattr(OpenShards, "read", read)
     out = np.zeros((1, HEIGHT, WIDTH, 16), np.float16)
@@ -159,15 +159,15 @@ def test_statistics_are_those_of_numpy_over_training_alone(tmp_path: Path) -> No
 def test_a_small_spread_on_a_large_mean_is_not_lost() -> None:
     values = np.random.default_rng(3).normal(1e5, 1e-2, (16, 50, 60)).astype(np.float32)
     exact = values.astype(np.float64).reshape(16, -1)
-    found = of_frame(values)
-    np.testing.assert_allclose(found.std, exact.std(axis=1), rtol=1e-9)
+    actual = frame_moments(values)
+    np.testing.assert_allclose(actual.std, exact.std(axis=1), rtol=1e-9)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 99))
 def test_moments_of_parts_are_those_of_the_whole(rows: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     first, second = (rng.normal(7, 2, (16, size, 5)) for size in (rows, more))
-    joined = of_frame(first).joined(of_frame(second))
+    joined = frame_moments(first).joined(frame_moments(second))
     whole = np.concatenate([first, second], axis=1).reshape(16, -1)
     assert joined.count == whole.shape[1]
     np.testing.assert_allclose(joined.mean, whole.mean(axis=1))
@@ -176,8 +176,8 @@ def test_moments_of_parts_are_those_of_the_whole(rows: int, more: int, seed: int
 
 def test_bands_of_rows_give_the_same_bits() -> None:
     values = fields(1)
-    whole = of_rows(values)
-    parts = [of_rows(values[:, start : start + 5]) for start in range(0, HEIGHT, 5)]
+    whole = row_moments(values)
+    parts = [row_moments(values[:, start : start + 5]) for start in range(0, HEIGHT, 5)]
     joined = Moments(
         WIDTH,
         np.concatenate([part.mean for part in parts], axis=1),
@@ -251,7 +251,7 @@ def test_what_half_precision_cannot_hold_is_refused(tmp_path: Path) -> None:
 def test_no_frame_to_train_on(tmp_path: Path) -> None:
     with writer(tmp_path / "p") as out:
         out.add("test", fields(1), np.zeros((0, 5)))
-        with pytest.raises(UsageError, match="no frame to train on"):
+        with pytest.raises(UsageError, match="has no training frames"):
             out.finish()
     assert list(tmp_path.iterdir()) == []
 
@@ -295,7 +295,7 @@ def another_table(path: Path) -> None:
         (drop_table, "train.npz is missing"),
         (lie_in_index, "frames of train do not add up"),
         (other_size_in_index, "train-00000.bin has .* bytes for 5 frames"),
-        (another_table, "train.npz is not a table of boxes"),
+        (another_table, "train.npz is not a table of frames"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, harm: Callable[[Path], None], says: str) -> None:
@@ -308,7 +308,7 @@ def test_damage_is_named(tmp_path: Path, harm: Callable[[Path], None], says: str
 
 @pytest.fixture
 def on_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders seem to be on a network file system, where shards are not mapped."""
+    """Pretend that folders are on a network file system, where shards are not mapped."""
     monkeypatch.setattr("vflops.data.open_shards.is_local", lambda folder: False)
 
 
@@ -325,8 +325,8 @@ def test_without_a_mapping_the_same_is_read(tmp_path: Path) -> None:
     out = np.zeros((3, HEIGHT, WIDTH, 16), np.float32)
     with ThreadPoolExecutor(2) as pool:
         packed.split("train").read_with(pool, [3, 0, 4], out)
-    for place, number in enumerate((3, 0, 4)):
-        np.testing.assert_array_equal(np.moveaxis(out[place], -1, 0), fields(number))
+    for index, number in enumerate((3, 0, 4)):
+        np.testing.assert_array_equal(np.moveaxis(out[index], -1, 0), fields(number))
 
 
 def test_file_systems_of_this_machine_are_mapped(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_kinds_of_packed_data_are_told_apart(tmp_path: Path) -> None:
     index.write_text('{"schema": "vflops.packed-images/1"}')
     with pytest.raises(UsageError, match="i holds packed images, extreme-weather needs packed cl"):
         PackedFrames.open(index.parent)
-    with pytest.raises(UsageError, match="is no folder of packed frames: there is no such"):
+    with pytest.raises(UsageError, match="is not a folder of packed frames: it does not exist"):
         PackedFrames.open(tmp_path / "q")
     with pytest.raises(UsageError, match="has no split 'val'") as caught:
         PackedFrames.open(tmp_path / "p").split("val")
@@ -406,7 +406,8 @@ def test_files_are_closed_with_the_split(
 def test_readers_import_neither_torch_nor_h5py() -> None:
     code = (
         "import sys\n"
-        "from vflops.data.climate import packed_frames, pack, check, channel_statistics\n"
+        "from vflops.data.climate import channel_statistics, check_years, pack_years\n"
+        "from vflops.data.climate import packed_frames\n"
         "import vflops.cli.train.data\n"
         "print([m for m in ('torch', 'h5py', 'PIL', 'rich') if m in sys.modules])"
     )
@@ -421,7 +422,7 @@ def test_a_channel_with_one_value_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="frame 0 of train: one value throughout in PSL"):
             out.add("train", flat, np.zeros((0, 5)))
         for _ in range(3):
-            out.add("train", dry, np.zeros((0, 5)))  # here and there no rain falls
+            out.add("train", dry, np.zeros((0, 5)))  # no rain in some frames
         with pytest.raises(UsageError, match=r"one value in all training frames of .*p: PRECT"):
             out.finish()
     assert list(tmp_path.iterdir()) == []
@@ -450,17 +451,17 @@ def test_fill_values_are_refused(tmp_path: Path) -> None:
 def test_a_table_with_any_byte_damaged_is_named(tmp_path: Path) -> None:
     table = write(tmp_path / "p").path / "train.npz"
     whole = table.read_bytes()
-    places = [*range(0, 80), *range(len(whole) - 300, len(whole))]
-    for damaged in (whole[: len(whole) // 2], *(spoilt(whole, place) for place in places)):
+    offsets = [*range(0, 80), *range(len(whole) - 300, len(whole))]
+    for damaged in (whole[: len(whole) // 2], *(spoilt(whole, offset) for offset in offsets)):
         table.write_bytes(damaged.ljust(len(whole), b"\0"))
         packed = PackedFrames.open(tmp_path / "p")
-        with suppress(FolderError):  # a byte that nothing depends on harms nothing
+        with suppress(FolderError):  # some bytes do not matter
             packed.split("train")
     table.write_bytes(spoilt(whole, len(whole) - 22))
-    with pytest.raises(FolderError, match=r"train.npz is not a table of boxes"):
+    with pytest.raises(FolderError, match=r"train.npz is not a table of frames"):
         PackedFrames.open(tmp_path / "p").split("train")
 
 
-def spoilt(data: bytes, place: int) -> bytes:
-    """With another byte at ``place``."""
-    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+def spoilt(data: bytes, offset: int) -> bytes:
+    """Return ``data`` with another byte at ``offset``."""
+    return data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :]

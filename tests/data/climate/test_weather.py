@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.support.data_weather import SMALL, anomaly, check_boxes, check_ranges, fields, frames
+from vflops.data.climate.background_fields import channel, latitude
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.fields import channel, latitude
-from vflops.data.climate.noise import noise, stream
+from vflops.data.climate.noise import generator, noise
 from vflops.data.climate.weather import OFFSET, RANGES, SCALE, Frame, WeatherRecipe, draw
 from vflops.errors import UsageError
 
@@ -36,7 +36,7 @@ def test_another_seed_year_or_number_is_another_frame() -> None:
         draw(SMALL, 0, 1979),
     )
     for other in others:
-        for name in CHANNELS:  # here and there no rain falls in both
+        for name in CHANNELS:  # both may have no rain in some places
             assert (channel(other.fields, name) != channel(frames()[0].fields, name)).mean() > 0.8
         assert other.boxes.tolist() != frames()[0].boxes.tolist()
 
@@ -91,7 +91,7 @@ def test_the_tropics_are_hot_and_wet_and_the_middle_latitudes_windy() -> None:
 
 
 def within(one: str, other: str) -> float:
-    """The correlation of two fields without what they owe to latitude alone."""
+    """Return the correlation of two fields after removing their dependence on latitude."""
     return float(np.corrcoef(anomaly(one).ravel(), anomaly(other).ravel())[0, 1])
 
 
@@ -114,7 +114,7 @@ def test_fields_belong_together(one: str, other: str, least: float) -> None:
 
 
 def test_wind_goes_round_lows_the_way_of_its_hemisphere() -> None:
-    """The spin of the wind goes with the curvature of pressure: up in the north, down there."""
+    """Vorticity follows the curvature of pressure, with opposite signs in the hemispheres."""
     names = [CHANNELS.index(name) for name in ("PSL", "U850", "V850")]
     pressure, east, north = (fields()[:, number] for number in names)
     spin = np.gradient(north, axis=2) - np.gradient(east, axis=1)
@@ -125,7 +125,7 @@ def test_wind_goes_round_lows_the_way_of_its_hemisphere() -> None:
 
 
 def test_noise_is_of_unit_spread_and_round_the_globe() -> None:
-    fields = np.stack([noise(stream(5, number), 192, 288, 6, 0.5) for number in range(8)])
+    fields = np.stack([noise(generator(5, number), 192, 288, 6, 0.5) for number in range(8)])
     assert abs(fields.mean()) < 0.15 and 0.85 < fields.std() < 1.2
     field = fields[0]
     seam = np.abs(field[:, 0] - field[:, -1]).mean()
@@ -147,7 +147,7 @@ def test_sizes_that_cannot_be_drawn_are_refused(settings: dict[str, int], messag
 
 
 def test_facts_hold_the_recipe_and_the_version() -> None:
-    assert WeatherRecipe(64, 96, 7).facts() == {
+    assert WeatherRecipe(64, 96, 7).as_dict() == {
         "generator": "vflops.weather",
         "version": 1,
         "height": 64,

@@ -8,9 +8,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tests.support.data_weather import FRAMES, SMALL, Rows, anomaly, check_boxes, frames
-from vflops.data.climate.event_kinds import STRANGERS
+from vflops.data.climate.event_kinds import LOOK_ALIKES
 from vflops.data.climate.field_names import CLASSES
-from vflops.data.climate.storms import LOOK_ALIKES
+from vflops.data.climate.storm_placement import LOOK_ALIKES_PER_FRAME
 from vflops.data.climate.weather import boxes_of, storms_of
 
 
@@ -44,8 +44,8 @@ def test_storms_are_where_they_occur() -> None:
 def test_no_two_boxes_are_on_top_of_each_other() -> None:
     for number in range(FRAMES):
         storms = storms_of(SMALL, 1979, number)
-        for place, storm in enumerate(storms):
-            assert all(storm.box.overlap(other.box) <= 0.15 for other in storms[:place])
+        for index, storm in enumerate(storms):
+            assert all(storm.box.overlap(other.box) <= 0.15 for other in storms[:index])
 
 
 def test_look_alikes_are_drawn_and_not_labelled() -> None:
@@ -54,16 +54,16 @@ def test_look_alikes_are_drawn_and_not_labelled() -> None:
     for number, frame in enumerate(frames()):
         storms = storms_of(SMALL, 1979, number)
         strangers = [storm.kind.name for storm in storms if storm.kind.label is None]
-        assert len(set(strangers)) == len(strangers) <= LOOK_ALIKES == 3
+        assert len(set(strangers)) == len(strangers) <= LOOK_ALIKES_PER_FRAME == 3
         assert len(frame.boxes) == len(storms) - len(strangers)
         seen.update(strangers)
         total += len(strangers)
-    assert seen == {kind.name for kind in STRANGERS}
+    assert seen == {kind.name for kind in LOOK_ALIKES}
     assert total > 2.5 * FRAMES
 
 
 def averages(name: str) -> dict[str, float]:
-    """By kind: how a field differs from the usual of its latitude inside the inner box."""
+    """Return by kind the anomaly of a field inside the inner box."""
     field = anomaly(name)
     values: dict[str, list[float]] = {}
     for number in range(FRAMES):
@@ -74,7 +74,7 @@ def averages(name: str) -> dict[str, float]:
                 number, box.top + tall : box.bottom - tall, box.left + wide : box.right - wide
             ]
             values.setdefault(storm.kind.name, []).append(float(inner.mean()))
-    return {kind: float(np.mean(each)) for kind, each in values.items()}
+    return {kind: float(np.mean(numbers)) for kind, numbers in values.items()}
 
 
 def test_each_kind_shows_in_its_fields() -> None:
@@ -91,17 +91,17 @@ def test_each_kind_shows_in_its_fields() -> None:
 
 
 def test_only_storms_turn_the_wind() -> None:
-    """Mean spin inside the box, positive round a low of its hemisphere."""
+    """Return the mean vorticity inside the box, positive around a low of its hemisphere."""
     east, north = anomaly("U850"), anomaly("V850")
     spin = np.gradient(north, axis=2) - np.gradient(east, axis=1)
-    found: dict[str, list[float]] = {}
+    actual: dict[str, list[float]] = {}
     for number in range(FRAMES):
         for storm in storms_of(SMALL, 1979, number):
             box = storm.box
             rows, columns = slice(box.top + 2, box.bottom - 2), slice(box.left + 2, box.right - 2)
             value = float(spin[number, rows, columns].mean()) * storm.pole
-            found.setdefault(storm.kind.name, []).append(value)
-    mean = {name: float(np.mean(values)) for name, values in found.items()}
+            actual.setdefault(storm.kind.name, []).append(value)
+    mean = {name: float(np.mean(values)) for name, values in actual.items()}
     depression, cyclone, outside, _ = CLASSES
     assert mean[cyclone] > 2 * mean[depression] > 0.2
     assert mean[outside] > 0.15
@@ -114,11 +114,11 @@ def test_boxes_guessed_without_looking_score_next_to_nothing() -> None:
     train = [boxes_of(storms_of(SMALL, 1979, number)) for number in range(300)]
     test = [boxes_of(storms_of(SMALL, 1980, number)) for number in range(200)]
     assert mean_ap50(test, best_guesses(train)) < 0.05
-    assert mean_ap50(test[:20], np.concatenate(test[:20])) > 0.05  # it can tell
+    assert mean_ap50(test[:20], np.concatenate(test[:20])) > 0.05  # the measure is sensitive
 
 
 def best_guesses(train: list[Rows]) -> Rows:
-    """The same rows for every frame, best first: each hits most of what is not hit yet."""
+    """Return constant rows, best first: each matches most of what is not matched yet."""
     chosen: list[tuple[int, list[int]]] = []
     for label in range(len(CLASSES)):
         rows = np.concatenate([rows[rows[:, 4] == label] for rows in train]).astype(float)
@@ -153,14 +153,14 @@ def mean_ap50(truths: list[Rows], guesses: Rows) -> float:
             for number, (frame, row) in enumerate(pairs, 1)
         ],
     }
-    found = [
-        {"image_id": frame, "score": 1 - place / len(guesses), **about(row)}
+    actual = [
+        {"image_id": frame, "score": 1 - index / len(guesses), **about(row)}
         for frame in range(1, len(truths) + 1)
-        for place, row in enumerate(guesses.tolist())
+        for index, row in enumerate(guesses.tolist())
     ]
     with contextlib.redirect_stdout(io.StringIO()):
         coco.createIndex()
-        judged = COCOeval(coco, coco.loadRes(found), "bbox")
+        judged = COCOeval(coco, coco.loadRes(actual), "bbox")
         judged.params.iouThrs = np.array([0.5])
         judged.evaluate()
         judged.accumulate()

@@ -7,14 +7,15 @@ import h5py
 import numpy as np
 import pytest
 
-from vflops.data.climate import synthetic
-from vflops.data.climate.boxes import PUBLISHED
+from vflops.data import process_pool
+from vflops.data.climate import synthetic_weather
+from vflops.data.climate.box_rows import PUBLISHED
 from vflops.data.climate.field_names import MOST_BOXES
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.synthetic import cached, write_years, years_of
+from vflops.data.climate.synthetic_weather import cached, write_years, years_of
 from vflops.data.climate.weather import SCALE, WeatherRecipe, draw
 from vflops.data.climate.years import ClimateYears
-from vflops.data.packed import MARK, drawn_from
+from vflops.data.synthetic_folder import MARK, recipe_of
 from vflops.errors import Interrupted, UsageError
 
 RECIPE = WeatherRecipe(32, 48, seed=3)
@@ -53,8 +54,8 @@ def test_years_are_laid_out_as_published(tmp_path: Path, compression: str | None
 
 def test_the_folder_says_that_it_was_drawn(tmp_path: Path) -> None:
     write_years(RECIPE, tmp_path / "set", {1979: 1, 1980: 2})
-    assert drawn_from(tmp_path / "set") == {
-        **RECIPE.facts(),
+    assert recipe_of(tmp_path / "set") == {
+        **RECIPE.as_dict(),
         "frames": {"1979": 1, "1980": 2},
     }
 
@@ -90,7 +91,7 @@ def test_a_stopped_writing_goes_on_after_the_last_whole_year(tmp_path: Path) -> 
     assert not (tmp_path / "set").exists()
     assert sorted(path.name for path in partial.iterdir()) == ["climo_1979.h5", MARK]
 
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="something other"):
         write_years(RECIPE, tmp_path / "set", {1979: 3})
     kept = (partial / "climo_1979.h5").stat().st_mtime_ns
     (partial / ".climo_1980.h5-1.tmp").write_bytes(b"of a process that was killed")
@@ -129,7 +130,7 @@ def test_years_of_splits() -> None:
         "test": {1983: 9},
     }
     assert years_of(1460, 1, 1)["train"] == {1979: 1460}
-    with pytest.raises(UsageError, match="0 frames to validate with"):
+    with pytest.raises(UsageError, match="0 validation frames"):
         years_of(1, 0, 1)
 
 
@@ -137,7 +138,7 @@ def check_packed(path: Path, counts: dict[str, int]) -> None:
     packed = PackedFrames.open(path)
     index = json.loads((path / "index.json").read_text())
     assert index["synthetic"] and index["layout"] == "half"
-    assert index["recipe"] == {**RECIPE.facts(), "frames": counts}
+    assert index["recipe"] == {**RECIPE.as_dict(), "frames": counts}
     for (split, count), year in zip(counts.items(), (1979, 1980, 1981), strict=True):
         frames = packed.split(split)
         assert len(frames) == count
@@ -168,8 +169,8 @@ def test_several_processes_pack_in_the_same_order(
 ) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
     for name, value in (("_SMALL_PIXELS", 0), ("_PIECE_BYTES", 1), ("_WAVE_BYTES", 1)):
-        monkeypatch.setattr(synthetic, name, value)
-    monkeypatch.setattr(synthetic, "usable_cpus", lambda: 2)
+        monkeypatch.setattr(synthetic_weather, name, value)
+    monkeypatch.setattr(process_pool, "usable_cpus", lambda: 2)
     seen: list[tuple[int, int]] = []
     path = cached(RECIPE, 5, 2, 1, lambda *done: seen.append(done))  # two waves of four
     check_packed(path, {"train": 5, "validation": 2, "test": 1})

@@ -1,4 +1,4 @@
-"""Years as published are opened; whatever is wrong with a file is named, with its hint."""
+"""Years as published are opened; every fault of a file is reported with a hint."""
 
 from __future__ import annotations
 
@@ -23,16 +23,24 @@ from tests.support.data_climate import (
     write_year,
     year_folder,
 )
-from vflops.data.climate.boxes import ORDERS, cut, mended, padded, recognise, reordered, words
-from vflops.data.climate.pack import pack
-from vflops.data.climate.reading import FrameSource
-from vflops.data.climate.split import parse_years, split_years
+from vflops.data.climate.box_rows import (
+    ORDERS,
+    clipped,
+    column_names,
+    padded,
+    recognise,
+    reordered,
+    repaired,
+)
+from vflops.data.climate.frame_source import FrameSource
+from vflops.data.climate.pack_years import pack
+from vflops.data.climate.year_split import parse_years, split_years
 from vflops.data.climate.years import ClimateYears, survey
 from vflops.errors import UsageError
 
 
 def refused(folder: Path) -> tuple[str, str]:
-    """What opening says, and its hint."""
+    """Return the message of opening a folder, and its hint."""
     with pytest.raises(UsageError) as caught:
         ClimateYears.open(folder)
     return caught.value.message, str(caught.value.hint)
@@ -67,19 +75,19 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def test_every_storage_layout_gives_the_same_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, budget: int
 ) -> None:
-    monkeypatch.setattr("vflops.data.climate.reading._PIECE_BYTES", budget)
+    monkeypatch.setattr("vflops.data.climate.frame_source._PIECE_BYTES", budget)
     images = frames(7)
     write_year(tmp_path / "climo_1979.h5", images, boxes(7), **LAYOUTS[layout])
     source = ClimateYears.open(tmp_path).years[0].source
     for start, stop in ((0, 7), (2, 5), (6, 7)):
-        found = np.full_like(images, np.nan)
+        actual = np.full_like(images, np.nan)
         for piece in source.pieces(start, stop):
-            place = slice(piece.frame, piece.frame + len(piece.fields))
+            where = slice(piece.frame, piece.frame + len(piece.fields))
             rows = slice(piece.row, piece.row + piece.fields.shape[2])
-            assert np.isnan(found[place, :, rows]).all(), "read twice"
-            found[place, :, rows] = piece.fields
-        np.testing.assert_array_equal(found[start:stop], images[start:stop])
-        assert np.isnan(found[:start]).all() and np.isnan(found[stop:]).all()
+            assert np.isnan(actual[where, :, rows]).all(), "read twice"
+            actual[where, :, rows] = piece.fields
+        np.testing.assert_array_equal(actual[start:stop], images[start:stop])
+        assert np.isnan(actual[:start]).all() and np.isnan(actual[stop:]).all()
 
 
 @given(
@@ -96,8 +104,8 @@ def test_ranges_cover_all_frames_and_end_where_chunks_do(
     assert ranges[-1][1] == frames
     longest = max(stop - start for start, stop in ranges)
     assert longest <= 4 * most
-    if source.together <= most:
-        assert longest <= most and all(start % source.together == 0 for start, _ in ranges)
+    if source.frames_per_chunk <= most:
+        assert longest <= most and all(start % source.frames_per_chunk == 0 for start, _ in ranges)
 
 
 def test_as_h5py_stores_them_pieces_stay_small() -> None:
@@ -137,7 +145,7 @@ def test_a_truncated_file(tmp_path: Path, size: int) -> None:
 def test_a_file_of_another_format(tmp_path: Path) -> None:
     (tmp_path / "climo_1979.h5").write_text("<html>404</html>" * 100)
     message, hint = refused(tmp_path)
-    assert "climo_1979.h5 is no HDF5 file" in message and "signature" in message
+    assert "climo_1979.h5 cannot be read as HDF5" in message and "signature" in message
     assert "get the file again" in hint
 
 
@@ -205,13 +213,13 @@ def test_another_resolution_than_its_siblings(tmp_path: Path) -> None:
     write_year(tmp_path / "climo_1980.h5", frames(5, height=48, width=80), boxes(5))
     message, hint = refused(tmp_path)
     assert "climo_1980.h5 has frames of 48x80, climo_1979.h5 of 24x40" in message
-    assert "one resolution" in hint
+    assert "the same resolution" in hint
 
 
 def test_sixteen_boxes_in_a_frame(tmp_path: Path) -> None:
     rows = np.concatenate([boxes(5), np.full((5, 3, 5), -1)], axis=1)
     write_year(tmp_path / "climo_1979.h5", None, rows)
-    ClimateYears.open(tmp_path)  # room for more, but no frame has more
+    ClimateYears.open(tmp_path)  # more rows than allowed, but no frame has more boxes
     rows[3, :16] = [1, 2, 3, 30, 0]
     write_year(tmp_path / "climo_1979.h5", None, rows)
     message, hint = refused(tmp_path)
@@ -225,7 +233,7 @@ def test_a_year_without_boxes(tmp_path: Path) -> None:
     ClimateYears.open(tmp_path)
     write_year(tmp_path / "climo_1980.h5", None, np.full((5, 15, 5), -1))
     message, hint = refused(tmp_path)
-    assert "climo_1980.h5 has no box in any of its 5 frames" in message
+    assert "climo_1980.h5 has no boxes in any of its 5 frames" in message
     assert "labels are missing" in hint
 
 
@@ -247,7 +255,7 @@ COLUMNS = {
     "cyxyx": [4, 0, 1, 2, 3],
     "cxyxy": [4, 1, 0, 3, 2],
 }
-"""From the published order to each."""
+"""From the published order to each of them."""
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -263,8 +271,8 @@ def test_every_known_order_is_recognised_and_converted(tmp_path: Path, order: st
 
 
 def test_orders_in_words() -> None:
-    assert words("yxyxc") == "ymin, xmin, ymax, xmax, class"
-    assert words("cxyxy") == "class, xmin, ymin, xmax, ymax"
+    assert column_names("yxyxc") == "ymin, xmin, ymax, xmax, class"
+    assert column_names("cxyxy") == "class, xmin, ymin, xmax, ymax"
 
 
 def test_a_few_bad_boxes_do_not_change_the_order(tmp_path: Path) -> None:
@@ -279,12 +287,12 @@ def test_an_order_that_does_not_show_is_that_of_the_other_years(tmp_path: Path) 
     hidden[:, 0] = [2, 3, 8, 9, 1]  # inside a square: fits both
     write_year(tmp_path / "climo_1980.h5", None, hidden)
     year = ClimateYears.open(tmp_path).years[0]
-    assert year.order == "yxyxc" and "cannot be told from the values" in year.notes[0]
+    assert year.order == "yxyxc" and "cannot be recognised from the values" in year.notes[0]
     assert "as published" in year.notes[0]
     write_year(tmp_path / "climo_1979.h5", frames(12), boxes(12)[..., COLUMNS["xyxyc"]])
     year = ClimateYears.open(tmp_path).year(1980)
     assert year.boxes(0).tolist() == [[3, 2, 9, 8, 1]]
-    assert "as the other years" in year.notes[0]
+    assert "as in the other years" in year.notes[0]
 
 
 def test_many_boxes_without_a_sign_of_their_order_are_refused(tmp_path: Path) -> None:
@@ -292,7 +300,7 @@ def test_many_boxes_without_a_sign_of_their_order_are_refused(tmp_path: Path) ->
     rows[:, :3] = [2, 3, 8, 9, 1]
     write_year(tmp_path / "climo_1979.h5", frames(12), rows)
     message, hint = refused(tmp_path)
-    assert "climo_1979.h5: the column order of its 36 boxes cannot be told" in message
+    assert "climo_1979.h5: the column order of its 36 boxes cannot be recognised" in message
     assert "--box-order yxyxc" in hint
     year = ClimateYears.open(tmp_path, "xyxyc").years[0]
     assert year.boxes(0)[0].tolist() == [3, 2, 9, 8, 1]
@@ -300,7 +308,7 @@ def test_many_boxes_without_a_sign_of_their_order_are_refused(tmp_path: Path) ->
 
 def test_one_odd_box_of_few_is_no_proof_of_another_order() -> None:
     rows = np.array([[5.0, 3, HEIGHT + 9, 6, 1]] + [[2.0, 3, 8, 9, 1]] * 4)
-    with pytest.raises(UsageError, match="f: the column order of its 5 boxes cannot be told"):
+    with pytest.raises(UsageError, match="f: the column order of its 5 boxes cannot be recognised"):
         recognise(rows, HEIGHT, WIDTH, "f")
 
 
@@ -309,7 +317,7 @@ def test_boxes_of_no_known_order(tmp_path: Path) -> None:
     rows[:, :3, 4] = 7
     write_year(tmp_path / "climo_1979.h5", frames(12), rows)
     message, hint = refused(tmp_path)
-    assert "climo_1979.h5: 36 of 36 boxes are no ymin, xmin, ymax, xmax, class" in message
+    assert "climo_1979.h5: 36 of 36 boxes are not ymin, xmin, ymax, xmax, class" in message
     assert "a class from 0 to 3" in hint
 
 
@@ -324,13 +332,13 @@ def test_bad_boxes_are_cut_or_dropped() -> None:
             [HEIGHT, 2, HEIGHT + 4, 9, 0],
         ]
     )
-    kept, wrong = mended(rows, HEIGHT, WIDTH)
+    kept, wrong = repaired(rows, HEIGHT, WIDTH)
     assert kept.tolist() == [[1, 2, 5, 9, 0], [0, 2, 5, WIDTH, 1]]
     assert [one.rpartition(": ")[2] for one in wrong] == ["cut at the edge", *["dropped"] * 4]
     assert "reaches out of the frame of 24x40" in wrong[0]
     assert "[5, 5, 5, 9, 2] has no area" in wrong[1] and "has no area" in wrong[2]
     assert "class 4, expected 0 to 3" in wrong[3]
-    assert cut(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
+    assert clipped(np.array([0, 0, HEIGHT, WIDTH, 3]), HEIGHT, WIDTH) is not None
 
 
 @pytest.mark.parametrize("side", range(4))
@@ -339,16 +347,16 @@ def test_boxes_at_the_edge_are_in_and_beyond_it_are_cut(side: int) -> None:
     outward = (-1, -1, 1, 1)[side]
     at_edge = np.array([5, 7, 9, 12, 2])
     at_edge[side] = edge
-    kept, wrong = mended(at_edge[None], HEIGHT, WIDTH)
+    kept, wrong = repaired(at_edge[None], HEIGHT, WIDTH)
     assert kept.tolist() == [at_edge.tolist()] and wrong == ()
     beyond = at_edge.copy()
     beyond[side] += outward
-    kept, (note,) = mended(beyond[None], HEIGHT, WIDTH)
+    kept, (note,) = repaired(beyond[None], HEIGHT, WIDTH)
     assert kept.tolist() == [at_edge.tolist()]
     assert "reaches out of the frame of 24x40" in note and note.endswith(": cut at the edge")
     outside = at_edge.copy()
     outside[[side, (side + 2) % 4]] = edge + 5 * outward, edge
-    assert mended(outside[None], HEIGHT, WIDTH)[0].shape == (0, 5), "nothing of it is inside"
+    assert repaired(outside[None], HEIGHT, WIDTH)[0].shape == (0, 5), "nothing of it is inside"
 
 
 @pytest.mark.parametrize(
@@ -361,15 +369,15 @@ def test_boxes_at_the_edge_are_in_and_beyond_it_are_cut(side: int) -> None:
     ],
 )
 def test_boxes_that_are_none(row: list[float], says: str) -> None:
-    kept, (note,) = mended(np.array([row]), HEIGHT, WIDTH)
+    kept, (note,) = repaired(np.array([row]), HEIGHT, WIDTH)
     assert kept.shape == (0, 5) and says in note
-    assert mended(np.array([[1, 2, 2, 3, 0]]), HEIGHT, WIDTH)[1] == ()
+    assert repaired(np.array([[1, 2, 2, 3, 0]]), HEIGHT, WIDTH)[1] == ()
 
 
 def test_boxes_are_padded_as_corners() -> None:
-    found, labels = padded(np.array([[1, 2, 5, 9, 3]]))
-    assert found.shape == (15, 4) and found.dtype == np.float32
-    assert found[0].tolist() == [2, 1, 9, 5] and not found[1:].any()
+    actual, labels = padded(np.array([[1, 2, 5, 9, 3]]))
+    assert actual.shape == (15, 4) and actual.dtype == np.float32
+    assert actual[0].tolist() == [2, 1, 9, 5] and not actual[1:].any()
     assert labels.tolist() == [3] + [-1] * 14 and labels.dtype == np.int64
     assert padded(np.zeros((0, 5)))[1].tolist() == [-1] * 15
 
@@ -410,8 +418,8 @@ def test_an_own_split() -> None:
     for wrong, says in (
         ({"train": (1979,), "validation": (1979,)}, "names 1979 twice: for validation and for tr"),
         ({"train": (1979,), "validation": (1999,)}, "1999 for validation; d has no climo_1999.h5"),
-        ({"train": (1979,)}, "no year for validation"),
-        ({"train": (), "validation": (1979,)}, "no year for train"),
+        ({"train": (1979,)}, "no years for validation"),
+        ({"train": (), "validation": (1979,)}, "no years for train"),
     ):
         with pytest.raises(UsageError, match=says):
             split_years(Path("d"), years, **wrong)
@@ -440,7 +448,7 @@ def test_an_array_without_any_size(tmp_path: Path, key: str) -> None:
         del file[key]
         file[key] = h5py.Empty("f4")
     message, hint = refused(tmp_path)
-    assert f"climo_1979.h5: {key} are without any size, expected (" in message and hint
+    assert f"climo_1979.h5: {key} are without a shape, expected (" in message and hint
 
 
 @pytest.mark.parametrize("first", ["small", "large"])
@@ -454,8 +462,8 @@ def test_another_resolution_is_named_before_its_boxes(tmp_path: Path, first: str
     if first == "small":
         message, hint = refused(tmp_path)
         assert "climo_1980.h5 has frames of 20x30, climo_1979.h5 of 24x40" in message
-        assert "one resolution" in hint
-    else:  # nothing to compare it with: its boxes are what is wrong
+        assert "the same resolution" in hint
+    else:  # without another year only its boxes are wrong
         assert "boxes" in refused(tmp_path)[0]
 
 
@@ -484,7 +492,7 @@ def test_names_that_are_no_files(tmp_path: Path) -> None:
 
 
 def with_filter(path: Path, number: int) -> None:
-    """Images that say to be compressed with a filter that is not here."""
+    """Write images that claim to be compressed with a filter that is not installed."""
     with h5py.File(path, "r+") as file:
         shape = file["images"].shape
         del file["images"]
@@ -504,7 +512,7 @@ def test_a_filter_that_is_not_installed_is_named(tmp_path: Path) -> None:
     assert "climo_1980.h5: images are compressed with HDF5 filter 32015" in message
     assert "not installed here" in message
     assert "h5repack -f GZIP=1" in hint and "hdf5plugin" in hint
-    with pytest.raises(UsageError, match="filter 32015"):  # never a year that is just left out
+    with pytest.raises(UsageError, match="filter 32015"):  # the year is never silently left out
         pack(tmp_path / "years", tmp_path / "packed", policy="skip", workers=1)
 
 
@@ -538,7 +546,7 @@ def test_a_year_that_was_not_written_to_its_end(
             images[:3] = frames(3)
     message, hint = refused(tmp_path)
     assert f"climo_1979.h5: {says}" in message and "were never written" in message
-    assert "did not end" in hint
+    assert "did not finish" in hint
 
 
 def test_boxes_that_were_not_written(tmp_path: Path) -> None:
@@ -587,15 +595,15 @@ def test_classes_counted_from_one(tmp_path: Path, order: Any, last: int) -> None
     with pytest.raises(UsageError) as caught:
         ClimateYears.open(tmp_path, order)
     assert "climo_1979.h5: classes run from 1 to 4, expected 0 to 3" in caught.value.message
-    assert "take 1 from each" in str(caught.value.hint)
+    assert "subtract 1" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
     ("link", "says"),
     [
         (None, "'boxes' is a group, expected an array"),
-        (h5py.SoftLink("/gone"), "'boxes' is a link to /gone, which is not there"),
-        (h5py.ExternalLink("f.h5", "/b"), "'boxes' is a link to /b of f.h5, which is not there"),
+        (h5py.SoftLink("/gone"), "'boxes' is a link to /gone, which does not exist"),
+        (h5py.ExternalLink("f.h5", "/b"), "'boxes' is a link to /b of f.h5, which does not exist"),
     ],
 )
 def test_a_name_that_is_no_array(tmp_path: Path, link: Any, says: str) -> None:

@@ -1,4 +1,4 @@
-"""The check finds every fault that was put in, and nothing else."""
+"""The check finds every inserted fault, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from tests.support.data_images import every_kind, image_folder, picture, save, spoil
-from vflops.data.images.check import DataReport, check
+from vflops.data.images.check_images import ImageReport, check
 from vflops.data.images.image_folder import ImageFolder
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def look(path: Path, workers: int = 1) -> DataReport:
+def look(path: Path, workers: int = 1) -> ImageReport:
     return check(ImageFolder.open(path), workers=workers)
 
 
@@ -36,10 +36,10 @@ def test_every_bad_file_is_named_with_its_reason(tmp_path: Path) -> None:
     bad = spoil(image_folder(tmp_path))
     report = look(tmp_path, workers=2)
     assert not report.ok
-    found = {one.file: one.reason for one in report.unreadable}
+    actual = {one.file: one.reason for one in report.unreadable}
     assert report.zero_byte == ("train/cat/nothing.jpg",)
-    assert found.keys() == bad.keys() - set(report.zero_byte)
-    for file, reason in found.items():
+    assert actual.keys() == bad.keys() - set(report.zero_byte)
+    for file, reason in actual.items():
         assert bad[file].lower() in reason.lower()
     train = report.splits["train"]
     assert train.images - train.readable == len(bad)
@@ -116,7 +116,7 @@ def test_the_command_exits_by_the_verdict(tmp_path: Path, vflops: Vflops, spoilt
     if spoilt:
         spoil(tmp_path / "images")
     done = vflops("data", "check", "images", "--json", "--workers", 1)
-    report = DataReport.parse(json.loads(done.stdout), tmp_path)
+    report = ImageReport.parse(json.loads(done.stdout), tmp_path)
     assert done.returncode == (1 if spoilt else 0)
     assert report.ok is not spoilt
     if spoilt:

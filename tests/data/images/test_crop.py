@@ -22,7 +22,7 @@ SIZES = [(40, 60), (60, 40), (33, 33), (256, 301), (7, 90), (1, 1)]
 
 @dataclass(frozen=True)
 class Batch:
-    """Images of different sizes back to back, and each of them by itself."""
+    """Images of different sizes back to back, and as a list."""
 
     images: list[Tensor]
     pixels: Tensor
@@ -31,7 +31,7 @@ class Batch:
     widths: Tensor
 
     @property
-    def place(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def images_and_sizes(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.pixels, self.offsets, self.heights, self.widths
 
 
@@ -50,7 +50,7 @@ def random_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 1) -> Batch:
 
 
 def levels(image: Tensor) -> Tensor:
-    """What was normalised, as levels from 0 to 255 again."""
+    """Undo the normalisation: return levels from 0 to 255."""
     mean, deviation = (
         torch.tensor(values)[:, None, None] for values in (crop.MEAN, crop.DEVIATION)
     )
@@ -58,7 +58,7 @@ def levels(image: Tensor) -> Tensor:
 
 
 def resize(image: Tensor, height: int, width: int) -> Tensor:
-    """PyTorch's own bilinear resize of [rows, columns, 3] to [3, height, width]."""
+    """Resize [rows, columns, 3] to [3, height, width] with PyTorch's bilinear filter."""
     planes = image.permute(2, 0, 1)[None].float()
     return F.interpolate(planes, (height, width), mode="bilinear", align_corners=False)[0]
 
@@ -66,7 +66,7 @@ def resize(image: Tensor, height: int, width: int) -> Tensor:
 def test_a_random_crop_is_the_part_resized() -> None:
     batch = random_batch(SIZES * 4)
     draws = torch.rand(len(batch.images), crop.CROP_DRAWS + 2)
-    out = crop.random_resized_crop(*batch.place, draws, 24)
+    out = crop.random_resized_crop(*batch.images_and_sizes, draws, 24)
 
     boxes = torch.stack(crop.crop_boxes(batch.heights, batch.widths, draws, AREA, ASPECT), 1).long()
     assert out.shape == (len(batch.images), 3, 24, 24)
@@ -106,9 +106,9 @@ def boxes(height: int, width: int, count: int) -> list[np.ndarray]:
 
 
 def published_boxes(height: int, width: int, count: int) -> list[np.ndarray]:
-    """Inception's crop as torchvision publishes it, one by one, with numpy's generator."""
+    """Return Inception's crops as torchvision draws them, with numpy's generator."""
     rng = np.random.default_rng(5)
-    found = []
+    actual = []
     for _ in range(count):
         for _ in range(10):
             area = height * width * rng.uniform(*AREA)
@@ -123,8 +123,8 @@ def published_boxes(height: int, width: int, count: int) -> list[np.ndarray]:
                 min(height, round(width / ASPECT[0])),
             )
             top, left = (height - tall) // 2, (width - wide) // 2
-        found.append((top, left, tall, wide))
-    return list(np.array(found, dtype=np.float64).T)
+        actual.append((top, left, tall, wide))
+    return list(np.array(actual, dtype=np.float64).T)
 
 
 @pytest.mark.parametrize(("height", "width"), [(256, 256), (256, 341), (500, 256), (100, 400)])
@@ -149,15 +149,15 @@ def test_area_and_aspect_are_uniform_where_every_try_fits() -> None:
 
 
 def test_without_a_fit_the_centre_is_taken() -> None:
-    draws = torch.full((2, crop.CROP_DRAWS), 0.999)  # nearly all of the area, as wide as may be
-    found = crop.crop_boxes(torch.tensor([90, 10]), torch.tensor([10, 90]), draws, AREA, ASPECT)
+    draws = torch.full((2, crop.CROP_DRAWS), 0.999)  # nearly the whole area, as wide as allowed
+    actual = crop.crop_boxes(torch.tensor([90, 10]), torch.tensor([10, 90]), draws, AREA, ASPECT)
 
-    assert torch.stack(found, 1).tolist() == [[38, 0, 13, 10], [0, 38, 10, 13]]
+    assert torch.stack(actual, 1).tolist() == [[38, 0, 13, 10], [0, 38, 10, 13]]
 
 
 def test_a_centre_crop_of_packed_images_is_exact() -> None:
     batch = random_batch([(256, 301), (333, 256), (256, 256)])
-    out = levels(crop.centre_crop(*batch.place, 224, 256))
+    out = levels(crop.centre_crop(*batch.images_and_sizes, 224, 256))
 
     for image, got in zip(batch.images, out, strict=True):
         top, left = (round((side - 224) / 2) for side in image.shape[:2])
@@ -167,7 +167,7 @@ def test_a_centre_crop_of_packed_images_is_exact() -> None:
 
 def test_a_centre_crop_is_pillows_when_enlarging() -> None:
     batch = random_batch([(40, 60), (70, 50), (48, 48)])
-    out = levels(crop.centre_crop(*batch.place, 56, 64))
+    out = levels(crop.centre_crop(*batch.images_and_sizes, 56, 64))
 
     for image, got in zip(batch.images, out, strict=True):
         height, width = (side * 64 // min(image.shape[:2]) for side in image.shape[:2])
@@ -179,7 +179,7 @@ def test_a_centre_crop_is_pillows_when_enlarging() -> None:
 
 def test_a_centre_crop_is_pytorchs_when_shrinking() -> None:
     batch = random_batch([(75, 80), (90, 77)])
-    out = levels(crop.centre_crop(*batch.place, 64, 70))
+    out = levels(crop.centre_crop(*batch.images_and_sizes, 64, 70))
 
     for image, got in zip(batch.images, out, strict=True):
         height, width = (side * 70 // min(image.shape[:2]) for side in image.shape[:2])
@@ -189,15 +189,15 @@ def test_a_centre_crop_is_pytorchs_when_shrinking() -> None:
 
 
 def test_a_centre_crop_larger_than_the_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="size 65 is more than resize 64"):
-        crop.centre_crop(*random_batch().place, 65, 64)
+    with pytest.raises(ValueError, match="size 65 is larger than resize 64"):
+        crop.centre_crop(*random_batch().images_and_sizes, 65, 64)
 
 
 @pytest.mark.parametrize("padding", ["zero", "edge"])
 def test_a_shift_is_padding_and_cutting(padding: crop.Padding) -> None:
     batch = random_batch([(32, 32)] * 40 + [(36, 40), (20, 24)])
     draws = torch.rand(42, crop.SHIFT_DRAWS)
-    out = levels(crop.shift(*batch.place, draws, 32, 3, padding))
+    out = levels(crop.shift(*batch.images_and_sizes, draws, 32, 3, padding))
 
     mode = {"zero": "constant", "edge": "edge"}[padding]
     for image, got, draw in zip(batch.images, out, draws.tolist(), strict=True):
@@ -216,24 +216,24 @@ def test_every_shift_is_equally_likely() -> None:
     image[4, 4] = 255
     batch = batch_of([image] * 3000)
     torch.manual_seed(2)
-    out = levels(crop.shift(*batch.place, torch.rand(3000, 3), 9, 2))[:, 0]
+    out = levels(crop.shift(*batch.images_and_sizes, torch.rand(3000, 3), 9, 2))[:, 0]
 
-    places = out.flatten(1).argmax(1)
-    counts = torch.bincount(places, minlength=81).view(9, 9)
+    positions = out.flatten(1).argmax(1)
+    counts = torch.bincount(positions, minlength=81).view(9, 9)
     assert counts[2:7, 2:7].sum() == 3000
     assert stats.chisquare(counts[2:7, 2:7].flatten().numpy()).pvalue > 1e-3
 
 
 def random_crop_of(batch: Batch, draws: Tensor) -> Tensor:
-    return crop.random_resized_crop(*batch.place, draws, size=16)
+    return crop.random_resized_crop(*batch.images_and_sizes, draws, size=16)
 
 
 def centre_of(batch: Batch, draws: Tensor) -> Tensor:
-    return crop.centre_crop(*batch.place, size=28, resize=33)
+    return crop.centre_crop(*batch.images_and_sizes, size=28, resize=33)
 
 
 def shifted(batch: Batch, draws: Tensor) -> Tensor:
-    return crop.shift(*batch.place, draws, size=32, most=4)
+    return crop.shift(*batch.images_and_sizes, draws, size=32, most=4)
 
 
 CROPS = (random_crop_of, centre_of, shifted)
@@ -241,30 +241,30 @@ CROPS = (random_crop_of, centre_of, shifted)
 
 @pytest.mark.parametrize("function", CROPS)
 def test_images_do_not_leak_into_each_other(function: Callable[[Batch, Tensor], Tensor]) -> None:
-    """Images of one colour stay so, whatever their neighbours; black padding aside."""
+    """Images of one colour keep it, whatever their neighbours, apart from black padding."""
     colours = [torch.full((*size, 3), 20 + 35 * k).byte() for k, size in enumerate(SIZES)]
     batch = batch_of(colours)
     out = levels(function(batch, torch.rand(len(SIZES), crop.CROP_DRAWS)))
 
     for number, got in enumerate(out):
-        own = torch.tensor([20.0 + 35 * number] + [0.0] * (function is shifted))
-        assert (got[..., None] - own).abs().amin(-1).max() < 0.01
+        allowed = torch.tensor([20.0 + 35 * number] + [0.0] * (function is shifted))
+        assert (got[..., None] - allowed).abs().amin(-1).max() < 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_result_is_channels_last_in_the_type_asked_for(dtype: torch.dtype) -> None:
     batch, draws = random_batch(), torch.rand(len(SIZES), crop.CROP_DRAWS)
     for out in (
-        crop.random_resized_crop(*batch.place, draws, size=16, dtype=dtype),
-        crop.centre_crop(*batch.place, size=16, resize=16, dtype=dtype),
-        crop.shift(*batch.place, draws, size=16, most=2, dtype=dtype),
+        crop.random_resized_crop(*batch.images_and_sizes, draws, size=16, dtype=dtype),
+        crop.centre_crop(*batch.images_and_sizes, size=16, resize=16, dtype=dtype),
+        crop.shift(*batch.images_and_sizes, draws, size=16, most=2, dtype=dtype),
     ):
         assert out.dtype == dtype
         assert out.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_all_compile_as_one_graph() -> None:
-    """Traced whole; what the compiler then makes of it is tried on accelerators."""
+    """It is traced as one graph; the compiled code is tested on accelerators."""
     batch, draws = random_batch(), torch.rand(len(SIZES), crop.CROP_DRAWS)
     for function in CROPS:
         compiled = torch.compile(partial(function, batch), fullgraph=True, backend="eager")

@@ -24,7 +24,7 @@ GOLDEN = {
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine take ten times as long."""
+    """Use one thread: several are ten times slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -39,7 +39,7 @@ def tensors(recipe: Recipe, split: str, count: int) -> tuple[Tensor, Tensor]:
 
 
 def ridge_accuracy(recipe: Recipe, train: int, val: int) -> float:
-    """The best of several ridge classifiers on pixels, chosen on the validation images."""
+    """Return the accuracy of the best ridge classifier on pixels, chosen on validation images."""
     (x, labels), (z, expected) = tensors(recipe, "train", train), tensors(recipe, "val", val)
     z, x = (part.flatten(1) - x.flatten(1).mean(0) for part in (z, x))
     target = torch.nn.functional.one_hot(labels).float() - 1 / recipe.classes
@@ -74,7 +74,7 @@ def test_any_slice_has_the_same_bytes(start: int, first: int, size: int, classes
 
 
 def test_a_chunk_boundary_changes_nothing() -> None:
-    recipe = Recipe(size=64)  # 16 images a chunk
+    recipe = Recipe(size=64)  # 16 images per chunk
     images, _ = draw(recipe, "train", 3, 40)
 
     one_by_one = [draw(recipe, "train", 3 + index, 1)[0][0] for index in range(40)]
@@ -93,7 +93,7 @@ def test_seeds_splits_and_indices_give_other_images() -> None:
 
 
 def test_neighbours_are_independent() -> None:
-    """Where a shape is says nothing of where the next one is."""
+    """The position of a shape is independent of that of the next."""
     images, _ = draw(Recipe(classes=2, noise=0.0), "train", 0, 4000)
     weight = images.astype(np.float64).sum(3)
     weight /= weight.sum((1, 2), keepdims=True)
@@ -115,7 +115,7 @@ def test_every_class_has_a_look_of_its_own() -> None:
 def test_noise_is_as_strong_as_asked() -> None:
     clean, _ = draw(Recipe(noise=0.0), "train", 0, 200)
     noisy, _ = draw(Recipe(noise=0.06), "train", 0, 200)
-    middle = (clean > 50) & (clean < 200)  # where nothing is cut off
+    middle = (clean > 50) & (clean < 200)  # where nothing is clipped
     difference = (noisy.astype(np.float64) - clean)[middle] / 255
 
     assert difference.std() == pytest.approx(0.06, rel=0.02)
@@ -147,7 +147,7 @@ def test_a_linear_classifier_does_badly_with_many_classes() -> None:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_a_network_learns_the_true_labels_only(shuffled: bool) -> None:
-    """A small form; the whole figures are made by benchmarks/synthetic_images.py."""
+    """A small version of benchmarks/synthetic_images.py."""
     accuracy = short_training(shuffled=shuffled)
 
     assert 0.06 < accuracy < 0.14 if shuffled else accuracy > 0.4

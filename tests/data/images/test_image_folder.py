@@ -1,4 +1,4 @@
-"""Folders of images are read in one order, and what is wrong with them is named."""
+"""Folders of images have a fixed order, and faults in them are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def touch(path: Path) -> None:
 
 
 def flat(root: Path, labels: str, name: str = "val_labels.txt") -> Path:
-    """Train in class folders, three images of val without, and a labels file."""
+    """Write train/ with class folders, three images in val/ without, and a labels file."""
     for class_name in ("ant", "bee", "cow"):
         touch(root / "train" / class_name / "1.jpg")
     for number in (2, 0, 1):
@@ -103,15 +103,15 @@ def test_labels_files_of_every_form(tmp_path: Path, name: str, labels: str) -> N
 @pytest.mark.parametrize(
     ("labels", "name", "message", "hint"),
     [
-        ("cow\nbee\n", "val.txt", "val.txt has 2 lines for 3 images", "one class a line"),
+        ("cow\nbee\n", "val.txt", "val.txt has 2 lines for 3 images", "one class per line"),
         ("cow\nbee\nelk", "val.txt", "names the class 'elk', which train/ lacks", "ant … cow"),
         ("1\n2\n3", "val.txt", "class number 3; train/ has 3 classes, 0 … 2", "subtract 1"),
         ("v0.JPEG ant\nv9.JPEG bee", "val.txt", "names v9.JPEG, which is not", "same set"),
         ("v0.JPEG ant\nv1.JPEG bee", "val.txt", "2 of 3 images; v2.JPEG has none", "every image"),
         ("v0.JPEG ant\nv0.JPEG bee", "val.txt", "two classes: ant and bee", ""),
-        ("v0.JPEG ant\nbee", "val.txt", "line 2: 'bee' names no file", "every line"),
-        ("1\n2\n3", "ILSVRC2012_validation_ground_truth.txt", "order of its own", "val.txt"),
-        ("", "other.txt", "no labels file is there", "val_labels.txt"),
+        ("v0.JPEG ant\nbee", "val.txt", "line 2: 'bee' does not name a file", "every line"),
+        ("1\n2\n3", "ILSVRC2012_validation_ground_truth.txt", "order of their names", "val.txt"),
+        ("", "other.txt", "there is no labels file", "val_labels.txt"),
     ],
 )
 def test_wrong_labels_are_named(
@@ -157,7 +157,7 @@ def no_images(root: Path) -> None:
         (lambda root: touch(root / "cat/1.jpg"), "has no train/; it holds cat"),
         (lambda root: touch(root / "train/cat/1.jpg"), "has no val/; it holds train"),
         (one_class, "has one class folder, cat; expected two or more"),
-        (no_images, "holds no image: 2 class folders, 1 files of other kinds"),
+        (no_images, "holds no images: 2 class folders, 1 other files"),
         (lambda root: touch(root / "index.json"), "holds packed images"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Packing gives the pixels that Pillow gives, the same bytes always, and survives being killed."""
+"""Packing gives the pixels of Pillow and always the same bytes, and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.data_images import contents, every_kind, image_folder, picture, save, spoil
-from vflops.data.images import pack as packing
+from vflops.data.images import pack_images as packing
 from vflops.data.images.decode import BadImage, resized
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.pack import images_a_shard, pack
+from vflops.data.images.pack_images import images_per_shard, pack
 from vflops.data.images.packed_images import PackedImages
 from vflops.errors import Interrupted, RunFailed, UsageError
 
@@ -29,8 +29,8 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of two images: a few files are many shards."""
-    monkeypatch.setattr(packing, "images_a_shard", lambda short_side: 2)
+    """Make shards of two images, so that few files are many shards."""
+    monkeypatch.setattr(packing, "images_per_shard", lambda short_side: 2)
 
 
 def test_pixels_are_those_of_pillow(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_short_side_is_exact_and_the_shape_kept(width: int, height: int, sho
 
 @pytest.mark.parametrize("short_side", [1, 32, 256, 512, 8192])
 def test_shards_are_no_larger_than_about_256_mb(short_side: int) -> None:
-    images = images_a_shard(short_side)
+    images = images_per_shard(short_side)
     assert images == 1 or images * short_side**2 * 4 <= 1 << 28
     assert 1 <= images <= 1024
 
@@ -178,21 +178,21 @@ def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
 SLOW = """
 import sys, time
 from pathlib import Path
-from vflops.data.images import decode, pack
+from vflops.data.images import decode, pack_images
 
 def slow(data, short_side):
     time.sleep(0.02)
     return decode.pixels(data, short_side)
 
-pack.images_a_shard = lambda short_side: 2
-pack.pixels = slow
+pack_images.images_per_shard = lambda short_side: 2
+pack_images.pixels = slow
 if __name__ == "__main__":
-    pack.pack(Path(sys.argv[1]), Path(sys.argv[2]), short_side=16, workers=2)
+    pack_images.pack(Path(sys.argv[1]), Path(sys.argv[2]), short_side=16, workers=2)
 """
 
 
 def start_slow(tmp_path: Path, source: Path, destination: Path) -> subprocess.Popen[str]:
-    """A packing of two processes that takes long enough to be stopped in the middle."""
+    """Start a packing of two processes that is slow enough to be stopped half-way."""
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     return subprocess.Popen(
@@ -254,20 +254,20 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     with pytest.raises(Interrupted) as caught:
         pack(source, tmp_path / "packed", short_side=16, workers=1, on_progress=press)
-    assert caught.value.hint == "the same command goes on where it stopped"
+    assert caught.value.hint == "the same command resumes where it stopped"
     assert list((tmp_path / "packed.partial").glob(".*.tmp")) == []
 
 
 def test_an_interrupt_of_many_processes_shows_no_traceback(tmp_path: Path) -> None:
     source = image_folder(tmp_path / "images", train=30, val=2)
     process = start_slow(tmp_path, source, tmp_path / "packed")
-    wait_until(lambda: len(children(process.pid)) >= 3)  # two that work, one that tidies up
-    time.sleep(0.2)  # while they import, when nothing of ours could catch it
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    wait_until(lambda: len(children(process.pid)) >= 3)  # two workers and a resource tracker
+    time.sleep(0.2)  # during their imports, before any handler is installed
+    os.killpg(process.pid, signal.SIGINT)  # to the whole group, as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.strip().splitlines()[-1].startswith("vflops.errors.Interrupted: stopped by")
-    assert errors.count("Traceback") == 1  # the script's own, which catches nothing
+    assert errors.count("Traceback") == 1  # that of the script, which does not catch the error
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -299,7 +299,7 @@ def test_what_is_not_ours_is_never_written_to(tmp_path: Path) -> None:
         (tmp_path / name / "chapter.tex").write_text("words")
     with pytest.raises(UsageError, match="holds something else"):
         pack(source, tmp_path / "thesis", workers=1)
-    with pytest.raises(UsageError, match="no packing of ours"):
+    with pytest.raises(UsageError, match="was not created by vflops"):
         pack(source, tmp_path / "thesis2", workers=1)
     assert contents(tmp_path / "thesis") == {"chapter.tex": b"words"}
 
@@ -332,7 +332,8 @@ def test_the_commands_end_to_end(tmp_path: Path, vflops: Vflops) -> None:
 
 def test_no_torch_is_imported() -> None:
     code = (
-        "import sys; from vflops.data.images import check, pack, packed_images, image_folder; "
+        "import sys; from vflops.data.images import check_images, image_folder, pack_images; "
+        "from vflops.data.images import packed_images; "
         "import vflops.cli.train.data; "
         "print([m for m in ('torch', 'PIL', 'rich') if m in sys.modules])"
     )

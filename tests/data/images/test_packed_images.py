@@ -1,4 +1,4 @@
-"""What is packed comes back, from any thread; what is damaged is named."""
+"""Packed images are read back unchanged by any thread; damaged files are reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.data_images import contents
-from vflops.data.images.index import files_of
-from vflops.data.images.packed_images import PackedImages, PackedSplit, ShardWriter
+from vflops.data.images.image_writer import ImageWriter
+from vflops.data.images.packed_images import PackedImages, PackedImageSplit
 from vflops.errors import CheckFailed, RunFailed, UsageError, VflopsError
 
 Image = NDArray[np.uint8]
@@ -32,7 +32,7 @@ def noise(count: int, seed: int = 0, most: int = 12) -> list[Image]:
 
 
 def write(path: Path, train: list[Image], val: list[Image], shard_bytes: int = 1000) -> Path:
-    with ShardWriter(
+    with ImageWriter(
         path,
         origin="noise",
         short_side=1,
@@ -47,7 +47,7 @@ def write(path: Path, train: list[Image], val: list[Image], shard_bytes: int = 1
 
 
 def pieces(
-    split: PackedSplit, indices: list[int], out: Image, starts: NDArray[np.int64]
+    split: PackedImageSplit, indices: list[int], out: Image, starts: NDArray[np.int64]
 ) -> list[Image]:
     return [
         out[start : start + split.sizes_bytes[i]].reshape(split.heights[i], split.widths[i], 3)
@@ -76,9 +76,11 @@ def test_images_come_back_in_the_order_asked(
     out = np.zeros(len(indices) * split.max_bytes + 5, np.uint8)
     starts = split.read(indices, out)
     assert starts.dtype == np.int64
-    for found, index in zip(pieces(split, indices, out, starts), indices, strict=True):
-        np.testing.assert_array_equal(found, images[index])
-    assert not out[sum(images[i].size for i in indices) :].any()  # one after another, no more
+    for actual, index in zip(pieces(split, indices, out, starts), indices, strict=True):
+        np.testing.assert_array_equal(actual, images[index])
+    assert not out[
+        sum(images[i].size for i in indices) :
+    ].any()  # back to back, and nothing after them
     with ThreadPoolExecutor(3) as pool:
         again = np.zeros_like(out)
         np.testing.assert_array_equal(split.read_with(pool, indices, again), starts)
@@ -92,9 +94,9 @@ def test_many_threads_may_read_at_once(tmp_path: Path) -> None:
     def read(seed: int) -> bool:
         indices = np.random.default_rng(seed).integers(0, 300, 100)
         out = np.empty(100 * split.max_bytes, np.uint8)
-        found = pieces(split, indices.tolist(), out, split.read(indices, out))
+        actual = pieces(split, indices.tolist(), out, split.read(indices, out))
         return all(
-            np.array_equal(a, images[i]) for a, i in zip(found, indices.tolist(), strict=True)
+            np.array_equal(a, images[i]) for a, i in zip(actual, indices.tolist(), strict=True)
         )
 
     with ThreadPoolExecutor(8) as pool:
@@ -129,14 +131,14 @@ def test_the_format_can_be_read_without_this_package(tmp_path: Path) -> None:
     for number, image in enumerate(images):
         data = (path / shards[shard_of[number]]["file"]).read_bytes()
         h, w, offset = (int(table[key][number]) for key in ("heights", "widths", "offsets"))
-        found = np.frombuffer(data, np.uint8, h * w * 3, offset).reshape(h, w, 3)
-        np.testing.assert_array_equal(found, image)
+        actual = np.frombuffer(data, np.uint8, h * w * 3, offset).reshape(h, w, 3)
+        np.testing.assert_array_equal(actual, image)
 
 
 def test_sha256sum_agrees(tmp_path: Path) -> None:
     path = write(tmp_path / "p", noise(30), noise(3))
     index = PackedImages.open(path).index
-    files = files_of(index.splits.values())
+    files = index.files()
     sums = "".join(f"{file.sha256}  {file.file}\n" for file in files)
     subprocess.run(["sha256sum", "--check", "--quiet"], input=sums, text=True, cwd=path, check=True)
 
@@ -182,7 +184,7 @@ def escape(path: Path) -> None:
         (truncate, r"train-00001.bin has 10 bytes, index.json says \d+"),
         (remove, "val-00000.bin is missing"),
         (other_index, "written by a newer vflops"),
-        (escape, "no plain file name"),
+        (escape, "not a plain file name"),
         (lambda path: (path / "index.json").unlink(), "it has no index.json"),
         (lambda path: (path / "index.json").write_text("{"), "index.json is not JSON"),
     ],
@@ -232,7 +234,7 @@ def test_a_pickle_in_the_table_is_never_loaded(tmp_path: Path) -> None:
 def test_nothing_appears_when_the_making_fails(tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        ShardWriter(tmp_path / "p", origin="x", short_side=1, classes=CLASSES) as writer,
+        ImageWriter(tmp_path / "p", origin="x", short_side=1, classes=CLASSES) as writer,
     ):
         writer.add(noise(1)[0], 0, split="train")
         1 / 0  # noqa: B018

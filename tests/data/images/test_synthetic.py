@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from vflops.data.images import synthetic
+from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe, draw
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.index import MARK
 from vflops.data.images.packed_images import PackedImages
+from vflops.data.synthetic_folder import MARK
 from vflops.errors import Interrupted, UsageError
 
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -37,12 +37,12 @@ def all_images(packed: PackedImages, split: str) -> NDArray[np.uint8]:
 
 def test_a_folder_holds_what_was_drawn(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    path = synthetic.write_folder(
+    path = synthetic_images.write_folder(
         RECIPE, tmp_path / "set", 20, 7, on_progress=lambda *done: seen.append(done)
     )
 
     folder = ImageFolder.open(path)
-    assert folder.classes == synthetic.class_names(RECIPE)
+    assert folder.classes == synthetic_images.class_names(RECIPE)
     assert not folder.empty_classes and not folder.missing_from_val and not folder.only_in_val
     for split, count in ((folder.train, 20), (folder.val, 7)):
         images, labels = draw(RECIPE, split.name, 0, count)
@@ -56,9 +56,11 @@ def test_a_folder_holds_what_was_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("format", "suffix"), [("jpeg", ".jpg"), ("webp", ".webp")])
-def test_other_formats_come_close(tmp_path: Path, format: synthetic.Format, suffix: str) -> None:
+def test_other_formats_come_close(
+    tmp_path: Path, format: synthetic_images.Format, suffix: str
+) -> None:
     recipe = Recipe(classes=3, size=64, noise=0.0)
-    path = synthetic.write_folder(recipe, tmp_path / "set", 6, 3, format)
+    path = synthetic_images.write_folder(recipe, tmp_path / "set", 6, 3, format)
 
     images, _ = draw(recipe, "train", 0, 6)
     for file in ImageFolder.open(path).train.files:
@@ -68,28 +70,28 @@ def test_other_formats_come_close(tmp_path: Path, format: synthetic.Format, suff
 
 
 def test_a_stopped_making_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = synthetic.write_folder(RECIPE, tmp_path / "whole", 20, 7)
-    monkeypatch.setattr(synthetic, "_PIECE_PIXELS", 5 * 16 * 16)
+    whole = synthetic_images.write_folder(RECIPE, tmp_path / "whole", 20, 7)
+    monkeypatch.setattr(synthetic_images, "_CHUNK_PIXELS", 5 * 16 * 16)
 
     def stop(done: int, total: int) -> None:
         if done >= 10:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="1 of 6 pieces"):
-        synthetic.write_folder(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
+    with pytest.raises(Interrupted, match="1 of 6 groups"):
+        synthetic_images.write_folder(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
     assert not (tmp_path / "set").exists()
     left = tmp_path / "set.partial" / "train" / "class-0000" / "0000000.png"
     before = left.stat().st_mtime_ns
 
-    with pytest.raises(UsageError, match="something else than these images"):
-        synthetic.write_folder(Recipe(classes=3, size=17), tmp_path / "set", 20, 7)
-    path = synthetic.write_folder(RECIPE, tmp_path / "set", 20, 7)
+    with pytest.raises(UsageError, match="something other than these images"):
+        synthetic_images.write_folder(Recipe(classes=3, size=17), tmp_path / "set", 20, 7)
+    path = synthetic_images.write_folder(RECIPE, tmp_path / "set", 20, 7)
     assert tree(path) == tree(whole)
     assert (path / "train" / "class-0000" / "0000000.png").stat().st_mtime_ns == before
 
 
 def test_packed_images_are_what_was_drawn(tmp_path: Path) -> None:
-    packed = synthetic.packed(RECIPE, tmp_path / "packed", 20, 7)
+    packed = synthetic_images.packed(RECIPE, tmp_path / "packed", 20, 7)
 
     assert packed.index.synthetic
     assert packed.index.recipe == {**RECIPE.as_dict(), "images": {"train": 20, "val": 7}}
@@ -103,49 +105,49 @@ def test_packed_images_are_what_was_drawn(tmp_path: Path) -> None:
 def test_packed_bytes_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(synthetic, "images_a_shard", lambda recipe: 6)
-    alone = synthetic.packed(RECIPE, tmp_path / "alone", 20, 7, workers=1)
-    together = synthetic.packed(RECIPE, tmp_path / "together", 20, 7, workers=2)
+    monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
+    alone = synthetic_images.packed(RECIPE, tmp_path / "alone", 20, 7, workers=1)
+    together = synthetic_images.packed(RECIPE, tmp_path / "together", 20, 7, workers=2)
 
     assert len(alone.index.splits["train"].shards) == 4
     assert tree(alone.path) == tree(together.path)
 
 
 def test_stopped_packing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic, "images_a_shard", lambda recipe: 6)
-    whole = synthetic.packed(RECIPE, tmp_path / "whole", 20, 7)
+    monkeypatch.setattr(synthetic_images, "images_per_shard", lambda recipe: 6)
+    whole = synthetic_images.packed(RECIPE, tmp_path / "whole", 20, 7)
 
     def stop(done: int, total: int) -> None:
         if done > 12:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="2 of 6 pieces"):
-        synthetic.packed(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
+    with pytest.raises(Interrupted, match="2 of 6 shards"):
+        synthetic_images.packed(RECIPE, tmp_path / "set", 20, 7, on_progress=stop)
     shard = tmp_path / "set.partial" / "train-00000.bin"
     kept = shard.stat().st_mtime_ns
     (tmp_path / "set.partial" / "train-00001.bin").write_bytes(b"damaged")
 
-    packed = synthetic.packed(RECIPE, tmp_path / "set", 20, 7)
+    packed = synthetic_images.packed(RECIPE, tmp_path / "set", 20, 7)
     assert tree(packed.path) == tree(whole.path)
     assert (packed.path / shard.name).stat().st_mtime_ns == kept
 
 
 def test_the_cache_is_filled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path / "cache"))
-    path = synthetic.cached(RECIPE, 20, 7)
+    path = synthetic_images.cached(RECIPE, 20, 7)
     before = (path / "index.json").stat().st_mtime_ns
 
-    assert synthetic.cached(RECIPE, 20, 7) == path
+    assert synthetic_images.cached(RECIPE, 20, 7) == path
     assert (path / "index.json").stat().st_mtime_ns == before
-    assert synthetic.cached(RECIPE, 21, 7) != path
-    assert synthetic.cached(Recipe(classes=3, size=16, seed=2), 20, 7) != path
+    assert synthetic_images.cached(RECIPE, 21, 7) != path
+    assert synthetic_images.cached(Recipe(classes=3, size=16, seed=2), 20, 7) != path
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
 def fill(cache: str, barrier: Barrier, result: mp.Queue[str]) -> None:
     os.environ["VFLOPS_CACHE"] = cache
     barrier.wait(60)
-    result.put(str(synthetic.cached(Recipe(classes=3, size=16), 400, 70)))
+    result.put(str(synthetic_images.cached(Recipe(classes=3, size=16), 400, 70)))
 
 
 def test_processes_that_fill_the_cache_together_agree(tmp_path: Path) -> None:
@@ -167,15 +169,15 @@ def test_processes_that_fill_the_cache_together_agree(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for make in (synthetic.write_folder, synthetic.packed):
+    for make in (synthetic_images.write_folder, synthetic_images.packed):
         with pytest.raises(UsageError, match="is not empty"):
             make(RECIPE, tmp_path / "full", 20, 7)
-        with pytest.raises(UsageError, match="2 to train on for 3 classes"):
+        with pytest.raises(UsageError, match="2 training images for 3 classes"):
             make(RECIPE, tmp_path / "new", 2, 7)
-        with pytest.raises(UsageError, match="0 to validate with"):
+        with pytest.raises(UsageError, match="0 validation images"):
             make(RECIPE, tmp_path / "new", 20, 0)
     with pytest.raises(UsageError, match="format is 'gif'"):
-        synthetic.write_folder(RECIPE, tmp_path / "new", 20, 7, "gif")  # type: ignore[arg-type]
+        synthetic_images.write_folder(RECIPE, tmp_path / "new", 20, 7, "gif")  # type: ignore[arg-type]
     assert not (tmp_path / "new").exists()
 
 
@@ -185,7 +187,7 @@ def test_a_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Image.Image, "save", full)
     with pytest.raises(Exception, match="No space left on device"):
-        synthetic.write_folder(RECIPE, tmp_path / "set", 20, 7)
+        synthetic_images.write_folder(RECIPE, tmp_path / "set", 20, 7)
 
 
 def test_the_command_makes_a_folder_that_passes_its_check(vflops: Vflops, tmp_path: Path) -> None:

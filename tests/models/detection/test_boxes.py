@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vflops.counting.capture import InputSpec, capture
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import area, clip, decode, encode, iou
-from vflops.models.detection.design import aspect_sizes
+from vflops.models.detection.detector_design import aspect_sizes
 
 WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 
@@ -38,7 +38,7 @@ def test_area_is_width_times_height_and_nothing_for_an_inverted_box() -> None:
         ((0, 0, 10, 10), (20, 20, 30, 30), 0),  # apart in both: negative times negative
         ((0, 0, 10, 10), (2, 2, 4, 4), 0.04),
         ((0, 0, 10, 10), (5, 5, 5, 5), 0),
-        ((5, 5, 5, 5), (5, 5, 5, 5), 0),  # nothing over nothing
+        ((5, 5, 5, 5), (5, 5, 5, 5), 0),  # two empty boxes
         ((5, 5, 1, 1), (5, 5, 1, 1), 0),
     ],
 )
@@ -97,9 +97,9 @@ def test_codes_of_empty_boxes_are_finite() -> None:
 
 def test_a_box_a_class_is_decoded_from_one_reference() -> None:
     references, codes = random_boxes(2, 5), torch.randn(2, 5, 3, 4)
-    found = decode(codes, references.unsqueeze(-2))
+    actual = decode(codes, references.unsqueeze(-2))
     for kind in range(3):
-        assert torch.equal(found[:, :, kind], decode(codes[:, :, kind], references))
+        assert torch.equal(actual[:, :, kind], decode(codes[:, :, kind], references))
 
 
 def test_clip_cuts_off_what_is_outside() -> None:
@@ -119,7 +119,7 @@ def test_gradients_of_codes_and_of_boxes_are_right(
     references[..., 2:] += 5
     boxes[..., 2:] += 5
     codes = torch.randn(2, 3, 4, dtype=torch.float64)
-    inputs = [each.requires_grad_() for each in (references, boxes, codes)]
+    inputs = [tensor.requires_grad_() for tensor in (references, boxes, codes)]
     assert torch.autograd.gradcheck(
         lambda references, boxes, codes: (
             encode(references, boxes, weights),
@@ -135,20 +135,20 @@ def test_arithmetic_is_in_float32_under_autocast_and_of_bf16_codes() -> None:
         assert iou(references, references).dtype == torch.float32
         assert encode(references, references).dtype == torch.float32
         codes = torch.randn(20, 4).bfloat16()
-        found = clip(decode(codes, references), 90, 90)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, clip(decode(codes.float(), references), 90, 90))
+        actual = clip(decode(codes, references), 90, 90)
+    assert actual.dtype == torch.float32
+    assert torch.equal(actual, clip(decode(codes.float(), references), 90, 90))
 
 
 def test_anchors_are_in_the_order_row_column_size() -> None:
-    (found,) = anchors([(2, 3)], [8], [[(4.0, 4.0), (4.0, 12.0)]])
-    assert found.shape == (12, 4)
-    place = 0
+    (actual,) = anchors([(2, 3)], [8], [[(4.0, 4.0), (4.0, 12.0)]])
+    assert actual.shape == (12, 4)
+    index = 0
     for y in (0, 8):
         for x in (0, 8, 16):
-            assert found[place].tolist() == [x - 2, y - 2, x + 2, y + 2]
-            assert found[place + 1].tolist() == [x - 6, y - 2, x + 6, y + 2]
-            place += 2
+            assert actual[index].tolist() == [x - 2, y - 2, x + 2, y + 2]
+            assert actual[index + 1].tolist() == [x - 6, y - 2, x + 6, y + 2]
+            index += 2
 
 
 def test_each_level_has_its_own_shape_stride_and_sizes() -> None:
@@ -166,16 +166,16 @@ def test_each_level_has_its_own_shape_stride_and_sizes() -> None:
 def test_base_anchors_round_as_float32_arithmetic_does(size: int, ratio: float) -> None:
     high = torch.tensor(ratio).sqrt()
     half = torch.stack((1 / high * size, high * size)) / 2
-    (found,) = anchors([(1, 1)], [4], [aspect_sizes(size, (ratio,))])
-    assert torch.equal(found[0, 2:], half.round())
+    (actual,) = anchors([(1, 1)], [4], [aspect_sizes(size, (ratio,))])
+    assert torch.equal(actual[0, 2:], half.round())
 
 
 class Boxes(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         shapes, sizes = [(2, 4)], [aspect_sizes(8.0, (1.0, 2.0))]
         references = torch.cat(anchors(shapes, [8], sizes))
-        found = clip(decode(encode(references, x, WEIGHTS) + y, references, WEIGHTS), 64, 64)
-        return iou(found, x)
+        actual = clip(decode(encode(references, x, WEIGHTS) + y, references, WEIGHTS), 64, 64)
+        return iou(actual, x)
 
 
 def test_all_of_it_compiles_whole_and_counts_on_the_meta_device() -> None:

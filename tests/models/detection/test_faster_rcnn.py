@@ -1,4 +1,4 @@
-"""The detector as a whole: its shapes, its counts, what decides its losses, and that it learns."""
+"""The whole detector: its shapes, its operation counts, its losses, and that it learns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from vflops.counting.capture import InputSpec, capture
 from vflops.counting.conventions import rule_set
 from vflops.counting.count import count
-from vflops.models.detection.design import DetectorDesign, anchor_sizes
+from vflops.models.detection.detector_design import DetectorDesign, anchor_sizes
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 SMALL = DetectorDesign(
@@ -38,7 +38,7 @@ def detector(design: DetectorDesign = SMALL, **changes: object) -> FasterRCNN:
 
 
 def frames(count: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bright squares on noise; the class is the channel that is bright."""
+    """Return bright squares on noise; the class is the bright channel."""
     random = torch.Generator().manual_seed(2)
     images = 0.3 * torch.randn(count, 4, 32, 48, generator=random)
     boxes, labels = torch.full((count, 5, 4), -1.0), torch.full((count, 5), -1)
@@ -85,7 +85,7 @@ def test_a_frame_without_boxes_has_a_finite_loss_and_gradients_everywhere() -> N
     model, (images, boxes, labels, lot) = detector(), frames()
     losses = model(images, torch.full_like(boxes, -1), torch.full_like(labels, -1), lot)
     assert losses.isfinite().all()
-    assert losses[1] == 0 and losses[3] == 0  # no box to be moved to
+    assert losses[1] == 0 and losses[3] == 0  # no target boxes
     losses.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
@@ -99,7 +99,7 @@ def test_padding_of_the_truth_does_not_matter() -> None:
 
 def test_the_lot_alone_decides_what_the_losses_look_at() -> None:
     model, (images, boxes, labels, lot) = detector().eval(), frames()
-    model.head.proposer.train()  # batch norm stays fixed, so frames do not see each other
+    model.head.proposer.train()  # batch norm is fixed, so frames are independent
     model.head.training = True
     torch.manual_seed(5)
     first = model(images, boxes, labels, lot)
@@ -113,7 +113,7 @@ def test_the_lot_alone_decides_what_the_losses_look_at() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_one_compilation_takes_it_whole(training: bool) -> None:
-    """A graph break, a host sync or a shape that depends on data would be refused."""
+    """A graph break, a host sync or a data-dependent shape would raise an error."""
     model, batch = detector().train(training), frames()
     plain = model(*batch)
     model = detector().train(training)
@@ -130,16 +130,16 @@ def test_it_learns_bright_squares() -> None:
         optimizer.step()
     rows = model.eval()(*batch)
     images, boxes, labels, _ = batch
-    found = 0
+    actual = 0
     for frame in range(len(images)):
         for box, label in zip(boxes[frame, :2], labels[frame, :2], strict=True):
             near = (rows[frame, :, :4] - box).abs().amax(1) < 4
-            found += bool((near & (rows[frame, :, 5] == label) & (rows[frame, :, 4] > 0.5)).any())
-    assert found >= 14  # of 16
+            actual += bool((near & (rows[frame, :, 5] == label) & (rows[frame, :, 4] > 0.5)).any())
+    assert actual >= 14  # of 16
 
 
 def test_its_operations_are_those_of_its_layers() -> None:
-    """By HPC AI500's table, layer by layer, for the published design."""
+    """Layer by layer as in HPC AI500's table, for the published design."""
     design, classes, batch = DetectorDesign(), 4, 2
     height, width = 768, 1152
     graph = capture(
@@ -156,13 +156,13 @@ def test_its_operations_are_those_of_its_layers() -> None:
     )
     counted = count(graph, rule_set("hpcai500"))
     forward = {row.name: row.ops.forward // batch for row in counted.by_layer}
-    places = [(height // stride) * (width // stride) for stride in (4, 8, 16, 32, 64)]
-    assert forward["head.proposer.head.conv"] == 2 * 9 * 256 * 256 * sum(places)
-    assert forward["head.proposer.head.scores"] == 2 * 256 * 3 * sum(places)
-    assert forward["head.proposer.head.deltas"] == 2 * 256 * 12 * sum(places)
+    cells = [(height // stride) * (width // stride) for stride in (4, 8, 16, 32, 64)]
+    assert forward["head.proposer.head.conv"] == 2 * 9 * 256 * 256 * sum(cells)
+    assert forward["head.proposer.head.scores"] == 2 * 256 * 3 * sum(cells)
+    assert forward["head.proposer.head.deltas"] == 2 * 256 * 12 * sum(cells)
     for level, stage in enumerate((256, 512, 1024, 2048)):
-        assert forward[f"head.pyramid.lateral.{level}"] == 2 * stage * 256 * places[level]
-        assert forward[f"head.pyramid.output.{level}"] == 2 * 9 * 256 * 256 * places[level]
+        assert forward[f"head.pyramid.lateral.{level}"] == 2 * stage * 256 * cells[level]
+        assert forward[f"head.pyramid.output.{level}"] == 2 * 9 * 256 * 256 * cells[level]
     assert forward["head.regions.head.first"] == 512 * 256 * 49 * 1024
     assert forward["head.regions.head.second"] == 512 * 1024 * 1024
     assert forward["head.regions.head.scores"] == 512 * 1024 * (classes + 1)
@@ -173,18 +173,18 @@ def test_its_operations_are_those_of_its_layers() -> None:
     )
     heads = sum(ops for name, ops in forward.items() if name.startswith("head.regions.head"))
     whole = sum(forward.values())
-    # What is not in a layer: additions in the pyramid, and nothing for matching and choosing.
+    # Outside of layers: additions in the pyramid; matching and sampling count nothing.
     assert 0 < whole - body - layers - heads < 1e-4 * whole
 
 
 def test_a_design_that_contradicts_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected 5, the pyramid's"):
+    with pytest.raises(ValueError, match="expected 5, one for each level"):
         DetectorDesign(anchors=anchor_sizes((32, 64)))
-    with pytest.raises(ValueError, match=r"name the last, 4, in stages \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"add the last, 4, to stages \[1, 2\]"):
         DetectorDesign(stages=(1, 2), pooled=False, anchors=anchor_sizes((32, 64)))
     with pytest.raises(ValueError, match="at least 1 item"):
         DetectorDesign(stages=())
     with pytest.raises(ValueError, match="at least 1 item"):
         DetectorDesign(anchors=((),) * 5)
-    with pytest.raises(ValueError, match="rising numbers from 1 to 4"):
+    with pytest.raises(ValueError, match="ascending numbers from 1 to 4"):
         DetectorDesign(stages=(2, 5))

@@ -12,33 +12,33 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from vflops.counting.capture import InputSpec, capture
-from vflops.models.detection.nms import BLOCK, suppress, suppress_plainly
+from vflops.models.detection.nms import BLOCK, suppress, suppress_fallback
 
 Suppress = Callable[[Tensor, Tensor, float], Tensor]
-BOTH = pytest.mark.parametrize("function", [suppress, suppress_plainly])
+BOTH = pytest.mark.parametrize("function", [suppress, suppress_fallback])
 
 
 def greedy(boxes: Tensor, valid: Tensor, threshold: float) -> list[bool]:
-    """The definition, one pair of boxes at a time in float32."""
+    """Apply the definition, one pair of boxes at a time in float32."""
     one, nothing = np.float32(1), np.float32(0)
     corners = boxes.numpy()
     limit = np.float32(threshold)
     kept: list[int] = []
-    for place, (x1, y1, x2, y2) in enumerate(corners):
-        if not valid[place]:
+    for index, (x1, y1, x2, y2) in enumerate(corners):
+        if not valid[index]:
             continue
         for other in kept:
             u1, v1, u2, v2 = corners[other]
             width = max(min(x2, u2) - max(x1, u1), nothing)
             height = max(min(y2, v2) - max(y1, v1), nothing)
             shared = width * height
-            own = max(x2 - x1, nothing) * max(y2 - y1, nothing)
-            union = max(u2 - u1, nothing) * max(v2 - v1, nothing) + own - shared
+            area = max(x2 - x1, nothing) * max(y2 - y1, nothing)
+            union = max(u2 - u1, nothing) * max(v2 - v1, nothing) + area - shared
             if shared > 0 and one * shared / union > limit:
                 break
         else:
-            kept.append(place)
-    return [place in kept for place in range(len(corners))]
+            kept.append(index)
+    return [index in kept for index in range(len(corners))]
 
 
 def check(
@@ -112,17 +112,17 @@ def test_long_chains_in_which_each_box_overlaps_the_next_ones(
 ) -> None:
     start = torch.arange(3 * BLOCK + 7) * step
     boxes = torch.stack((start, torch.zeros_like(start), start + 10, torch.ones_like(start)), -1)
-    # Of a step of 3 the overlap is 7/13 > 0.5: each removes the next, and only the next.
+    # With a step of 3 the IoU is 7/13 > 0.5: each box removes only the next.
     keep = check(function, boxes.unsqueeze(0), 0.5)
     if step == 3.0:
-        assert keep[0].tolist() == [place % 2 == 0 for place in range(len(start))]
+        assert keep[0].tolist() == [index % 2 == 0 for index in range(len(start))]
 
 
 @BOTH
 def test_a_removed_box_removes_nothing(function: Suppress) -> None:
-    # b is removed by a; c overlaps b alone, across blocks.
+    # a removes b; c overlaps only b, across blocks.
     a, b, c = [0.0, 0, 10, 1], [4.0, 0, 14, 1], [8.0, 0, 18, 1]
-    away = [[100.0 * place, 100, 100.0 * place + 9, 109] for place in range(BLOCK)]
+    away = [[100.0 * index, 100, 100.0 * index + 9, 109] for index in range(BLOCK)]
     boxes = torch.tensor([[a, b, *away, c]])
     assert check(function, boxes, 0.4)[0].tolist() == [True, False, *[True] * BLOCK, True]
 
@@ -153,7 +153,7 @@ def test_small_whole_corners_are_full_of_ties(
 ) -> None:
     boxes = torch.tensor([row[:4] for row in rows], dtype=torch.float32).unsqueeze(0)
     valid = torch.tensor([[row[4] for row in rows]])
-    for function in (suppress, suppress_plainly):
+    for function in (suppress, suppress_fallback):
         check(function, boxes, threshold, valid)
 
 
@@ -161,7 +161,7 @@ def test_both_ways_agree_on_many_boxes() -> None:
     boxes = random_boxes(2, 1000, spread=150)
     valid = torch.ones(2, 1000, dtype=torch.bool)
     keep = suppress(boxes, valid, 0.5)
-    assert torch.equal(keep, suppress_plainly(boxes, valid, 0.5))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, 0.5))
     assert 100 < keep.sum() < 1900
 
 

@@ -1,4 +1,4 @@
-"""The detector's operators on a GPU: as on the CPU, and as torchvision's where that imports."""
+"""The detector's operators on a GPU agree with the CPU, and with torchvision if installed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from vflops.models.detection.anchors import anchors
 from vflops.models.detection.boxes import decode, encode, iou
-from vflops.models.detection.design import aspect_sizes
-from vflops.models.detection.matching import lots, match, take
-from vflops.models.detection.nms import suppress, suppress_plainly
+from vflops.models.detection.detector_design import aspect_sizes
+from vflops.models.detection.matching import match, random_numbers, select
+from vflops.models.detection.nms import suppress, suppress_fallback
 from vflops.models.detection.roi_align import (
-    align_backward_plainly,
-    align_plainly,
     level_of,
     roi_align,
+    roi_align_backward_fallback,
+    roi_align_fallback,
 )
 
 pytestmark = [
@@ -56,16 +56,16 @@ def pyramid(dtype: torch.dtype = torch.float32, channels: int = 64) -> list[Tens
 @pytest.mark.parametrize("spread", [60.0, 600.0])
 @pytest.mark.parametrize("count", [1, 64, 150, 2000])
 def test_nms_as_on_the_cpu_and_as_torchvisions(torchvision: Any, count: int, spread: float) -> None:
-    # In eighths of a pixel areas are exact, fused multiplications or not.
+    # In eighths of a pixel areas are exact, with or without fused multiplications.
     boxes = (random_boxes(4, count, spread=spread) * 8).round() / 8
     valid = torch.rand(4, count, device="cuda") < 0.9
     keep = suppress(boxes, valid, 0.5)
     assert torch.equal(keep.cpu(), suppress(boxes.cpu(), valid.cpu(), 0.5))
-    assert torch.equal(keep, suppress_plainly(boxes, valid, 0.5))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, 0.5))
     scores = torch.arange(count, 0, -1, device="cuda", dtype=torch.float32)
     for image in range(4):
-        places = valid[image].nonzero().flatten()
-        kept = places[torchvision.ops.nms(boxes[image, places], scores[places], 0.5)]
+        indices = valid[image].nonzero().flatten()
+        kept = indices[torchvision.ops.nms(boxes[image, indices], scores[indices], 0.5)]
         assert torch.equal(keep[image].nonzero().flatten(), kept.sort().values)
 
 
@@ -75,18 +75,18 @@ def test_roi_align_forward_and_backward_as_torchvisions(torchvision: Any, size: 
     levels = level_of(boxes, 2, 5)
     assert levels.unique().numel() > 1
     ours, theirs = pyramid(), pyramid()
-    found = roi_align(ours, STRIDES, boxes, levels, size=size)
+    actual = roi_align(ours, STRIDES, boxes, levels, size=size)
     pool = torchvision.ops.MultiScaleRoIAlign(["0", "1", "2", "3"], size, sampling_ratio=2)
     named = {str(level): feature for level, feature in enumerate(theirs)}
-    expected = pool(named, list(boxes), [(192, 288)] * 2).view_as(found)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    expected = pool(named, list(boxes), [(192, 288)] * 2).view_as(actual)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
     gradient = torch.randn_like(expected)
-    for own, other in zip(
-        torch.autograd.grad(found, ours, gradient),
+    for part, other in zip(
+        torch.autograd.grad(actual, ours, gradient),
         torch.autograd.grad(expected, theirs, gradient),
         strict=True,
     ):
-        torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(part, other, rtol=1e-3, atol=1e-3)
 
 
 def test_roi_align_of_hard_boxes_as_torchvisions(torchvision: Any) -> None:
@@ -103,8 +103,8 @@ def test_roi_align_of_hard_boxes_as_torchvisions(torchvision: Any) -> None:
         expected = torchvision.ops.roi_align(
             feature, list(boxes), 7, 1 / STRIDES[level], 2, aligned=False
         )
-        found = roi_align(pyramid(), STRIDES, boxes, levels)
-        torch.testing.assert_close(found.flatten(0, 1), expected, rtol=1e-4, atol=1e-4)
+        actual = roi_align(pyramid(), STRIDES, boxes, levels)
+        torch.testing.assert_close(actual.flatten(0, 1), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -112,22 +112,22 @@ def test_roi_align_as_the_plain_one_and_as_on_the_cpu(dtype: torch.dtype) -> Non
     boxes = random_boxes(2, 100, spread=280.0, side=150.0) - 20
     levels = level_of(boxes, 2, 5)
     features = pyramid(dtype)
-    found = roi_align(features, STRIDES, boxes, levels)
+    actual = roi_align(features, STRIDES, boxes, levels)
     rtol, atol = (1e-4, 1e-4) if dtype == torch.float32 else (1e-2, 1e-2)
-    plain = align_plainly([x.detach() for x in features], STRIDES, boxes, levels, 7, 2)
+    plain = roi_align_fallback([x.detach() for x in features], STRIDES, boxes, levels, 7, 2)
     cpu = roi_align([x.detach().cpu() for x in features], STRIDES, boxes.cpu(), levels.cpu())
-    assert found.stride() == plain.stride()
-    torch.testing.assert_close(found, plain, rtol=rtol, atol=atol)
-    torch.testing.assert_close(found.cpu(), cpu, rtol=rtol, atol=atol)
-    gradient = torch.randn_like(found)
+    assert actual.stride() == plain.stride()
+    torch.testing.assert_close(actual, plain, rtol=rtol, atol=atol)
+    torch.testing.assert_close(actual.cpu(), cpu, rtol=rtol, atol=atol)
+    gradient = torch.randn_like(actual)
     heights, widths = [list(sides) for sides in zip(*SHAPES, strict=True)]
-    for own, other in zip(
-        torch.autograd.grad(found, features, gradient),
-        align_backward_plainly(gradient, boxes, levels, heights, widths, STRIDES, 2),
+    for part, other in zip(
+        torch.autograd.grad(actual, features, gradient),
+        roi_align_backward_fallback(gradient, boxes, levels, heights, widths, STRIDES, 2),
         strict=True,
     ):
-        assert own.stride() == other.stride()
-        torch.testing.assert_close(own, other, rtol=rtol, atol=atol)
+        assert part.stride() == other.stride()
+        torch.testing.assert_close(part, other, rtol=rtol, atol=atol)
 
 
 def test_levels_as_torchvisions(torchvision: Any) -> None:
@@ -162,8 +162,8 @@ def test_anchors_as_torchvisions(torchvision: Any) -> None:
     images = ImageList(torch.zeros(1, 3, 192, 288, device="cuda"), [(192, 288)])
     maps = [torch.zeros(1, 1, *shape, device="cuda") for shape in SHAPES]
     (expected,) = generator(images, maps)
-    own = [aspect_sizes(size, RATIOS) for size in sizes]
-    assert torch.equal(torch.cat(anchors(SHAPES, STRIDES, own, device="cuda")), expected)
+    level_sizes = [aspect_sizes(size, RATIOS) for size in sizes]
+    assert torch.equal(torch.cat(anchors(SHAPES, STRIDES, level_sizes, device="cuda")), expected)
 
 
 def test_codes_as_torchvisions(torchvision: Any) -> None:
@@ -185,17 +185,17 @@ def test_overlaps_as_torchvisions(torchvision: Any) -> None:
 
 def test_lots_and_choices_are_bit_for_bit_those_of_the_cpu() -> None:
     seeds = torch.rand(8)
-    expected = lots(seeds, 50_000, 3)
-    numbers = lots(seeds.cuda(), 50_000, 3)
-    compiled = torch.compile(lots, fullgraph=True)(seeds.cuda(), 50_000, 3)
+    expected = random_numbers(seeds, 50_000, 3)
+    numbers = random_numbers(seeds.cuda(), 50_000, 3)
+    compiled = torch.compile(random_numbers, fullgraph=True)(seeds.cuda(), 50_000, 3)
     assert torch.equal(numbers.cpu(), expected)
     assert torch.equal(compiled.cpu(), expected)
     coarse = (expected * 1000).floor() / 1000  # with ties
-    positive = lots(seeds, 50_000, 4) < 0.01
-    on_cpu = take(positive, ~positive, coarse, 256, 0.5)
-    on_gpu = take(positive.cuda(), ~positive.cuda(), coarse.cuda(), 256, 0.5)
-    for own, other in zip(on_gpu, on_cpu, strict=True):
-        assert torch.equal(own.cpu(), other)
+    positive = random_numbers(seeds, 50_000, 4) < 0.01
+    on_cpu = select(positive, ~positive, coarse, 256, 0.5)
+    on_gpu = select(positive.cuda(), ~positive.cuda(), coarse.cuda(), 256, 0.5)
+    for part, other in zip(on_gpu, on_cpu, strict=True):
+        assert torch.equal(part.cpu(), other)
 
 
 def test_a_cuda_graph_records_all_of_it() -> None:
@@ -204,7 +204,7 @@ def test_a_cuda_graph_records_all_of_it() -> None:
 
     def step() -> tuple[Tensor, Tensor]:
         keep = suppress(boxes, boxes[..., 0] > 20, 0.5)
-        index, _, used = take(keep, ~keep, lots(seeds, 150, 1), 32, 0.5)
+        index, _, used = select(keep, ~keep, random_numbers(seeds, 150, 1), 32, 0.5)
         chosen = boxes.gather(1, index.unsqueeze(-1).expand(-1, -1, 4))
         return roi_align(features, STRIDES, chosen, level_of(chosen, 2, 5)), used
 

@@ -1,4 +1,4 @@
-"""The feature pyramid against its definition, for levels that halve and for odd ones."""
+"""The feature pyramid agrees with its definition, for levels that halve and for odd ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stages(shapes: Shapes) -> list[Tensor]:
 
 
 def by_definition(pyramid: Pyramid, inputs: list[Tensor], pooled: bool) -> list[Tensor]:
-    """Each level with the nearest values of the coarser sum added, then a 3 × 3 convolution."""
+    """Add the nearest values of the coarser sum to each level, then convolve 3 × 3."""
     weights = dict(pyramid.named_parameters())
     sums = [
         functional.conv2d(x, weights[f"lateral.{at}.weight"], weights[f"lateral.{at}.bias"])
@@ -61,13 +61,13 @@ def by_definition(pyramid: Pyramid, inputs: list[Tensor], pooled: bool) -> list[
 @pytest.mark.parametrize("shapes", SHAPES)
 def test_values_and_gradients_are_those_of_the_definition(shapes: Shapes, pooled: bool) -> None:
     pyramid, inputs = made(pooled=pooled), stages(shapes)
-    found, expected = pyramid(inputs), by_definition(pyramid, inputs, pooled)
-    torch.testing.assert_close(found, expected)
+    actual, expected = pyramid(inputs), by_definition(pyramid, inputs, pooled)
+    torch.testing.assert_close(actual, expected)
     chance = torch.Generator().manual_seed(3)
     towards = [torch.randn(x.shape, generator=chance, dtype=x.dtype) for x in expected]
     of = [*inputs, *pyramid.parameters()]
     torch.testing.assert_close(
-        torch.autograd.grad(found, of, towards), torch.autograd.grad(expected, of, towards)
+        torch.autograd.grad(actual, of, towards), torch.autograd.grad(expected, of, towards)
     )
 
 

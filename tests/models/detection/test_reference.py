@@ -1,4 +1,4 @@
-"""Both stages of the detector against plain loops, where what they look at is a choice of few."""
+"""Both stages of the detector agree with plain loops, with small samples in the losses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.support import detection_plainly as plain
-from vflops.models.detection.design import DetectorDesign
+from tests.support import detection_reference as plain
+from vflops.models.detection.detector_design import DetectorDesign
+from vflops.models.detection.ground_truth import GroundTruth
 from vflops.models.detection.proposals import Proposer
 from vflops.models.detection.regions import Regions
-from vflops.models.detection.truth import Truth
 
 HEIGHT, WIDTH, CLASSES, IMAGES = 32, 48, 3, 8
 DESIGN = DetectorDesign(
@@ -37,7 +37,7 @@ def changed(**changes: object) -> DetectorDesign:
 
 
 class Given(nn.Module):
-    """A head that says what it was told, whatever it is shown."""
+    """A head that returns given outputs, whatever its input."""
 
     def __init__(self, *said: object) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def random(seed: int) -> torch.Generator:
 
 
 def near(boxes: Tensor, chance: torch.Generator, spread: float) -> Tensor:
-    """Boxes with each end moved by about ``spread`` of a side, at least a pixel within."""
+    """Return boxes with each end moved by about ``spread`` of a side, at least a pixel inside."""
     sides = (boxes[..., 2:] - boxes[..., :2]).repeat_interleave(2, -1)[..., [0, 2, 1, 3]]
     moved = boxes + spread * sides * torch.randn(boxes.shape, generator=chance).double()
     start = torch.minimum(moved[..., :2].clamp(min=0), torch.tensor([WIDTH - 2.0, HEIGHT - 2.0]))
@@ -60,8 +60,8 @@ def near(boxes: Tensor, chance: torch.Generator, spread: float) -> Tensor:
     return torch.cat([start, torch.maximum(end, start + 1)], -1)
 
 
-def truths(seed: int = 1) -> tuple[Truth, Tensor]:
-    """Of eight images: most boxes near anchors, some like none; one image has no box at all."""
+def truths(seed: int = 1) -> tuple[GroundTruth, Tensor]:
+    """Return the boxes of eight images: most near anchors, some not; one image has none."""
     chance = random(seed)
     anchors = Proposer(DESIGN, HEIGHT, WIDTH).double().anchors
     inside = (anchors[:, :2] >= 0).all(1) & (anchors[:, 2:] <= torch.tensor([48, 32])).all(1)
@@ -74,12 +74,12 @@ def truths(seed: int = 1) -> tuple[Truth, Tensor]:
     number = torch.tensor([6, 5, 0, 4, 6, 3, 1, 6])
     labels[torch.arange(6) >= number[:, None]] = -1
     boxes[labels < 0] = torch.tensor([8.0, 8.0, 18.0, 18.0]).double()  # no truth: must not count
-    return Truth(boxes, labels), torch.rand(IMAGES, generator=chance)
+    return GroundTruth(boxes, labels), torch.rand(IMAGES, generator=chance)
 
 
-def seen(truth: Truth, lot: Tensor) -> list[plain.Seen]:
+def seen(truth: GroundTruth, lot: Tensor) -> list[plain.Image]:
     return [
-        plain.Seen(boxes[there].tolist(), labels[there].tolist(), seed)
+        plain.Image(boxes[there].tolist(), labels[there].tolist(), seed)
         for boxes, labels, there, seed in zip(
             truth.boxes, truth.labels, truth.present, lot.tolist(), strict=True
         )
@@ -87,11 +87,11 @@ def seen(truth: Truth, lot: Tensor) -> list[plain.Seen]:
 
 
 def said(seed: int, *shape: int, codes: int = 1, spread: float = 0.3) -> tuple[Tensor, Tensor]:
-    """Scores and codes; about a third of the codes' numbers are below the knee of the loss."""
+    """Return scores and codes; about a third of the codes are below the knee of the loss."""
     chance = random(seed)
     scores = torch.randn(shape, generator=chance, dtype=torch.float64)
-    each = (*shape, 4) if codes == 1 else (*shape[:-1], codes, 4)
-    return scores, spread * torch.randn(each, generator=chance, dtype=torch.float64)
+    code_shape = (*shape, 4) if codes == 1 else (*shape[:-1], codes, 4)
+    return scores, spread * torch.randn(code_shape, generator=chance, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("samples", [10, 2, 5, 100_000])
@@ -99,18 +99,18 @@ def test_the_losses_of_proposals_are_those_of_plain_loops(samples: int) -> None:
     proposer = Proposer(changed(anchor_samples=samples), HEIGHT, WIDTH).double()
     truth, lot = truths()
     scores, codes = said(2, IMAGES, len(proposer.anchors))
-    found = proposer.loss(scores, codes, truth, lot)
+    actual = proposer.loss(scores, codes, truth, lot)
     expected = plain.proposal_losses(
         proposer.anchors.tolist(), scores.tolist(), codes.tolist(), seen(truth, lot), samples
     )
-    assert found.tolist() == pytest.approx(expected, rel=1e-9)
+    assert actual.tolist() == pytest.approx(expected, rel=1e-9)
 
 
 def test_half_of_the_sampled_anchors_are_hits_where_there_are_enough() -> None:
-    """What the loss depends on is what it looks at: scores of all, codes of the hits."""
+    """The loss depends on the sampled anchors: the scores of all, the codes of the hits."""
     proposer = Proposer(DESIGN, HEIGHT, WIDTH).double()
     truth, lot = truths()
-    scores, codes = (each.requires_grad_() for each in said(3, IMAGES, len(proposer.anchors)))
+    scores, codes = (tensor.requires_grad_() for tensor in said(3, IMAGES, len(proposer.anchors)))
     wrong, moved = proposer.loss(scores, codes, truth, lot)
     (of_scores,) = torch.autograd.grad(wrong, scores)
     (of_codes,) = torch.autograd.grad(moved, codes)
@@ -118,9 +118,9 @@ def test_half_of_the_sampled_anchors_are_hits_where_there_are_enough() -> None:
     assert (used.sum(1) == DESIGN.anchor_samples).all()
     assert (hits.sum(1) <= DESIGN.anchor_samples // 2).all()
     assert (hits.sum(1) == DESIGN.anchor_samples // 2).sum() >= 4
-    assert torch.equal(of_scores < 0, hits)  # their scores are to rise, all others' to fall
-    for image, each in enumerate(seen(truth, lot)):
-        taken, missed = plain.chosen_anchors(proposer.anchors.tolist(), each, 10)
+    assert torch.equal(of_scores < 0, hits)  # their scores must rise, all others must fall
+    for image, contents in enumerate(seen(truth, lot)):
+        taken, missed = plain.chosen_anchors(proposer.anchors.tolist(), contents, 10)
         assert hits[image].nonzero().flatten().tolist() == sorted(taken)
         assert (used & ~hits)[image].nonzero().flatten().tolist() == sorted(missed)
 
@@ -128,19 +128,19 @@ def test_half_of_the_sampled_anchors_are_hits_where_there_are_enough() -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("candidates", "number"), [(60, 500), (60, 24), (400, 24), (1, 1)])
 def test_proposals_are_those_of_plain_loops(candidates: int, number: int, training: bool) -> None:
-    """Half as many candidates and proposals in evaluation, where either is what binds."""
+    """Half as many candidates and proposals in evaluation, if either is the limit."""
     proposer = Proposer(changed(candidates=candidates, proposals=number), HEIGHT, WIDTH).double()
     counts = [8 * 12 * 3, 4 * 6 * 3]
     scores, codes = said(4, IMAGES, sum(counts), spread=0.5)
-    codes[:, :40] *= 20  # some far outside, some as large as they may be
+    codes[:, :40] *= 20  # some far outside, some of maximum size
     proposer.head = Given(scores.split(counts, 1), codes.split(counts, 1))  # type: ignore[assignment]
-    _, _, found, present = proposer.train(training)([])
+    _, _, actual, present = proposer.train(training)([])
     anchors = proposer.anchors.tolist()
     half = 1 if training else 2
-    assert found.shape[1] <= max(number // half, 1)
+    assert actual.shape[1] <= max(number // half, 1)
     for image in range(IMAGES):
-        own = zip(scores[image].tolist(), codes[image].tolist(), anchors, strict=True)
-        rows = [(score, plain.decoded(code, box, (HEIGHT, WIDTH))) for score, code, box in own]
+        outputs = zip(scores[image].tolist(), codes[image].tolist(), anchors, strict=True)
+        rows = [(score, plain.decoded(code, box, (HEIGHT, WIDTH))) for score, code, box in outputs]
         assert any(plain.least_side(box) < 1e-3 for _, box in rows)
         levels = [rows[: counts[0]], rows[counts[0] :]]
         expected = plain.proposals(
@@ -148,14 +148,14 @@ def test_proposals_are_those_of_plain_loops(candidates: int, number: int, traini
         )
         assert present[image].nonzero().flatten().tolist() == [*range(len(expected))]
         torch.testing.assert_close(
-            found[image, present[image]], torch.tensor(expected, dtype=torch.float64)
+            actual[image, present[image]], torch.tensor(expected, dtype=torch.float64)
         )
 
 
 def regions(design: DetectorDesign = DESIGN) -> Regions:
     torch.manual_seed(6)
     made = Regions(design, CLASSES, HEIGHT, WIDTH).double()
-    nn.init.normal_(made.head.scores.weight, std=5.0)  # as if trained: some likely, some not
+    nn.init.normal_(made.head.scores.weight, std=5.0)  # as if trained: some probable, some not
     nn.init.normal_(made.head.deltas.weight, std=1.0)
     return made
 
@@ -168,21 +168,21 @@ def maps() -> list[Tensor]:
     ]
 
 
-def proposed(truth: Truth) -> tuple[Tensor, Tensor]:
-    """Boxes near the truths, and as many anywhere; some places are empty, one image has none."""
+def proposed(truth: GroundTruth) -> tuple[Tensor, Tensor]:
+    """Return boxes near true ones, and as many anywhere; some are absent, one image has none."""
     chance = random(8)
     around = near(truth.boxes.repeat(1, 4, 1).clamp(min=0), chance, 0.15)
     corner = torch.rand(IMAGES, 24, 2, generator=chance).double() * torch.tensor([30, 16])
     side = 3 + 22 * torch.rand(IMAGES, 24, 2, generator=chance).double() ** 2
     far = torch.minimum(corner + side, torch.tensor([48.0, 32.0]).double())
-    found = torch.cat([around, torch.cat([corner, far], -1)], 1)
+    actual = torch.cat([around, torch.cat([corner, far], -1)], 1)
     present = torch.rand(IMAGES, 48, generator=chance) < 0.8
     present[2] = False
-    return found, present
+    return actual, present
 
 
 def looks(stage: Regions, levels: list[Tensor], design: DetectorDesign) -> list[plain.Look]:
-    """Of each image: a region's own level, pooled in plain loops, through the head's layers."""
+    """Return for each image a function that pools a region in plain loops and applies the head."""
     head = stage.head
 
     def look_at(image: int) -> plain.Look:
@@ -203,8 +203,8 @@ def looks(stage: Regions, levels: list[Tensor], design: DetectorDesign) -> list[
     return [look_at(image) for image in range(IMAGES)]
 
 
-def emptied(found: Tensor, present: Tensor) -> list[list[plain.Box]]:
-    rows: list[list[plain.Box]] = torch.where(present[..., None], found, 0.0).tolist()
+def emptied(actual: Tensor, present: Tensor) -> list[list[plain.Box]]:
+    rows: list[list[plain.Box]] = torch.where(present[..., None], actual, 0.0).tolist()
     return rows
 
 
@@ -212,45 +212,45 @@ def emptied(found: Tensor, present: Tensor) -> list[list[plain.Box]]:
 def test_the_losses_of_regions_are_those_of_plain_loops(number: int) -> None:
     design = changed(regions=number)
     stage, levels, (truth, lot) = regions(design), maps(), truths()
-    found, present = proposed(truth)
+    actual, present = proposed(truth)
     with torch.no_grad():
-        losses = stage.loss(levels, found, present, truth, lot)
+        losses = stage.loss(levels, actual, present, truth, lot)
         expected = plain.region_losses(
-            emptied(found, present), looks(stage, levels, design), seen(truth, lot), number
+            emptied(actual, present), looks(stage, levels, design), seen(truth, lot), number
         )
-    # The head's numbers are rounded to float32, and nothing else.
+    # Only the outputs of the head are rounded to float32.
     assert losses.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_quarter_of_the_sampled_regions_are_hits_where_there_are_enough() -> None:
     stage, (truth, lot) = regions(), truths()
-    found, present = proposed(truth)
+    actual, present = proposed(truth)
     scores, codes = (
-        each.requires_grad_() for each in said(9, IMAGES, 12, CLASSES + 1, codes=CLASSES + 1)
+        tensor.requires_grad_() for tensor in said(9, IMAGES, 12, CLASSES + 1, codes=CLASSES + 1)
     )
     stage.head = Given(scores, codes)  # type: ignore[assignment]
-    wrong, moved = stage.loss(maps(), found, present, truth, lot)
+    wrong, moved = stage.loss(maps(), actual, present, truth, lot)
     (of_scores,) = torch.autograd.grad(wrong, scores)
     (of_codes,) = torch.autograd.grad(moved, codes)
     used = (of_scores != 0).any(-1)
-    label = torch.where(used, of_scores.argmin(-1), -1)  # the one class whose score is to rise
-    own = (of_codes != 0).any(-1)
+    label = torch.where(used, of_scores.argmin(-1), -1)  # the one class whose score must rise
+    moved = (of_codes != 0).any(-1)
     assert ((label > 0).sum(1) <= 3).all()
     assert ((label > 0).sum(1) == 3).sum() >= 5
-    assert torch.equal(own.any(-1), label > 0)
-    assert torch.equal(own.int().argmax(-1)[label > 0], label[label > 0])
-    for image, each in enumerate(seen(truth, lot)):
-        chosen = plain.chosen_regions(emptied(found, present)[image], each, 12)
+    assert torch.equal(moved.any(-1), label > 0)
+    assert torch.equal(moved.int().argmax(-1)[label > 0], label[label > 0])
+    for image, contents in enumerate(seen(truth, lot)):
+        chosen = plain.chosen_regions(emptied(actual, present)[image], contents, 12)
         assert [kind for _, kind, _ in chosen] == label[image, : len(chosen)].tolist()
         assert (label[image, len(chosen) :] == -1).all()
     assert used[2].sum() == 0  # nothing there, nothing proposed
 
 
 def test_the_two_stages_draw_different_lots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both choose a few of the same boxes, by the same number of each image."""
+    """Both sample from the same boxes, with the same seed per image."""
     proposer, stage, (_, lot) = Proposer(DESIGN, HEIGHT, WIDTH).double(), regions(), truths()
-    nothing = Truth(torch.full((IMAGES, 1, 4), -1.0).double(), torch.full((IMAGES, 1), -1))
-    scores, codes = (each.requires_grad_() for each in said(10, IMAGES, len(proposer.anchors)))
+    nothing = GroundTruth(torch.full((IMAGES, 1, 4), -1.0).double(), torch.full((IMAGES, 1), -1))
+    scores, codes = (tensor.requires_grad_() for tensor in said(10, IMAGES, len(proposer.anchors)))
     (of_scores,) = torch.autograd.grad(proposer.loss(scores, codes, nothing, lot)[0], scores)
     shown: list[Tensor] = []
 
@@ -263,49 +263,51 @@ def test_the_two_stages_draw_different_lots(monkeypatch: pytest.MonkeyPatch) -> 
     stage.loss(maps(), boxes, torch.ones(boxes.shape[:2], dtype=torch.bool), nothing, lot)
     first = [{*map(tuple, boxes[0, row != 0].tolist())} for row in of_scores]
     second = [{*map(tuple, rows.tolist())} for rows in shown[0]]
-    assert all(len(each) == 10 for each in first) and all(len(each) == 12 for each in second)
+    assert all(len(chosen) == 10 for chosen in first) and all(
+        len(chosen) == 12 for chosen in second
+    )
     assert sum(len(one & other) for one, other in zip(first, second, strict=True)) < 20  # of 80
 
 
 def test_gradients_of_the_losses_are_right() -> None:
-    """Of scores and codes in float64; a number of them lies on either side of the knee."""
+    """Of scores and codes in float64, on both sides of the knee of the loss."""
     proposer, stage, (truth, lot) = Proposer(DESIGN, HEIGHT, WIDTH).double(), regions(), truths()
-    few, lot = Truth(truth.boxes[:1], truth.labels[:1]), lot[:1]
-    first = [each.requires_grad_() for each in said(12, 1, len(proposer.anchors))]
+    few, lot = GroundTruth(truth.boxes[:1], truth.labels[:1]), lot[:1]
+    first = [tensor.requires_grad_() for tensor in said(12, 1, len(proposer.anchors))]
     assert torch.autograd.gradcheck(
         lambda scores, codes: proposer.loss(scores, codes, few, lot), first, fast_mode=True
     )
-    found, present = proposed(truth)
+    actual, present = proposed(truth)
     levels = [level[:1] for level in maps()]
 
     def second_loss(*given: Tensor) -> Tensor:
         stage.head = Given(*given)  # type: ignore[assignment]
-        return stage.loss(levels, found[:1], present[:1], few, lot)
+        return stage.loss(levels, actual[:1], present[:1], few, lot)
 
-    second = [each.requires_grad_() for each in said(13, 1, 12, CLASSES + 1, codes=CLASSES + 1)]
+    second = [tensor.requires_grad_() for tensor in said(13, 1, 12, CLASSES + 1, codes=CLASSES + 1)]
     assert torch.autograd.gradcheck(second_loss, second, fast_mode=True)
 
 
 @pytest.mark.parametrize(("scale", "number"), [(20.0, 20), (20.0, 200), (30.0, 20), (224.0, 20)])
 def test_detections_are_those_of_plain_loops(scale: float, number: int) -> None:
-    """``region_scale`` decides on the level of a region; more are not given than are likely."""
+    """``region_scale`` decides the level of a region; improbable detections are left out."""
     design = changed(region_scale=scale, detections=number)
     stage, levels, (truth, _) = regions(design).eval(), maps(), truths()
-    found, present = proposed(truth)
+    actual, present = proposed(truth)
     with torch.no_grad():
-        rows = stage.detect(levels, found, present)
-        each = looks(stage, levels, design)
+        rows = stage.detect(levels, actual, present)
+        image_looks = looks(stage, levels, design)
         for image in set(range(IMAGES)) - {2}:
             expected = plain.detections(
-                found[image, present[image]].tolist(),
-                each[image],
+                actual[image, present[image]].tolist(),
+                image_looks[image],
                 (HEIGHT, WIDTH),
                 least=0.05,
                 overlap=0.5,
                 number=number,
             )
             assert len(expected) > 10
-            own = rows[image, rows[image, :, 5] >= 0]
+            detected = rows[image, rows[image, :, 5] >= 0]
             wanted = torch.tensor(expected, dtype=torch.float64)
-            torch.testing.assert_close(own, wanted, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(detected, wanted, rtol=1e-4, atol=1e-4)
     assert (rows[2, :, 5] == -1).all()

@@ -1,4 +1,4 @@
-"""RoIAlign against its definition, a loop over samples in float64."""
+"""RoIAlign agrees with its definition, a loop over samples in float64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = ((12, 17), (6, 9))
 
 
 def bilinear(plane: Tensor, y: float, x: float) -> Tensor:
-    """The value (C,) of a plane (C, H, W) between its pixels; 0 beyond a pixel from its border."""
+    """Return the value (C,) of a plane (C, H, W) between pixels; 0 if a pixel or more outside."""
     height, width = plane.shape[1:]
     if not (-1 <= y <= height and -1 <= x <= width):
         return torch.zeros(plane.shape[0], dtype=plane.dtype)
@@ -92,10 +92,10 @@ def test_it_is_its_definition_at_borders_and_beyond(size: int, samples: int) -> 
         levels = torch.full(boxes.shape[:2], level)
         for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
             features = pyramid(dtype=dtype)
-            found = roi_align(features, STRIDES, boxes, levels, size=size, samples=samples)
-            assert found.dtype == dtype
+            actual = roi_align(features, STRIDES, boxes, levels, size=size, samples=samples)
+            assert actual.dtype == dtype
             expected = by_definition(features, boxes, levels, size, samples)
-            torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+            torch.testing.assert_close(actual.double(), expected, rtol=0, atol=tolerance)
 
 
 def test_random_boxes_of_mixed_levels() -> None:
@@ -104,8 +104,8 @@ def test_random_boxes_of_mixed_levels() -> None:
     boxes = torch.cat((corner, corner + torch.rand(2, 40, 2, generator=generator) * 40), -1)
     levels = torch.randint(0, 2, (2, 40), generator=generator)
     features = pyramid(dtype=torch.float64)
-    found = roi_align(features, STRIDES, boxes, levels, size=3)
-    torch.testing.assert_close(found, by_definition(features, boxes, levels, 3, 2))
+    actual = roi_align(features, STRIDES, boxes, levels, size=3)
+    torch.testing.assert_close(actual, by_definition(features, boxes, levels, 3, 2))
 
 
 def test_a_region_sees_its_own_image_and_level_alone() -> None:
@@ -115,9 +115,9 @@ def test_a_region_sees_its_own_image_and_level_alone() -> None:
         torch.arange(10.0 * level, 10.0 * level + 2).view(2, 1, 1, 1).expand(2, 1, *shape)
         for level, shape in enumerate(SHAPES, start=1)
     ]
-    found = roi_align(features, STRIDES, boxes, levels, size=2)
-    torch.testing.assert_close(found.amin((2, 3, 4)), torch.tensor([[10.0, 20], [21, 11]]))
-    torch.testing.assert_close(found.amax((2, 3, 4)), torch.tensor([[10.0, 20], [21, 11]]))
+    actual = roi_align(features, STRIDES, boxes, levels, size=2)
+    torch.testing.assert_close(actual.amin((2, 3, 4)), torch.tensor([[10.0, 20], [21, 11]]))
+    torch.testing.assert_close(actual.amax((2, 3, 4)), torch.tensor([[10.0, 20], [21, 11]]))
 
 
 def test_gradients_of_the_features_and_none_of_the_boxes() -> None:
@@ -140,9 +140,9 @@ def test_the_backward_is_the_transposed_forward(channels_last: bool) -> None:
     features = [x.to(memory_format=order).requires_grad_() for x in pyramid(5)]
     boxes = torch.stack((hard_boxes(), hard_boxes().flip(0)))
     levels = torch.arange(24).view(2, 12) % 2
-    found = roi_align(features, STRIDES, boxes, levels, size=3)
-    gradient = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
-    gradients = torch.autograd.grad(found, features, gradient)
+    actual = roi_align(features, STRIDES, boxes, levels, size=3)
+    gradient = torch.randn(actual.shape, generator=torch.Generator().manual_seed(1))
+    gradients = torch.autograd.grad(actual, features, gradient)
     inputs = [torch.randn_like(feature) for feature in features]
     pooled = roi_align(inputs, STRIDES, boxes, levels, size=3)
     there = (pooled * gradient).sum()
@@ -157,25 +157,25 @@ def test_bf16_features_give_the_answer_of_float32_rounded() -> None:
     leaves = [feature.clone().requires_grad_() for feature in features]
     wide = [feature.float().requires_grad_() for feature in features]
     with torch.autocast("cpu", torch.bfloat16):
-        found = roi_align(leaves, STRIDES, boxes, levels)
+        actual = roi_align(leaves, STRIDES, boxes, levels)
     expected = roi_align(wide, STRIDES, boxes, levels)
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, expected.bfloat16())
-    gradient = torch.randn(found.shape).bfloat16()
-    for own, other in zip(
-        torch.autograd.grad(found, leaves, gradient),
+    assert actual.dtype == torch.bfloat16
+    assert torch.equal(actual, expected.bfloat16())
+    gradient = torch.randn(actual.shape).bfloat16()
+    for part, other in zip(
+        torch.autograd.grad(actual, leaves, gradient),
         torch.autograd.grad(expected, wide, gradient.float()),
         strict=True,
     ):
-        assert torch.equal(own, other.bfloat16())
+        assert torch.equal(part, other.bfloat16())
 
 
 def test_memory_is_channels_last() -> None:
     features = [feature.requires_grad_() for feature in pyramid(3)]
-    found = roi_align(features, STRIDES, hard_boxes().expand(2, -1, 4), torch.zeros(2, 12).long())
-    assert found.shape == (2, 12, 3, 7, 7)
-    assert found.permute(0, 1, 3, 4, 2).is_contiguous()
-    for gradient in torch.autograd.grad(found.sum(), features):
+    actual = roi_align(features, STRIDES, hard_boxes().expand(2, -1, 4), torch.zeros(2, 12).long())
+    assert actual.shape == (2, 12, 3, 7, 7)
+    assert actual.permute(0, 1, 3, 4, 2).is_contiguous()
+    for gradient in torch.autograd.grad(actual.sum(), features):
         assert gradient.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -216,16 +216,16 @@ def test_it_is_one_operator_to_the_compiler_and_to_the_counter() -> None:
     model = Pooled()
     x, boxes = pyramid()[0], hard_boxes().expand(2, -1, 4)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    expected, found = model(x, boxes), compiled(x, boxes)
-    torch.testing.assert_close(found, expected)
+    expected, actual = model(x, boxes), compiled(x, boxes)
+    torch.testing.assert_close(actual, expected)
     gradient = torch.randn_like(expected)
     parameters = list(model.parameters())
-    for own, other in zip(
-        torch.autograd.grad(found, parameters, gradient),
+    for part, other in zip(
+        torch.autograd.grad(actual, parameters, gradient),
         torch.autograd.grad(expected, parameters, gradient),
         strict=True,
     ):
-        torch.testing.assert_close(own, other)
+        torch.testing.assert_close(part, other)
     inputs = [InputSpec((3, 16, 24)), InputSpec((10, 4))]
     graph = capture(Pooled, inputs, name="pooled", batch=2, loss=Tensor.sum)
     node = next(node for node in graph.nodes if node.op == "vflops.roi_align.default")

@@ -1,4 +1,4 @@
-"""The whole detector against torchvision's, with the same weights; where torchvision imports."""
+"""The whole detector agrees with torchvision's with the same weights, if it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
 pytestmark = pytest.mark.gpu
@@ -157,9 +157,9 @@ def test_the_detections_are_torchvisions(device: torch.device) -> None:
         for _ in range(3):  # running statistics of batch norm
             ours.train()(images, boxes, labels, lot)
         theirs.load_state_dict(theirs.state_dict() | for_theirs(ours))
-        found = ours.eval()(images, boxes, labels, lot)
+        actual = ours.eval()(images, boxes, labels, lot)
         expected = theirs.eval()(list(images))
-    for rows, one in zip(found, expected, strict=True):
+    for rows, one in zip(actual, expected, strict=True):
         rows = rows[rows[:, 5] >= 0]
         assert abs(len(rows) - len(one["scores"])) <= 1  # one may lie at the least score
         number = min(len(rows), len(one["scores"]))

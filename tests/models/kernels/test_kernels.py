@@ -1,6 +1,6 @@
-"""Each kernel computes what its formula says, in fp32 where only the order of sums differs.
+"""Each kernel agrees with its formula, in fp32, where only the order of sums differs.
 
-Without a GPU they run in Triton's interpreter, in a process of its own that this file starts:
+Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
 Triton chooses between compiler and interpreter when the kernels are imported.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vflops.models.fused_resnet import space_to_depth, stem_weight, stem_weight_gradient
+from vflops.models.fused_stem import space_to_depth, stem_weight, stem_weight_gradient
 
 if TYPE_CHECKING:
     from vflops.models.kernels.fused_operators import Sums
@@ -29,7 +29,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 
 
 def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """A test of a kernel: on a GPU, or in the interpreter."""
+    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
     lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
     test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
     return test if INTERPRETED else pytest.mark.gpu(test)
@@ -105,9 +105,14 @@ def test_a_convolution_forward_and_its_sums(shape: tuple[int, int], normalised: 
     ],
 )
 @pytest.mark.parametrize("own_mask", [False, True])
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("thread_sums", [False, True])
 def test_a_convolution_backward(
-    shape: tuple[int, int], normalised: bool, shortcut: int, sums: int, own_mask: bool, each: bool
+    shape: tuple[int, int],
+    normalised: bool,
+    shortcut: int,
+    sums: int,
+    own_mask: bool,
+    thread_sums: bool,
 ) -> None:
     from dataclasses import replace
 
@@ -124,7 +129,7 @@ def test_a_convolution_backward(
     added = (None, activation(2, channels_in, size), activation(2, channels_in, size // 2))[
         shortcut
     ]
-    dx, dw, found = fused_operators.conv1x1_backward(
+    dx, dw, actual = fused_operators.conv1x1_backward(
         g,
         y,
         bn,
@@ -137,7 +142,7 @@ def test_a_convolution_backward(
         y_before=(x if normalised else before) if sums else None,
         y_other=other if sums == 3 else None,
         mask=bool(sums),
-        tile=replace(fused_operators.BACKWARD[shape], each=each),
+        tile=replace(fused_operators.BACKWARD[shape], thread_sums=thread_sums),
     )
     gradient, value = g.double(), y.double()
     if own_mask:
@@ -158,10 +163,10 @@ def test_a_convolution_backward(
     if sums:
         expected = expected * (read > 0)
     near(dx, expected)
-    assert (found is None) == (sums == 0)
-    if found is not None:
+    assert (actual is None) == (sums == 0)
+    if actual is not None:
         factors = [torch.ones_like(x), x if normalised else before, other][:sums]
-        near(total(found), torch.stack([(dx.double() * f).sum((0, 2, 3)) for f in factors]))
+        near(total(actual), torch.stack([(dx.double() * f).sum((0, 2, 3)) for f in factors]))
 
 
 @kernel_test
@@ -239,21 +244,21 @@ def test_shortcuts_are_added_before_the_relu() -> None:
 
 @kernel_test
 def test_the_stem_with_its_pool_forward_and_backward() -> None:
-    from vflops.models.kernels import fused_operators
+    from vflops.models.kernels import fused_operators, stem_operators
 
     torch.manual_seed(5)
     x = torch.randn(2, 3, 32, 64, device=DEVICE)
-    images = fused_operators.space_to_depth(x, torch.float32)
+    images = stem_operators.space_to_depth(x, torch.float32)
     assert torch.equal(images, space_to_depth(x))
     weight = torch.randn(64, 3, 7, 7, device=DEVICE, dtype=torch.float64).mul_(0.1).requires_grad_()
     bn = nn.BatchNorm2d(64).to(DEVICE).double()
-    nn.init.normal_(bn.weight, 0, 1)  # of either sign: the pool must look at normalised values
+    nn.init.normal_(bn.weight, 0, 1)  # of either sign: the pool must compare normalised values
     nn.init.normal_(bn.bias, 0, 0.3)
     expected = functional.conv2d(x.double(), weight, stride=2, padding=3)
     pooled = functional.max_pool2d(functional.relu(bn(expected)), 3, 2, 1)
     packed = stem_weight(weight.detach().float())
     if INTERPRETED:
-        y, sums = fused_operators.stem_forward(images, packed)
+        y, sums = stem_operators.stem_forward(images, packed)
     else:  # fp32 tiles do not fit a multiprocessor
         y = functional.conv2d(images, packed)
         sums = fused_operators.channel_sums(y)
@@ -264,7 +269,7 @@ def test_the_stem_with_its_pool_forward_and_backward() -> None:
     coefficients = fused_operators.forward_coefficients(
         sums, count, gamma, beta, *running, 0.1, bn.eps
     )
-    chosen, where = fused_operators.pool_forward(y, coefficients)
+    chosen, where = stem_operators.pool_forward(y, coefficients)
     scale, shift = channels_of(coefficients[0]), channels_of(coefficients[1])
     near(functional.relu(chosen.double() * scale + shift), pooled)
     if not INTERPRETED:
@@ -276,7 +281,7 @@ def test_the_stem_with_its_pool_forward_and_backward() -> None:
     backward, dgamma, dbeta = fused_operators.backward_coefficients(
         grad_sums, count, gamma, coefficients
     )
-    dw = fused_operators.stem_backward(masked, where, y, backward, images)
+    dw = stem_operators.stem_backward(masked, where, y, backward, images)
     assert bn.weight.grad is not None
     assert bn.bias.grad is not None
     assert weight.grad is not None

@@ -1,6 +1,6 @@
-"""The detector's kernels do what their definitions say, and what torchvision does.
+"""The detector's kernels agree with their definitions, and with torchvision.
 
-Without a GPU they run in Triton's interpreter, in a process of its own that this file starts:
+Without a GPU they run in Triton's interpreter, in a separate process that this file starts:
 Triton chooses between compiler and interpreter when the kernels are imported.
 """
 
@@ -18,13 +18,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.models.detection.nms import suppress_plainly
-from vflops.models.detection.roi_align import align_backward_plainly, align_plainly
+from vflops.models.detection.nms import suppress_fallback
+from vflops.models.detection.roi_align import roi_align_backward_fallback, roi_align_fallback
 
 GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter's products of bf16 are wrong.
+# Matrix products of bf16 are wrong in the interpreter.
 TYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.bfloat16]
 
 STRIDES = [4, 8, 16, 32, 64]
@@ -32,14 +32,14 @@ SHAPES = [(17, 21), (9, 11), (5, 6), (3, 3), (2, 2)]
 
 
 def kernel_test(test: Callable[..., None]) -> Callable[..., None]:
-    """A test of a kernel: on a GPU, or in the interpreter."""
+    """Mark a test of a kernel, which runs on a GPU or in the interpreter."""
     lacking = find_spec("triton") is None or not (GPU or INTERPRETED)
     test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
     return test if INTERPRETED else pytest.mark.gpu(test)
 
 
 def gpu_test(test: Callable[..., None]) -> Callable[..., None]:
-    """A test at a size, or against a library, that only a GPU is for."""
+    """Mark a test that needs a GPU for its size or for a library."""
     lacking = INTERPRETED or not GPU or find_spec("triton") is None
     test = pytest.mark.skipif(lacking, reason="needs Triton and a GPU")(test)
     marked: Callable[..., None] = pytest.mark.gpu(test)
@@ -68,7 +68,7 @@ def test_the_kernels_in_the_interpreter() -> None:
 
 
 def greedy(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
-    """The definition, box by box in float32."""
+    """Apply the definition, box by box in float32."""
     keep = torch.zeros_like(valid)
     for row in range(len(boxes)):
         left, top, right, bottom = boxes[row].cpu().numpy().T
@@ -87,11 +87,11 @@ def greedy(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
 
 
 def crowd(rows: int, count: int, *, whole: bool = False) -> tuple[Tensor, Tensor]:
-    """Boxes around a few places, so that many overlap, and which of them are valid."""
+    """Return boxes around a few centres, so that many overlap, and which are valid."""
     torch.manual_seed(count)
-    places = torch.randint(20, 200, (rows, max(1, count // 12), 2))
-    which = torch.randint(places.shape[1], (rows, count, 1)).expand(-1, -1, 2)
-    centre = places.gather(1, which) + torch.randn(rows, count, 2) * 3
+    centres = torch.randint(20, 200, (rows, max(1, count // 12), 2))
+    which = torch.randint(centres.shape[1], (rows, count, 1)).expand(-1, -1, 2)
+    centre = centres.gather(1, which) + torch.randn(rows, count, 2) * 3
     half = 8 + torch.rand(rows, count, 2) * 12
     boxes = torch.cat([centre - half, centre + half], -1)
     boxes = boxes.round() if whole else boxes
@@ -120,19 +120,19 @@ def test_suppression_however_it_is_cut(block: int, chunk: int) -> None:
     from vflops.models.kernels import nms_kernel
 
     boxes, valid = crowd(2, 140, whole=True)
-    keep = nms_kernel.suppress(boxes, valid, 0.5, nms_kernel.Cut(block, chunk, 8))
+    keep = nms_kernel.suppress(boxes, valid, 0.5, nms_kernel.LaunchConfig(block, chunk, 8))
     assert torch.equal(keep, greedy(boxes, valid, 0.5))
 
 
 @kernel_test
 def test_suppression_of_a_chain() -> None:
-    # Each box removes the next alone, so whether one stays depends on all before it.
+    # Each box removes only the next, so each decision depends on all before it.
     from vflops.models.kernels import nms_kernel
 
     left = torch.arange(130, dtype=torch.float32, device=DEVICE) * 3
     boxes = torch.stack([left, left * 0, left + 10, left * 0 + 1], -1)[None]
     keep = nms_kernel.suppress(boxes, torch.ones(1, 130, dtype=torch.bool, device=DEVICE), 0.5)
-    assert keep[0].tolist() == [place % 2 == 0 for place in range(130)]
+    assert keep[0].tolist() == [index % 2 == 0 for index in range(130)]
 
 
 @kernel_test
@@ -190,7 +190,7 @@ def test_suppression_equals_the_plain_one(rows: int, count: int, threshold: floa
 
     boxes, valid = crowd(rows, count)
     keep = nms_kernel.suppress(boxes, valid, threshold)
-    assert torch.equal(keep, suppress_plainly(boxes, valid, threshold))
+    assert torch.equal(keep, suppress_fallback(boxes, valid, threshold))
     assert torch.equal(keep[:2], greedy(boxes[:2], valid[:2], threshold))
 
 
@@ -200,7 +200,7 @@ def test_suppression_equals_torchvisions(threshold: float) -> None:
     operators = pytest.importorskip("torchvision.ops")
     from vflops.models.kernels import nms_kernel
 
-    # Of whole numbers, so that torchvision's fused multiply-adds round nothing differently.
+    # Whole numbers, so that torchvision's fused multiply-adds round alike.
     boxes, valid = crowd(8, 2000, whole=True)
     valid[:] = True
     keep = nms_kernel.suppress(boxes, valid, threshold)
@@ -222,7 +222,7 @@ def pyramid(levels: int, channels: int, dtype: torch.dtype, batch: int = 2) -> l
 
 
 def regions_of(batch: int, count: int, levels: int) -> tuple[Tensor, Tensor]:
-    """Boxes of all sizes, some beyond the frame, and a level for each."""
+    """Return boxes of all sizes, some beyond the frame, and their levels."""
     torch.manual_seed(count)
     corner = torch.rand(batch, count, 2) * 90 - 12
     size = torch.rand(batch, count, 2) ** 2 * 70 - 2
@@ -255,11 +255,11 @@ def test_roi_align_equals_the_plain_one(
     features = pyramid(levels, channels, dtype)
     boxes, level = regions_of(2, count, levels)
     strides = STRIDES[:levels]
-    cut = roi_align_kernels.Cut(channels=32, warps=4)
-    found = roi_align_kernels.forward(features, strides, boxes, level, size, samples, cut)
-    expected = align_plainly(features, strides, boxes, level, size, samples)
-    assert found.permute(0, 1, 3, 4, 2).is_contiguous()
-    assert distance(found, expected) < (1e-6 if dtype == torch.float32 else 1e-3)
+    config = roi_align_kernels.LaunchConfig(channels=32, warps=4)
+    actual = roi_align_kernels.forward(features, strides, boxes, level, size, samples, config)
+    expected = roi_align_fallback(features, strides, boxes, level, size, samples)
+    assert actual.permute(0, 1, 3, 4, 2).is_contiguous()
+    assert distance(actual, expected) < (1e-6 if dtype == torch.float32 else 1e-3)
 
 
 @kernel_test
@@ -275,12 +275,12 @@ def test_roi_align_backward_equals_the_plain_one(
 
     gradient = gradient_of(2, count, channels, dtype, size)
     boxes, level = regions_of(2, count, levels)
-    cut = roi_align_kernels.Cut(channels=32, warps=4, stages=2)
-    found = roi_align_kernels.backward(gradient, boxes, level, *sides(levels), samples, cut)
-    expected = align_backward_plainly(gradient, boxes, level, *sides(levels), samples)
-    # What two halves differ by: the weights' rounding and the result's.
+    config = roi_align_kernels.LaunchConfig(channels=32, warps=4, stages=2)
+    actual = roi_align_kernels.backward(gradient, boxes, level, *sides(levels), samples, config)
+    expected = roi_align_backward_fallback(gradient, boxes, level, *sides(levels), samples)
+    # Two sources of error: the rounding of the weights and of the result.
     tolerance = {torch.float32: 3e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
-    for one, other, shape in zip(found, expected, SHAPES, strict=False):
+    for one, other, shape in zip(actual, expected, SHAPES, strict=False):
         assert one.shape == (2, channels, *shape)
         assert one.permute(0, 2, 3, 1).is_contiguous()
         if other.any():
@@ -297,9 +297,11 @@ def test_roi_align_of_a_ramp_is_the_ramp_at_the_bins_centres() -> None:
     ramp = torch.stack([x, y])[None].to(DEVICE).contiguous(memory_format=torch.channels_last)
     box = torch.tensor([[[8.0, 4.0, 64.0, 46.0]]], device=DEVICE)
     level = torch.zeros(1, 1, dtype=torch.int64, device=DEVICE)
-    found = roi_align_kernels.forward([ramp], [4], box, level, 7, 2).cpu()
-    assert torch.allclose(found[0, 0, 0], (2 + (torch.arange(7) + 0.5) * 2).expand(7, 7))
-    assert torch.allclose(found[0, 0, 1], (1 + (torch.arange(7) + 0.5) * 1.5)[:, None].expand(7, 7))
+    actual = roi_align_kernels.forward([ramp], [4], box, level, 7, 2).cpu()
+    assert torch.allclose(actual[0, 0, 0], (2 + (torch.arange(7) + 0.5) * 2).expand(7, 7))
+    assert torch.allclose(
+        actual[0, 0, 1], (1 + (torch.arange(7) + 0.5) * 1.5)[:, None].expand(7, 7)
+    )
 
 
 @kernel_test
@@ -353,7 +355,7 @@ LARGE = [(192, 288), (96, 144), (48, 72), (24, 36)]
 
 
 def scene(dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Two images' pyramid of 256 channels, 512 regions each and their levels."""
+    """Return the pyramid of two images with 256 channels, and 512 regions each with levels."""
     torch.manual_seed(0)
     features = [
         torch.randn(2, h, w, 256, device=DEVICE).to(dtype).permute(0, 3, 1, 2) for h, w in LARGE
@@ -376,17 +378,17 @@ def test_roi_align_equals_torchvisions(dtype: torch.dtype) -> None:
     image = torch.arange(2, device=DEVICE).repeat_interleave(512)[:, None]
     rows = torch.cat([image.float(), boxes.flatten(0, 1)], 1)
     wide = [feature.float().contiguous().requires_grad_() for feature in features]
-    each = torch.stack(
+    per_level = torch.stack(
         [
             operators.roi_align(feature, rows, (7, 7), 1 / stride, 2, False)
             for feature, stride in zip(wide, strides, strict=True)
         ]
     )
-    expected = each[level.flatten(), torch.arange(1024, device=DEVICE)].unflatten(0, (2, 512))
-    found = roi_align_kernels.forward(features, strides, boxes, level, 7, 2)
+    expected = per_level[level.flatten(), torch.arange(1024, device=DEVICE)].unflatten(0, (2, 512))
+    actual = roi_align_kernels.forward(features, strides, boxes, level, 7, 2)
     tolerance = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 4e-3}[dtype]
-    assert distance(found.float(), expected) < tolerance
-    gradient = torch.randn_like(found)
+    assert distance(actual.float(), expected) < tolerance
+    gradient = torch.randn_like(actual)
     expected.backward(gradient.float())
     heights, widths = [shape[0] for shape in LARGE], [shape[1] for shape in LARGE]
     parts = roi_align_kernels.backward(gradient, boxes, level, heights, widths, strides, 2)
@@ -413,7 +415,7 @@ def test_the_kernels_replay_from_a_graph() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         replayed = work()
-    # New contents at the same addresses: a replay reads the tensors, not what was seen at capture.
+    # New contents at the same addresses: a replay reads the current values.
     crowded.copy_(crowded.flip(1))
     boxes.copy_(boxes.flip(1))
     graph.replay()

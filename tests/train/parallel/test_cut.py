@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
 from vflops.errors import UsageError
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.models.resnet import ResNet
 from vflops.train.parallel.balance import balanced, most_parts

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.climate import synthetic
-from vflops.data.climate.pack import pack
+from vflops.data.climate import synthetic_weather
+from vflops.data.climate.frame_writer import FrameWriter
+from vflops.data.climate.pack_years import pack
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.split import split_years
 from vflops.data.climate.weather import OFFSET, SCALE, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears
 from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
@@ -66,7 +66,8 @@ def prepared(*assignments: str) -> DataFacts:
 def years(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four years of six frames, as a user has them."""
     folder = tmp_path_factory.mktemp("climate") / "years"
-    synthetic.write_years(WeatherRecipe(64, 96, 2), folder, dict.fromkeys(range(1990, 1994), 6))
+    frames = dict.fromkeys(range(1990, 1994), 6)
+    synthetic_weather.write_years(WeatherRecipe(64, 96, 2), folder, frames)
     return folder
 
 
@@ -324,7 +325,7 @@ def test_the_cure_of_a_box_order_is_accepted(years: Path, tmp_path: Path) -> Non
             file["boxes"][...] = -1
             file["boxes"][:, :8] = [2, 3, 18, 29, 1]  # fits either order
     data = f"data={folder}", "target=0.1"
-    with pytest.raises(UsageError, match="cannot be told from their values") as caught:
+    with pytest.raises(UsageError, match="cannot be recognised from values") as caught:
         prepared(*data)
     assert "--box-order" not in str(caught.value.hint)
     assert said(caught.value) == ["box_order=yxyxc"]

@@ -18,7 +18,7 @@ def list_() -> None:
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
     from vflops.counting.conventions import rule_sets
-    from vflops.models.registry import models
+    from vflops.models.model_registry import models
     from vflops.results.check.rule_set_names import NAMES
     from vflops.workloads.contract.registry import workloads
 

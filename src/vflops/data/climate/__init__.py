@@ -1,1 +1,1 @@
-"""Climate fields with the extreme weather in them: HDF5 years, packed frames, synthetic ones."""
+"""Climate fields with labelled extreme weather: HDF5 years, packed frames, synthetic weather."""

@@ -1,8 +1,7 @@
-"""Mean and standard deviation of each channel, kept beside the data: read once, never again.
+"""Mean and standard deviation of each channel, kept next to the data so that it is read once.
 
-``statistics.json`` has them by year, so that another split needs no reading. A file that has
-another name, size or time than it had then, and a file of statistics that was changed, count for
-nothing: the year is read again.
+``statistics.json`` has them by year, so that another split does not need to read the years again.
+A year is read again if its file has another name, size or time, or if the statistics were edited.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from vflops.data.climate.index import PerChannel
+from vflops.data.climate.frame_index import PerChannel
 from vflops.data.climate.moments import Moments
 from vflops.data.climate.scan import scan
 from vflops.data.climate.years import ClimateYears, Year
-from vflops.data.packed import digest
-from vflops.data.process_pool import OnProgress, silent
+from vflops.data.packed_index import digest
+from vflops.data.process_pool import OnProgress, no_progress
 from vflops.errors import UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.cache import cache_folder
@@ -30,15 +29,15 @@ STATISTICS = "statistics.json"
 
 
 class YearStatistics(Data):
-    """Of one file, and what it was when it was read."""
+    """The moments of one file, and what identified it when it was read."""
 
     file: str
     bytes: int
     time_ns: int
     frames: int = Field(ge=1)
-    """Those that count: frames that cannot be used do not."""
+    """Number of usable frames."""
     values: int = Field(ge=1)
-    """Of one channel."""
+    """Number of values per channel."""
     mean: PerChannel
     squares: PerChannel
     """Sums of squared deviations from the mean."""
@@ -55,12 +54,12 @@ class Statistics(Document):
 
     @classmethod
     def of(cls, years: Mapping[int, YearStatistics]) -> Statistics:
-        """Statistics with their checksum."""
+        """Return statistics with their checksum."""
         return cls(years=dict(years), checksum=_checksum(years))
 
 
 def _checksum(years: Mapping[int, YearStatistics]) -> str:
-    return digest({str(year): one.model_dump(mode="json") for year, one in years.items()})
+    return digest({str(year): moments.model_dump(mode="json") for year, moments in years.items()})
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Summary:
     mean: np.ndarray[tuple[int], np.dtype[np.float64]]
     std: np.ndarray[tuple[int], np.dtype[np.float64]]
     path: Path
-    """Where they are kept."""
+    """The file in which they are kept."""
 
 
 def statistics(
@@ -78,54 +77,53 @@ def statistics(
     years: Sequence[int],
     *,
     workers: int | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> Summary:
-    """Mean and standard deviation of ``years``; only what is not known yet is read."""
+    """Return mean and standard deviation of ``years``; only unknown years are read."""
     known = {
-        number: one
-        for number, one in fresh(folder).items()
-        if one.frames == folder.year(number).frames
+        number: year
+        for number, year in fresh(folder).items()
+        if year.frames == folder.year(number).frames
     }
     missing = [folder.year(number) for number in years if number not in known]
-    place = _places(folder.path)[0]
+    path = _candidate_paths(folder.path)[0]
     if missing:
-        found = scan(missing, workers=workers, on_progress=on_progress)
-        bad = next(((year, frame) for year in missing for frame in found[year.year].bad), None)
-        if bad is not None:
-            year, frame = bad
-            raise UsageError(
-                f"cannot use {year.path}: frame {frame}: {found[year.year].bad[frame]}",
-                hint=f"get the file again; all that is wrong: vflops data check {folder.path}",
-            )
-        fresh_ones = {year.year: found[year.year].good() for year in missing}
-        whole = {number: one for number, one in fresh_ones.items() if one is not None}
-        place = keep(folder, whole)
-        known |= {number: _of_year(folder.year(number), one) for number, one in whole.items()}
+        scanned = scan(missing, workers=workers, on_progress=on_progress)
+        for year in missing:
+            for frame, reason in scanned[year.year].bad.items():
+                raise UsageError(
+                    f"cannot use {year.path}: frame {frame}: {reason}",
+                    hint=f"get the file again; to list all faults: vflops data check {folder.path}",
+                )
+        moments = {year.year: scanned[year.year].good() for year in missing}
+        new = {number: good for number, good in moments.items() if good is not None}
+        path = keep(folder, new)
+        known |= {number: _of_year(folder.year(number), good) for number, good in new.items()}
     summary = joined([moments_of(known[number]) for number in years])
-    return Summary(summary.mean, summary.std, place)
+    return Summary(summary.mean, summary.std, path)
 
 
 def fresh(folder: ClimateYears) -> dict[int, YearStatistics]:
-    """What is kept of the years of ``folder``, beside them and in the cache, and still true."""
-    found: dict[int, YearStatistics] = {}
-    for path in _places(folder.path):
+    """Return kept statistics of the years that are still valid, from the folder and the cache."""
+    valid: dict[int, YearStatistics] = {}
+    for path in _candidate_paths(folder.path):
         try:
             kept = Statistics.read(path)
         except VflopsError:
-            continue  # not there, or damaged
+            continue  # missing or damaged
         if kept.checksum == _checksum(kept.years):
             for year in folder.years:
-                one = kept.years.get(year.year)
-                if one is not None and _same(one, year):
-                    found.setdefault(year.year, one)
-    return dict(sorted(found.items()))
+                statistics_of_year = kept.years.get(year.year)
+                if statistics_of_year is not None and _same_file(statistics_of_year, year):
+                    valid.setdefault(year.year, statistics_of_year)
+    return dict(sorted(valid.items()))
 
 
-def keep(folder: ClimateYears, found: Mapping[int, Moments]) -> Path:
-    """Keep what was found beside the data, or in the cache where that is read-only; where."""
-    new = {number: _of_year(folder.year(number), moments) for number, moments in found.items()}
+def keep(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
+    """Write statistics next to the data, or to the cache if that is read-only; return the path."""
+    new = {number: _of_year(folder.year(number), moments) for number, moments in years.items()}
     document = Statistics.of({**fresh(folder), **new})
-    beside, cached = _places(folder.path)
+    beside, cached = _candidate_paths(folder.path)
     try:
         document.write(beside)
         return beside
@@ -135,13 +133,13 @@ def keep(folder: ClimateYears, found: Mapping[int, Moments]) -> Path:
         return cached
 
 
-def moments_of(one: YearStatistics) -> Moments:
-    """As numbers to reckon with."""
-    return Moments(one.values, np.array(one.mean), np.array(one.squares))
+def moments_of(year: YearStatistics) -> Moments:
+    """Return the statistics of a year as arrays."""
+    return Moments(year.values, np.array(year.mean), np.array(year.squares))
 
 
 def joined(parts: Sequence[Moments]) -> Moments:
-    """All as one, in their order."""
+    """Merge moments in the given order."""
     total = parts[0]
     for part in parts[1:]:
         total = total.joined(part)
@@ -160,10 +158,10 @@ def _of_year(year: Year, moments: Moments) -> YearStatistics:
     )
 
 
-def _same(one: YearStatistics, year: Year) -> bool:
-    return (one.file, one.bytes, one.time_ns) == (year.name, year.bytes, year.time_ns)
+def _same_file(kept: YearStatistics, year: Year) -> bool:
+    return (kept.file, kept.bytes, kept.time_ns) == (year.name, year.bytes, year.time_ns)
 
 
-def _places(folder: Path) -> tuple[Path, Path]:
+def _candidate_paths(folder: Path) -> tuple[Path, Path]:
     name = f"climate-statistics-{digest(str(folder.resolve()))[:16]}.json"
     return folder / STATISTICS, cache_folder() / name

@@ -1,8 +1,8 @@
-"""What a frame has in it besides calm air: storms with boxes, and look-alikes without.
+"""What a frame contains besides calm air: storms with boxes, and look-alikes without.
 
-Each kind is a row of a table: how large, where, how it turns the wind and what it does to which
-field. A kind without a class looks like a storm in one field or two, so that one field is not
-enough to tell. Sizes are parts of the frame's height: a small frame holds the same weather.
+Each kind is a row of a table: its size, latitude, wind and effect on each field. A look-alike has
+no class and resembles a storm in one or two fields, so that one field is not enough to detect a
+storm. Sizes are fractions of the frame's height: a small frame holds the same weather.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Shape = Literal["round", "comma", "filament"]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One sort of storm; every range is from the faintest one to the strongest one."""
+class EventKind:
+    """One kind of storm or look-alike; every range runs from the weakest to the strongest."""
 
     name: str
     label: int | None
-    """The class, or none: not to be found."""
+    """The class, or None for a look-alike, which must not be detected."""
     shape: Shape
     size: Range
-    """Height of the box, in heights of the frame; a filament's length."""
+    """Height of the box relative to the frame; for a filament, its length."""
     degrees: Range
-    """Latitude of the centre, north or south; a filament's begin and end are near these."""
+    """Latitude of the centre, north or south; a filament starts and ends near these."""
     wind: Range
-    """The fastest, m/s: round a low, negative round a high, along a filament."""
+    """Maximum in m/s: around a low, negative around a high, along a filament."""
     change: Mapping[str, Range]
-    """What is added to a field at the most."""
+    """Maximum change by field."""
 
 
 def _kind(
@@ -42,8 +42,8 @@ def _kind(
     degrees: Range,
     wind: Range,
     **change: Range,
-) -> Kind:
-    return Kind(name, label, shape, size, degrees, wind, MappingProxyType(change))
+) -> EventKind:
+    return EventKind(name, label, shape, size, degrees, wind, MappingProxyType(change))
 
 
 STORMS = (
@@ -60,9 +60,9 @@ STORMS = (
           TMQ=(9, 24), QREFHT=(0.0008, 0.0024), PRECT=(0.8e-7, 2.4e-7), T500=(0.4, 1.3),
           TREFHT=(0.7, 2.2)),
 )  # fmt: skip
-"""Of which frames have up to three each, most of them faint."""
+"""A frame has up to three of each, most of them weak."""
 
-STRANGERS = (
+LOOK_ALIKES = (
     _kind("warm spot", None, "round", (0.10, 0.16), (5, 28), (0, 0),
           T200=(0.8, 3.5), T500=(0.8, 3.5), TREFHT=(0.3, 1.5), TMQ=(2, 8)),
     _kind("dry low", None, "round", (0.10, 0.18), (8, 35), (0, 0),
@@ -75,4 +75,4 @@ STRANGERS = (
     _kind("cold pool", None, "round", (0.20, 0.30), (36, 56), (0, 0),
           T500=(-1.5, -6.0), Z200=(-30, -150), TREFHT=(-0.8, -3.0)),
 )  # fmt: skip
-"""Of which frames have three."""
+"""A frame has three of them."""

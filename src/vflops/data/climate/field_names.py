@@ -1,11 +1,11 @@
-"""What the published files hold, by name."""
+"""Names of the channels and classes in the published files."""
 
 from __future__ import annotations
 
 CHANNELS = tuple(
     "PRECT PS PSL QREFHT T200 T500 TMQ TREFHT TS U850 UBOT V850 VBOT Z1000 Z200 ZBOT".split()
 )
-"""The fields of a frame, in the files' order, each in its own unit."""
+"""The fields of a frame, in the order of the files."""
 
 CLASSES = (
     "tropical depression",
@@ -14,4 +14,4 @@ CLASSES = (
     "atmospheric river",
 )
 MOST_BOXES = 15
-"""Boxes that a frame of the files has room for."""
+"""Maximum number of boxes of a frame in the files."""

@@ -1,4 +1,4 @@
-"""Every value of the years read once: moments of each frame, and what is not finite."""
+"""Read every value of the years once: moments of each frame, and the frames to reject."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.moments import Moments, of_rows
-from vflops.data.climate.reading import FrameSource, Unreadable
+from vflops.data.climate.frame_source import FrameSource, Unreadable
+from vflops.data.climate.moments import Moments, row_moments
 from vflops.data.climate.years import Year
-from vflops.data.process_pool import OnProgress, Reporter, all_of, silent, usable_cpus
+from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_progress, run_all
 
 _TASK_BYTES = 1 << 30
 _SMALL_BYTES = 1 << 28
-"""Less is read sooner than other processes start."""
+"""Less than this is read before other processes would have started."""
 
 
 @dataclass(frozen=True)
 class FrameMoments:
-    """Moments of some frames in their order: arrays (frames, 16)."""
+    """Moments of some frames, in order: arrays (frames, 16)."""
 
     frames: tuple[int, ...]
     moments: Moments
     bad: dict[int, str]
-    """Frames that cannot be used, with the reason; their moments mean nothing."""
+    """Frames that cannot be used, with the reason; their moments are meaningless."""
 
     def good(self) -> Moments | None:
-        """All that can be used as one; None where there is nothing."""
-        keep = [place for place, frame in enumerate(self.frames) if frame not in self.bad]
+        """Return the merged moments of all usable frames; None if there are none."""
+        keep = [i for i, frame in enumerate(self.frames) if frame not in self.bad]
         if not keep:
             return None
-        of = self.moments
-        return Moments(of.count, of.mean[keep], of.squares[keep]).pooled(0)
+        moments = self.moments
+        return Moments(moments.count, moments.mean[keep], moments.squares[keep]).pooled(0)
 
 
-class Gatherer:
-    """Collects moments of rows as pieces are read, in any order."""
+class MomentsCollector:
+    """Collects the moments of rows as pieces are read, in any order."""
 
     def __init__(self, source: FrameSource, start: int, stop: int) -> None:
         self._source, self._start = source, start
@@ -48,38 +48,38 @@ class Gatherer:
         self._bad: dict[int, str] = {}
 
     def add(self, frame: int, row: int, fields: NDArray[np.float32]) -> None:
-        """Count rows of one frame, (16, rows, width)."""
-        rows = of_rows(fields)
-        place = frame - self._start, slice(None), slice(row, row + fields.shape[1])
-        self._mean[place], self._squares[place] = rows.mean, rows.squares
+        """Add rows of one frame, (16, rows, width)."""
+        rows = row_moments(fields)
+        where = frame - self._start, slice(None), slice(row, row + fields.shape[1])
+        self._mean[where], self._squares[where] = rows.mean, rows.squares
 
     def unreadable(self, error: Unreadable) -> None:
-        """Note frames that cannot be read."""
+        """Record frames that cannot be read."""
         self._bad |= dict.fromkeys(error.frames, f"cannot be read: {error.reason}")
 
-    def done(self) -> FrameMoments:
-        """What was gathered, with frames that cannot be used named."""
+    def result(self) -> FrameMoments:
+        """Return the moments of all frames, and the reasons against those that are unusable."""
         rows = Moments(self._source.width, self._mean, self._squares)
         with np.errstate(invalid="ignore"):
             moments = rows.pooled(2)
         bad = dict(self._bad)
-        for place in np.flatnonzero(~moments.usable.all(axis=1)).tolist():
-            of = Moments(moments.count, moments.mean[place], moments.squares[place])
-            bad.setdefault(self._start + place, unusable(of))
+        for i in np.flatnonzero(~moments.usable.all(axis=1)).tolist():
+            frame = Moments(moments.count, moments.mean[i], moments.squares[i])
+            bad.setdefault(self._start + i, describe_faults(frame))
         frames = range(self._start, self._start + len(moments.mean))
         return FrameMoments(tuple(frames), moments, dict(sorted(bad.items())))
 
 
-def unusable(frame: Moments) -> str:
-    """What is wrong with the values of a frame, with its channels by name."""
+def describe_faults(frame: Moments) -> str:
+    """Return what is wrong with the values of a frame, with the names of the channels."""
     reasons = []
-    for what, found in (
+    for what, channels in (
         ("NaN or infinite values", ~frame.finite),
         ("fill values (1e20 or more)", frame.finite & frame.filled),
         ("one value throughout", frame.flat & ~frame.filled),
     ):
-        if found.any():
-            names = [CHANNELS[channel] for channel in np.flatnonzero(found)]
+        if channels.any():
+            names = [CHANNELS[channel] for channel in np.flatnonzero(channels)]
             reasons.append(f"{what} in {', '.join(names)}")
     return "; ".join(reasons)
 
@@ -88,53 +88,54 @@ Task = tuple[FrameSource, int, int]
 
 
 def scan(
-    years: Sequence[Year], *, workers: int | None = None, on_progress: OnProgress = silent
+    years: Sequence[Year], *, workers: int | None = None, on_progress: OnProgress = no_progress
 ) -> dict[int, FrameMoments]:
-    """Moments and bad frames of every year, all of it read."""
+    """Read all years and return the moments and bad frames of each."""
     tasks: list[Task] = []
-    of_year = []
+    task_years = []
     for year in years:
         for start, stop in year.source.ranges(max(1, _TASK_BYTES // year.source.frame_bytes)):
             tasks.append((year.source, start, stop))
-            of_year.append(year.year)
-    found = all_of(
-        _look,
+            task_years.append(year.year)
+    results = run_all(
+        _scan_part,
         tasks,
         workers=workers or workers_for(years),
         total=sum(year.frames for year in years),
         on_progress=on_progress,
         done="parts are read",
+        hint="nothing of them is kept: the same command starts again",
     )
     for year in years:
-        year.source.refuse_changed()  # since its part was read
+        year.source.refuse_changed()  # since its parts were read
     parts: dict[int, list[FrameMoments]] = {year.year: [] for year in years}
-    for number, part in zip(of_year, found, strict=True):
+    for number, part in zip(task_years, results, strict=True):
         parts[number].append(part)
-    return {number: _joined(of) for number, of in parts.items()}
+    return {number: _joined(year_parts) for number, year_parts in parts.items()}
 
 
 def workers_for(years: Sequence[Year]) -> int:
-    """Processes that reading these years is worth."""
-    small = sum(year.frames * year.source.frame_bytes for year in years) <= _SMALL_BYTES
-    return 1 if small else usable_cpus()
+    """Return the number of processes for reading these years."""
+    size = sum(year.frames * year.source.frame_bytes for year in years)
+    return default_workers(size, _SMALL_BYTES)
 
 
-def _look(task: Task, report: Reporter) -> FrameMoments:
+def _scan_part(task: Task, report: Reporter) -> FrameMoments:
     source, start, stop = task
-    gatherer = Gatherer(source, start, stop)
+    collector = MomentsCollector(source, start, stop)
     while start < stop:
         try:
             for piece in source.pieces(start, stop):
-                for place, fields in enumerate(piece.fields):
-                    gatherer.add(piece.frame + place, piece.row, fields)
+                for frame, fields in enumerate(piece.fields, piece.frame):
+                    collector.add(frame, piece.row, fields)
                 if piece.row + piece.fields.shape[2] == source.height:
                     start = piece.frame + len(piece.fields)
                     report(len(piece.fields))
         except Unreadable as error:
-            gatherer.unreadable(error)
+            collector.unreadable(error)
             report(len(error.frames))
             start = error.frames.stop
-    return gatherer.done()
+    return collector.result()
 
 
 def _joined(parts: Sequence[FrameMoments]) -> FrameMoments:

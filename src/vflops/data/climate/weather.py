@@ -1,8 +1,8 @@
-"""Climate frames from a seed, with storms to find: sixteen fields, and boxes in pixels.
+"""Climate frames from a seed, with storms to detect: sixteen fields, and boxes in pixels.
 
 ``draw`` is a pure function of (recipe, year, frame), with the same bytes on every machine whose
-numpy keeps to IEEE 754. Frames are unrelated to each other; the season is chance. The air is made
-in ``fields``, what is in it is a table in ``kinds``.
+numpy conforms to IEEE 754. Frames are independent of each other, with a random season. Calm air
+comes from ``background_fields``, storms from the tables in ``event_kinds``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflops.data.climate.background_fields import Eddies, background, channel, land
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.fields import Eddies, background, channel, land
-from vflops.data.climate.noise import stream
-from vflops.data.climate.painting import paint
-from vflops.data.climate.storms import Storm, plan
-from vflops.errors import UsageError
+from vflops.data.climate.noise import generator
+from vflops.data.climate.storm_painting import paint
+from vflops.data.climate.storm_placement import Storm, place_storms
+from vflops.data.synthetic_folder import check_limits
 
 VERSION = 1  # of the bytes: raise it with any change that alters a frame
 GENERATOR = "vflops.weather"
 
-_AIR, _STORMS = 0, 1  # random numbers of a frame that are apart
+_AIR, _STORMS = 0, 1  # independent random streams of a frame
 
 RANGES: dict[str, tuple[float, float]] = {
     "PRECT": (0.0, 3e-6),
@@ -45,10 +45,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "Z200": (10_300.0, 12_700.0),
     "ZBOT": (45.0, 72.0),
 }
-"""Every value of a channel lies within, in the files' units: m/s of rain, Pa, kg/kg, K, kg/m² of
+"""Limits of all values of a channel, in the files' units: m/s of rain, Pa, kg/kg, K, kg/m² of
 water, m/s of wind and m of height."""
 
-_CLIMATE = {  # about the mean and the spread of many frames
+_CLIMATE = {  # approximate mean and standard deviation over many frames
     "PRECT": (2.2e-8, 6.4e-8),
     "PS": (100_900.0, 840.0),
     "PSL": (101_100.0, 760.0),
@@ -73,43 +73,38 @@ SCALE = np.array([_CLIMATE[name][1] for name in CHANNELS])
 
 @dataclass(frozen=True)
 class WeatherRecipe:
-    """What is drawn; sizes in pixels."""
+    """What to draw; sizes are in pixels."""
 
     height: int = 768
     width: int = 1152
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
+        """Raise ``UsageError`` if the recipe cannot be drawn."""
         limits = (("height", 32, 4096), ("width", 32, 4096), ("seed", 0, 2**63 - 1))
-        for name, least, most in limits:
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise UsageError(
-                    f"synthetic weather: {name} is {value}", hint=f"from {least} to {most}"
-                )
+        check_limits("synthetic weather", self, limits)
 
-    def facts(self) -> dict[str, Any]:
-        """The recipe as plain data, with the version of the bytes that it gives."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain data, with the version of the generator."""
         return {"generator": GENERATOR, "version": VERSION, **dataclasses.asdict(self)}
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One moment: the fields and the storms in them."""
+    """The fields at one moment, and the boxes of the storms in them."""
 
     fields: NDArray[np.float32]
-    """(16, height, width), in the files' units, south first."""
+    """(16, height, width), in the files' units, from south to north."""
     boxes: NDArray[np.int32]
     """(storms, 5): ymin, xmin, ymax, xmax, class."""
 
 
 def draw(recipe: WeatherRecipe, year: int, frame: int) -> Frame:
-    """The frame of that number in that year."""
+    """Draw a frame of a year."""
     storms = storms_of(recipe, year, frame)
-    chance = stream(recipe.seed, year, frame, _AIR)
-    season = float(chance.random()) * 2.0 - 1.0
-    eddies = Eddies.drawn(chance, recipe.height, recipe.width)
+    random = generator(recipe.seed, year, frame, _AIR)
+    season = float(random.random()) * 2.0 - 1.0
+    eddies = Eddies.draw(random, recipe.height, recipe.width)
     fields = background(eddies, land(recipe.seed, recipe.height, recipe.width), season)
     for storm in storms:
         paint(fields, storm, eddies)
@@ -120,12 +115,13 @@ def draw(recipe: WeatherRecipe, year: int, frame: int) -> Frame:
 
 
 def storms_of(recipe: WeatherRecipe, year: int, frame: int) -> list[Storm]:
-    """What is in that frame: storms and look-alikes, without drawing anything."""
-    return plan(stream(recipe.seed, year, frame, _STORMS), recipe.height, recipe.width)
+    """Return the storms and look-alikes of a frame, without drawing anything."""
+    random = generator(recipe.seed, year, frame, _STORMS)
+    return place_storms(random, recipe.height, recipe.width)
 
 
 def boxes_of(storms: Sequence[Storm]) -> NDArray[np.int32]:
-    """ymin, xmin, ymax, xmax, class of those that have a class: (n, 5)."""
+    """Return ymin, xmin, ymax, xmax, class of the storms that have a class: (n, 5)."""
     rows = [
         (storm.box.top, storm.box.left, storm.box.bottom, storm.box.right, storm.kind.label)
         for storm in storms

@@ -1,7 +1,7 @@
 """Years as published: ``climo_YYYY.h5`` with ``images`` (N, 16, H, W) and ``boxes`` (N, 15, 5).
 
-Opening reads the boxes of all years and nothing of the fields: it takes a second, and whatever is
-wrong with files, shapes or boxes is known before hours of reading.
+Opening reads the boxes of all years but no fields: it takes a second, and finds whatever is wrong
+with files, shapes or boxes before hours of reading.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate import boxes
-from vflops.data.climate.arrays import array_of, refuse_unwritten
-from vflops.data.climate.boxes import PUBLISHED, Order
+from vflops.data.climate import box_rows
+from vflops.data.climate.box_rows import PUBLISHED, Order
 from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
-from vflops.data.climate.reading import FrameSource, Version, opened, version_of
+from vflops.data.climate.frame_source import FrameSource, Version, opened, version_of
+from vflops.data.climate.hdf5_arrays import array_of, refuse_unwritten
+from vflops.data.data_kind import refuse_no_folder
 from vflops.errors import UsageError, VflopsError
 
 _NAME = re.compile(r"climo_(\d{4})\.(h5|hdf5)", re.IGNORECASE)
 _SUFFIXES = (".h5", ".hdf5")
-_LAYOUT = "expected {}/climo_1979.h5 and so on, a file a year"
+_LAYOUT = "expected {}/climo_1979.h5 and so on, one file per year"
 
 
 @dataclass(frozen=True)
 class Year:
-    """One file: its fields to be read, its boxes in memory."""
+    """One file: a source of fields, and its boxes in memory."""
 
     year: int
     source: FrameSource
     rows: NDArray[np.float64]
-    """(frames, most boxes, 5) in the published order, -1 where there is none."""
+    """(frames, most boxes, 5) in the published order, padded with -1."""
     order: Order | None
-    """In which the file has them; None where the values fit several."""
+    """The order in the file; None if the values fit several."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -58,37 +59,37 @@ class Year:
 
     @property
     def time_ns(self) -> int:
-        """When the file was written."""
+        """The modification time of the file."""
         return self.source.version[1]
 
     @property
     def frames(self) -> int:
-        """How many there are."""
+        """Number of frames."""
         return self.source.frames
 
     def boxes(self, frame: int) -> NDArray[np.float64]:
-        """The boxes of a frame as they are in the file, (n, 5) in the published order."""
+        """Return the unrepaired boxes of a frame, (n, 5) in the published order."""
         rows = self.rows[frame]
-        return np.asarray(rows[boxes.present(rows)])
+        return np.asarray(rows[box_rows.present(rows)])
 
     def identity(self) -> list[Any]:
-        """By which a file is taken for the same without reading its fields."""
-        held = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
-        return [self.name, self.bytes, self.time_ns, self.order, held]
+        """Return what identifies the file without reading its fields."""
+        boxes_hash = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
+        return [self.name, self.bytes, self.time_ns, self.order, boxes_hash]
 
 
 @dataclass(frozen=True)
 class ClimateYears:
-    """The years of a folder in their order."""
+    """The years of a folder, in order."""
 
     path: Path
     years: tuple[Year, ...]
     others: tuple[str, ...] = ()
-    """HDF5 files of other names: left out."""
+    """HDF5 files with other names, which are ignored."""
 
     @classmethod
     def open(cls, path: Path, box_order: Order | None = None) -> ClimateYears:
-        """The years in ``path``, or an error that says what is not as it should be."""
+        """Open the years in ``path``; raise an error if a file cannot be used."""
         years, faults = survey(path, box_order)
         if faults:
             raise faults[0]
@@ -96,7 +97,7 @@ class ClimateYears:
 
     @property
     def height(self) -> int:
-        """Rows of a frame, south first."""
+        """Rows of a frame, from south to north."""
         return self.years[0].source.height
 
     @property
@@ -110,25 +111,25 @@ class ClimateYears:
         return tuple(year.year for year in self.years)
 
     def year(self, number: int) -> Year:
-        """One of them."""
+        """Return the year ``number``."""
         return next(year for year in self.years if year.year == number)
 
 
 def survey(
     path: Path, box_order: Order | None = None
 ) -> tuple[ClimateYears, Sequence[VflopsError]]:
-    """The years that can be used, and why the others cannot."""
-    found, others = _files(path)
+    """Return the years that can be used, and the errors of the others."""
+    files, others = _files(path)
     years: list[Year] = []
     faults: list[VflopsError] = []
-    for number, file in sorted(found.items()):
+    for number, file in sorted(files.items()):
         try:
             like = years[0].source if years else None
             years.append(open_year(file, number, box_order, like))
         except VflopsError as error:
             faults.append(error)
     try:
-        years = _settled(years)
+        years = _resolve_orders(years)
     except VflopsError as error:
         faults.append(error)
     return ClimateYears(path, tuple(years), tuple(others)), faults
@@ -136,10 +137,8 @@ def survey(
 
 def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
     layout = _LAYOUT.format(path)
-    if not path.is_dir():
-        what = "is a file" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {what}; expected a folder of years", hint=layout)
-    found: dict[int, Path] = {}
+    refuse_no_folder(path, "years", layout)
+    files: dict[int, Path] = {}
     others = []
     for entry in sorted(path.iterdir()):
         if entry.name.startswith(".") or entry.suffix.lower() not in _SUFFIXES:
@@ -154,49 +153,49 @@ def _files(path: Path) -> tuple[dict[int, Path], list[str]]:
             others.append(entry.name)
             continue
         year = int(match[1])
-        if year in found:
+        if year in files:
             raise UsageError(
-                f"{path} has the year {year} twice: {found[year].name} and {entry.name}",
+                f"{path} has the year {year} twice: {files[year].name} and {entry.name}",
                 hint="move one of them out of the folder",
             )
-        found[year] = entry
-    if not found:
+        files[year] = entry
+    if not files:
         holds = f"; it holds {', '.join(others[:3])}" if others else ""
         raise UsageError(f"{path} has no file climo_YYYY.h5{holds}", hint=layout)
-    return found, others
+    return files, others
 
 
 def open_year(
     path: Path, year: int, box_order: Order | None = None, like: FrameSource | None = None
 ) -> Year:
-    """The file of a year, validated but for its fields; frames have the size of ``like``'s."""
+    """Open the file of a year and check all but its fields; frame sizes must equal ``like``."""
     with opened(path) as file:
         version = version_of(path)
         images, rows = array_of(file, "images", path), array_of(file, "boxes", path)
         source = _source(images, path, version)
-        _refuse_another_size(source, like)  # first: boxes of another size fit no order
+        _refuse_another_size(source, like)  # before boxes, which would not fit any order
         raw = _rows(rows, source)
-        kind = images.dtype
-    here = boxes.present(raw)
+        dtype = images.dtype
+    here = box_rows.present(raw)
     _refuse_too_many(here, path)
     if not here.any():
         raise UsageError(
-            f"{path} has no box in any of its {source.frames} frames: all rows are -1",
+            f"{path} has no boxes in any of its {source.frames} frames: all rows are -1",
             hint="its labels are missing: get the file again, or move it out of the folder",
         )
-    boxes.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
-    found = (
-        boxes.recognise(raw[here], source.height, source.width, str(path))
+    box_rows.refuse_other_units(raw[here], source.height, source.width, str(path), box_order)
+    recognised = (
+        box_rows.recognise(raw[here], source.height, source.width, str(path))
         if (box_order is None)
-        else boxes.Found(box_order, int(here.sum()))
+        else box_rows.RecognisedOrder(box_order, int(here.sum()))
     )
-    if boxes.too_many_to_guess(found, source.height, source.width):
-        raise boxes.ambiguous(str(path), found.boxes)
+    if box_rows.too_many_to_guess(recognised, source.height, source.width):
+        raise box_rows.ambiguous(str(path), recognised.boxes)
     notes = []
-    if kind.itemsize == 8:
+    if dtype.itemsize == 8:
         notes.append(f"{path.name}: images are float64, read as float32")
-    order = found.order
-    return Year(year, source, boxes.reordered(raw, order or PUBLISHED), order, tuple(notes))
+    order = recognised.order
+    return Year(year, source, box_rows.reordered(raw, order or PUBLISHED), order, tuple(notes))
 
 
 def _source(images: Any, path: Path, version: Version) -> FrameSource:
@@ -211,8 +210,8 @@ def _source(images: Any, path: Path, version: Version) -> FrameSource:
     if images.dtype.kind != "f" or images.dtype.itemsize not in (4, 8):
         raise UsageError(
             f"{path}: images are {images.dtype}, expected float32",
-            hint="get the file as published: half precision ends at 65,504 and cannot hold a "
-            "pressure of 100,000 Pa, and integers were scaled in a way that is not known here",
+            hint="get the file as published: half precision ends at 65,504, below a pressure of "
+            "100,000 Pa, and the scale of integers is unknown",
         )
     refuse_unwritten(images, "images", path)
     return FrameSource(path, shape[0], shape[2], shape[3], images.chunks, version)
@@ -223,7 +222,7 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
     if len(shape) != 3 or shape[0] != source.frames or shape[2] != 5:
         raise UsageError(
             f"{source.path}: boxes are {_sizes(shape)}, expected ({source.frames}, {MOST_BOXES}, "
-            "5), a row of five numbers a box",
+            "5), a row of five numbers per box",
             hint="images and boxes must have the same number of frames: get the file again",
         )
     if rows.dtype.kind not in "iuf":
@@ -240,13 +239,13 @@ def _rows(rows: Any, source: FrameSource) -> NDArray[np.float64]:
 
 
 def _shape(array: Any) -> tuple[int, ...]:
-    """Its sizes; none for an array that was never given any."""
+    """Return the shape of an array; empty for one without a shape."""
     return () if array.shape is None else tuple(array.shape)
 
 
 def _sizes(shape: Sequence[int]) -> str:
     if not shape:
-        return "without any size"
+        return "without a shape"
     return "(" + ", ".join(str(size) for size in shape) + ")"
 
 
@@ -265,28 +264,28 @@ def _refuse_another_size(source: FrameSource, like: FrameSource | None) -> None:
         raise UsageError(
             f"{source.path} has frames of {source.height}x{source.width}, "
             f"{like.path.name} of {like.height}x{like.width}",
-            hint="years of one folder have one resolution: move the others to a folder of "
-            "their own",
+            hint="all years of a folder need the same resolution: move the others elsewhere",
         )
 
 
-def _settled(years: Sequence[Year]) -> list[Year]:
-    """Where values fit several orders, that of the other years; else the published one."""
-    shown = Counter(year.order for year in years if year.order is not None)
-    if any(year.order is None for year in years) and len(shown) > 1:
+def _resolve_orders(years: Sequence[Year]) -> list[Year]:
+    """Replace unknown orders by that of the other years, or else by the published one."""
+    known = Counter(year.order for year in years if year.order is not None)
+    if any(year.order is None for year in years) and len(known) > 1:
         unsure = next(year for year in years if year.order is None)
-        raise boxes.ambiguous(str(unsure.path), int(boxes.present(unsure.rows).sum()))
-    common = next(iter(shown), PUBLISHED)
-    settled = []
+        raise box_rows.ambiguous(str(unsure.path), int(box_rows.present(unsure.rows).sum()))
+    common = next(iter(known), PUBLISHED)
+    resolved = []
     for year in years:
         if year.order is None:
-            note = f"{year.name}: box order cannot be told from the values, taken as " + (
-                boxes.words(common) + (", as the other years" if shown else ", as published")
+            note = f"{year.name}: box order cannot be recognised from the values, taken as " + (
+                box_rows.column_names(common)
+                + (", as in the other years" if known else ", as published")
             )
-            rows = boxes.reordered(year.rows, common)
+            rows = box_rows.reordered(year.rows, common)
             year = replace(year, rows=rows, order=common, notes=(*year.notes, note))
         elif year.order != PUBLISHED:
-            note = f"{year.name}: boxes are {boxes.words(year.order)}, converted"
+            note = f"{year.name}: boxes are {box_rows.column_names(year.order)}, converted"
             year = replace(year, notes=(*year.notes, note))
-        settled.append(year)
-    return settled
+        resolved.append(year)
+    return resolved

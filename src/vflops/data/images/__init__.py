@@ -1,1 +1,1 @@
-"""Images by class: a folder of files, its check, and the packed form that training reads."""
+"""Labelled images: folders of image files, their check, packed and synthetic images."""

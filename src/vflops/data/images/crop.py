@@ -1,8 +1,8 @@
-"""Crops of packed images where they are trained on: random, centre and shifted ones.
+"""Crops of packed images on the device: random, centred and shifted.
 
-A batch is a flat tensor of 8-bit RGB images of any sizes back to back, with room left at the end.
-Randomness is data: uniform numbers that the host made for each sample. So every function here has
-static shapes, never waits for the device, and compiles as one graph; the result is normalised,
+A batch is a flat tensor of 8-bit RGB images of any sizes back to back, with padding at the end.
+Random numbers are an input, drawn by the host for each sample. So every function here has static
+shapes, never waits for the device, and compiles to one graph. The result is normalised,
 [images, 3, size, size], channels last in memory.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet's channels, as every published ResNet uses them
 DEVIATION = (0.229, 0.224, 0.225)
 CROP_TRIES = 10  # torchvision's number
-CROP_DRAWS = 2 * CROP_TRIES + 3  # an area and an aspect a try, then top, left and flip
+CROP_DRAWS = 2 * CROP_TRIES + 3  # an area and an aspect per try, then top, left and flip
 SHIFT_DRAWS = 3  # down, right and flip
 
 Padding = Literal["zero", "edge"]
@@ -34,10 +34,10 @@ def random_resized_crop(
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """A random part of each image, resized to ``size`` × ``size`` (bilinear), half of them flipped.
+    """Resize a random part of each image to ``size`` × ``size`` (bilinear); flip half of them.
 
-    ``draws`` is [images, at least CROP_DRAWS] in [0, 1). Of ten tries the first that fits is taken,
-    else the largest centred part whose aspect is allowed, as torchvision does.
+    ``draws`` is [images, at least CROP_DRAWS] in [0, 1). As in torchvision, the first of ten tries
+    that fits is used, else the largest centred part with an allowed aspect.
     """
     top, left, tall, wide = crop_boxes(heights, widths, draws, area, aspect)
     step = torch.arange(size, device=pixels.device)
@@ -56,7 +56,7 @@ def crop_boxes(
     area: tuple[float, float],
     aspect: tuple[float, float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Top, left, height and width of each image's random part, in whole pixels (float32)."""
+    """Return top, left, height and width of each random part, in whole pixels (float32)."""
     height, width = heights.float()[:, None], widths.float()[:, None]
     wanted = height * width * (draws[:, :CROP_TRIES] * (area[1] - area[0]) + area[0])
     low, high = math.log(aspect[0]), math.log(aspect[1])
@@ -67,15 +67,15 @@ def crop_boxes(
 
     order = torch.arange(CROP_TRIES, device=draws.device)
     first = torch.where(fits, order, CROP_TRIES).amin(1, keepdim=True)
-    found, first = first < CROP_TRIES, first.clamp(max=CROP_TRIES - 1)
+    fitted, first = first < CROP_TRIES, first.clamp(max=CROP_TRIES - 1)
     most_wide = torch.minimum(width, torch.round(height * aspect[1]))
     most_tall = torch.minimum(height, torch.round(width / aspect[0]))
-    wide = torch.where(found, wide.gather(1, first), most_wide)
-    tall = torch.where(found, tall.gather(1, first), most_tall)
+    wide = torch.where(fitted, wide.gather(1, first), most_wide)
+    tall = torch.where(fitted, tall.gather(1, first), most_tall)
 
-    place = draws[:, 2 * CROP_TRIES : 2 * CROP_TRIES + 2]
-    top = torch.where(found, _whole(place[:, :1], height - tall), _middle(height, tall))
-    left = torch.where(found, _whole(place[:, 1:], width - wide), _middle(width, wide))
+    position = draws[:, 2 * CROP_TRIES : 2 * CROP_TRIES + 2]
+    top = torch.where(fitted, _whole(position[:, :1], height - tall), _middle(height, tall))
+    left = torch.where(fitted, _whole(position[:, 1:], width - wide), _middle(width, wide))
     return top[:, 0], left[:, 0], tall[:, 0], wide[:, 0]
 
 
@@ -88,13 +88,13 @@ def centre_crop(
     resize: int,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The centre ``size`` × ``size`` of each image after its short side became ``resize``.
+    """Return the centre ``size`` × ``size`` of each image, resized to a short side of ``resize``.
 
-    Bilinear without low-pass filter: exact where the short side is ``resize`` already, as in packed
+    Bilinear without a low-pass filter: exact if the short side already is ``resize``, as in packed
     images, and good down to about 1/1.2.
     """
     if size > resize:
-        raise ValueError(f"size {size} is more than resize {resize}: there is nothing to cut from")
+        raise ValueError(f"size {size} is larger than resize {resize}: there is nothing to crop")
     short = torch.minimum(heights, widths)
     step = torch.arange(size, device=pixels.device)
 
@@ -120,10 +120,10 @@ def shift(
     padding: Padding = "zero",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The centre of each image moved by up to ``most`` whole pixels, half of them flipped.
+    """Return the centre of each image shifted by up to ``most`` pixels; flip half of them.
 
-    ``draws`` is [images, at least SHIFT_DRAWS] in [0, 1). What comes in from outside is black
-    or the nearest edge. For small images: one gather, nothing is resized.
+    ``draws`` is [images, at least SHIFT_DRAWS] in [0, 1). Pixels from outside are black or repeat
+    the nearest edge. Meant for small images: one gather, nothing is resized.
     """
     step = torch.arange(size, device=pixels.device)
     moved = (draws[:, :2] * (2 * most + 1)).long().clamp(max=2 * most) - most
@@ -140,12 +140,12 @@ def shift(
 
 
 def _resized(step: Tensor, side: Tensor, size: int) -> Tensor:
-    """Where the centre of each new pixel lies in the old ones (``align_corners=False``)."""
+    """Return the source coordinate of each new pixel's centre (``align_corners=False``)."""
     return ((step + 0.5) * (side / size) - 0.5).clamp(min=0.0)
 
 
 def _whole(draw: Tensor, most: Tensor) -> Tensor:
-    """A whole number from 0 to ``most``, all equally likely."""
+    """Return a whole number from 0 to ``most``, uniformly distributed."""
     return torch.floor(draw * (most + 1)).minimum(most)
 
 
@@ -162,9 +162,9 @@ def _blend(
     last_y: Tensor,
     last_x: Tensor,
 ) -> Tensor:
-    """Each image at its own rows ``y`` and columns ``x``, bilinear, [images, rows, columns, 3].
+    """Sample each image at rows ``y`` and columns ``x``, bilinear, [images, rows, columns, 3].
 
-    Nothing beyond ``last_y`` and ``last_x`` is looked at, so that no neighbour leaks in.
+    Nothing beyond ``last_y`` and ``last_x`` is read, so that no neighbouring pixel leaks in.
     """
     y0, x0 = torch.floor(y), torch.floor(x)
     down, right = (y - y0)[:, :, None, None], (x - x0)[:, None, :, None]
@@ -180,7 +180,7 @@ def _blend(
 
 
 def _gather(pixels: Tensor, offsets: Tensor, y: Tensor, x: Tensor, width: Tensor) -> Tensor:
-    """Pixels at rows × columns of each image: whole ones, three bytes at a time."""
+    """Return the pixels at rows × columns of each image, three bytes at a time."""
     table = pixels[: pixels.shape[0] // 3 * 3].view(-1, 3)  # every image is a multiple of 3 bytes
     first = torch.div(offsets.long(), 3, rounding_mode="floor")[:, None] + y * width
     which = first[:, :, None] + x[:, None, :]
@@ -188,12 +188,12 @@ def _gather(pixels: Tensor, offsets: Tensor, y: Tensor, x: Tensor, width: Tensor
 
 
 def _normalised(image: Tensor, dtype: torch.dtype) -> Tensor:
-    """Levels from 0 to 255 as the network wants them, [images, 3, rows, columns]."""
+    """Normalise levels from 0 to 255 for the network, [images, 3, rows, columns]."""
     factor = _constants([1 / (255 * d) for d in DEVIATION], image.device)
     bias = _constants([-m / d for m, d in zip(MEAN, DEVIATION, strict=True)], image.device)
     return torch.addcmul(bias, image.float(), factor).to(dtype).permute(0, 3, 1, 2)
 
 
 def _constants(values: list[float], device: torch.device) -> Tensor:
-    """A small tensor, filled on the device: a copy from the host would wait for it."""
+    """Return a small tensor, filled on the device: a copy from the host would synchronise."""
     return torch.stack([torch.full((), value, device=device) for value in values])

@@ -1,4 +1,4 @@
-"""One image from its file: all of its pixels, or the reason why not."""
+"""Decode one image file completely, or report why it cannot be used."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-"""Only these decoders are tried: fewer ways in for a file that is not what its name says."""
+"""Only these decoders are tried, which limits what a misnamed or hostile file can reach."""
 
 EMPTY = "the file is empty"
 
 _MAX_PIXELS = 1 << 27
-"""Of a resized image; one that is a thousand times longer than wide would fill the memory."""
+"""Limit for a resized image: one that is a thousand times longer than wide would fill memory."""
 
 
 class BadImage(Exception):
@@ -30,7 +30,7 @@ class BadImage(Exception):
 
 
 def read_file(path: Path) -> bytes:
-    """All bytes of a file that is not empty."""
+    """Return the bytes of a file; raise ``BadImage`` if it is empty or cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -41,30 +41,30 @@ def read_file(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> Image.Image:
-    """The whole image in its own mode; every pixel is decoded, a truncated file is refused.
+    """Decode every pixel, without converting the mode; raise ``BadImage`` for a truncated file.
 
-    Orientation in EXIF is ignored, as torchvision does: what is trained on is what is stored.
+    The EXIF orientation is ignored, as in torchvision: the stored pixels are trained on.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd EXIF or palettes; what matters raises
+            warnings.simplefilter("ignore")  # unusual EXIF or palettes; real damage raises
             image = Image.open(io.BytesIO(data), formats=FORMATS)
             image.load()
     except UnidentifiedImageError as error:
         raise BadImage("it is not a JPEG, PNG or WebP file") from error
-    except Exception as error:  # decoders raise whatever a broken file makes them
+    except Exception as error:  # decoders raise anything for a broken file
         raise BadImage(str(error) or type(error).__name__) from error
     return image
 
 
 def pixels(data: bytes, short_side: int) -> NDArray[np.uint8]:
-    """The image as RGB, height × width × 3, its shorter side ``short_side`` pixels.
+    """Decode to RGB, height × width × 3, with a shorter side of ``short_side`` pixels.
 
-    Smaller images are enlarged, as the published pipeline does. Grey, CMYK and palettes are
-    converted by Pillow, transparency is dropped as torchvision does; the filter is bilinear over
-    all source pixels.
+    Smaller images are enlarged, as in the published pipeline. Pillow converts grey, CMYK and
+    palette images; transparency is dropped, as in torchvision. The filter is bilinear over all
+    source pixels.
     """
     import numpy as np
     from PIL import Image
@@ -81,7 +81,7 @@ def pixels(data: bytes, short_side: int) -> NDArray[np.uint8]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey of 16 bits by its upper 8, as Pillow does for colours; it would cut this to white."""
+    """Return the upper 8 of 16 bits of grey, which Pillow would clip to white."""
     import numpy as np
     from PIL import Image
 
@@ -91,7 +91,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def resized(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    """Width and height whose shorter one is ``short_side``; the longer is cut to whole pixels."""
+    """Return width and height with a shorter side of ``short_side``; the longer is truncated."""
     width, height = size
     if width <= height:
         new = short_side, short_side * height // width

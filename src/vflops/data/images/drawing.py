@@ -1,13 +1,13 @@
-"""Learnable images from a seed: a bright textured shape on dark ground, its kind the class.
+"""Learnable images from a seed: a bright textured shape on a dark ground; the shape is the class.
 
 ``draw`` is a pure function of (recipe, split, index): any slice, in any chunks, has the same bytes.
-Random numbers are hashes of a counter (splitmix64), and every step is integer arithmetic or a
-floating-point operation that IEEE 754 rounds in one way, each done by itself by numpy. So the bytes
-are the same on every machine whose numpy keeps to IEEE 754, which all common ones do (not with
-denormals flushed to zero *and* values that small, which do not occur here).
+Random numbers are hashes of a counter (splitmix64). Every step is integer arithmetic or a single
+floating-point operation that IEEE 754 rounds in only one way. So the bytes are the same on every
+machine whose numpy conforms to IEEE 754 (flushing denormals to zero does not matter: values that
+small do not occur).
 
-Place, turn, size, brightness and noise vary so much from image to image that a linear classifier
-on pixels does badly, and a small convolutional network does well.
+Position, rotation, size, brightness and noise vary so much that a linear classifier on pixels does
+badly, while a small convolutional network does well.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.images.textures import SHAPES, TEXTURES, Plane
-from vflops.errors import UsageError
+from vflops.data.synthetic_folder import check_limits
 
 VERSION = 1  # of the bytes: raise it with any change that alters an image
-HUES = 9  # steps of 40°, told apart with ease at a spread of 6°
+HUES = 9  # steps of 40°, easy to distinguish at a standard deviation of 6°
 _HUE_SPREAD = 6.0 / 360.0
 MOST_CLASSES = 10_000  # of 16 shapes × 8 textures × 9 hues × 9 hues of the ground = 10 368
-_PIXELS_AT_ONCE = 1 << 16  # planes of 256 KiB: what a core's cache holds
-_SLOTS = 32  # random numbers kept apart for each image
+_PIXELS_AT_ONCE = 1 << 16  # planes of 256 KiB fit the cache of a core
+_SLOTS = 32  # random numbers reserved per image
 
 Uints = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is drawn; lengths in half-widths of the image, angles in radians where not degrees."""
+    """What to draw; lengths are in half-widths of the image, angles in radians unless ``_deg``."""
 
     classes: int = 10
     size: int = 32
@@ -50,24 +50,19 @@ class Recipe:
     noise: float = 0.06
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
+        """Raise ``UsageError`` if the recipe cannot be drawn."""
         limits = (("classes", 2, MOST_CLASSES), ("size", 8, 4096), ("seed", 0, 2**63 - 1))
-        for name, least, most in limits:
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise UsageError(
-                    f"synthetic images: {name} is {value}", hint=f"from {least} to {most}"
-                )
+        check_limits("synthetic images", self, limits)
 
     def as_dict(self) -> dict[str, Any]:
-        """The recipe as plain data, with the version of the bytes that it gives."""
+        """Return the recipe as plain data, with the version of the generator."""
         return {"generator": "vflops.images", "version": VERSION, **dataclasses.asdict(self)}
 
 
 def draw(
     recipe: Recipe, split: str, start: int, count: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images ``start`` … ``start + count - 1`` of a split, [count, size, size, 3], and labels."""
+    """Return ``count`` images of a split from ``start`` on, [count, size, size, 3], and labels."""
     images = np.empty((count, recipe.size, recipe.size, 3), np.uint8)
     labels = np.arange(start, start + count, dtype=np.int64) % recipe.classes
     step = max(_PIXELS_AT_ONCE // recipe.size**2, 1)
@@ -84,7 +79,7 @@ def _key(recipe: Recipe, split: str) -> np.uint64:
 
 
 def _mix(x: Uints) -> Uints:
-    """The output function of splitmix64 (Steele, Lea and Flood, 2014), in place."""
+    """Apply the output function of splitmix64 (Steele, Lea and Flood, 2014) in place."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -93,8 +88,8 @@ def _mix(x: Uints) -> Uints:
     return x
 
 
-class _Chance:
-    """Random numbers of a chunk's images: a pure function of (key, index, slot)."""
+class _Random:
+    """Random numbers for the images of a chunk: a pure function of (key, index, slot)."""
 
     def __init__(self, key: np.uint64, index: Uints) -> None:
         self._counter = index * np.uint64(_SLOTS) + key
@@ -113,14 +108,14 @@ class _Chance:
         return (self.uniform() * number).astype(np.int64)
 
     def bell(self) -> Floats:
-        """Nearly normal, mean 0, deviation 1: four uniform numbers added (no logarithm)."""
+        """Return nearly normal numbers, mean 0, deviation 1: scaled sums of four uniform ones."""
         total = self.uniform() + self.uniform() + self.uniform() + self.uniform()
         return (total - 2.0) * 1.7320508075688772
 
 
 @dataclass(frozen=True)
 class Look:
-    """Of each image: which shape, which texture, which hue of shape and of ground."""
+    """Shape, texture, hue of the shape and hue of the ground of each image."""
 
     shape: NDArray[np.int64]
     texture: NDArray[np.int64]
@@ -129,32 +124,33 @@ class Look:
 
 
 def look_of(labels: NDArray[np.int64]) -> Look:
-    """The look that tells each class from all others: digits of its number."""
+    """Return the look that is unique to each class: the digits of its number."""
     digit, shape = np.divmod(labels, len(SHAPES))
     digit, texture = np.divmod(digit, len(TEXTURES))
     ground_hue, hue = np.divmod(digit, HUES)
     return Look(shape, texture, hue, ground_hue)
 
 
-def _varied(recipe: Recipe, chance: _Chance, labels: NDArray[np.int64]) -> Look:
-    """Looks with chance in them: what tells classes apart is kept, the rest hints at the class."""
+def _varied(recipe: Recipe, random: _Random, labels: NDArray[np.int64]) -> Look:
+    """Vary the looks at random, except for what is needed to distinguish the classes."""
     of_class = look_of(labels)
-    few = len(SHAPES)  # up to here the shape tells; then textures, hues and grounds join
-    if recipe.classes > few:
+    # Up to this number of classes the shape is enough; beyond, texture, hue and ground join.
+    distinct = len(SHAPES)
+    if recipe.classes > distinct:
         texture = of_class.texture
     else:
-        free = chance.uniform() >= recipe.texture_link
-        texture = np.where(free, chance.choice(len(TEXTURES)), labels % len(TEXTURES))
-    few *= len(TEXTURES)
-    if recipe.classes > few:
-        hue = of_class.hue / HUES + chance.bell() * _HUE_SPREAD
+        free = random.uniform() >= recipe.texture_link
+        texture = np.where(free, random.choice(len(TEXTURES)), labels % len(TEXTURES))
+    distinct *= len(TEXTURES)
+    if recipe.classes > distinct:
+        hue = of_class.hue / HUES + random.bell() * _HUE_SPREAD
     else:
-        hue = labels * 0.6180339887498949 + chance.bell() * (recipe.hue_spread_deg / 360.0)
-    few *= HUES
-    if recipe.classes > few:
-        ground_hue = of_class.ground_hue / HUES + chance.bell() * _HUE_SPREAD
+        hue = labels * 0.6180339887498949 + random.bell() * (recipe.hue_spread_deg / 360.0)
+    distinct *= HUES
+    if recipe.classes > distinct:
+        ground_hue = of_class.ground_hue / HUES + random.bell() * _HUE_SPREAD
     else:
-        ground_hue = chance.uniform()
+        ground_hue = random.uniform()
     return Look(of_class.shape, texture, hue, ground_hue)
 
 
@@ -165,22 +161,22 @@ def _paint(
     labels: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> None:
-    chance = _Chance(key, index)
-    look = _varied(recipe, chance, labels)
-    radius = chance.uniform(recipe.radius_least, recipe.radius_most)
-    u, v = _placed(recipe, chance, radius)
+    random = _Random(key, index)
+    look = _varied(recipe, random, labels)
+    radius = random.uniform(recipe.radius_least, recipe.radius_most)
+    u, v = _shape_coordinates(recipe, random, radius)
     inside = _grouped(SHAPES, look.shape, u, v)
-    inside *= _column(radius * (recipe.size / 2))  # in pixels: the edge is a ramp one pixel wide
+    inside *= _column(radius * (recipe.size / 2))  # in pixels, so that the edge is one pixel wide
     inside = np.clip(inside + 0.5, 0.0, 1.0)
     for axis in (u, v):
-        axis *= 1.6  # periods of texture in a radius
-        axis += _column(chance.uniform(-0.5, 0.5))
+        axis *= 1.6  # periods of the texture per radius
+        axis += _column(random.uniform(-0.5, 0.5))
     shade = _grouped(TEXTURES, look.texture, u, v)
     shade = (shade * 0.7 + 0.3) * inside
-    ground = (1.0 - inside) * _sloped(recipe, chance)
-    bright = _rgb(look.hue, chance.uniform(0.45, 0.95), chance.uniform(0.65, 1.0))
-    dark = _rgb(look.ground_hue, chance.uniform(0.3, 0.8), chance.uniform(0.1, 0.3))
-    grain = _grain(chance.bits(), recipe.size)
+    ground = (1.0 - inside) * _ground_slope(recipe, random)
+    bright = _rgb(look.hue, random.uniform(0.45, 0.95), random.uniform(0.65, 1.0))
+    dark = _rgb(look.ground_hue, random.uniform(0.3, 0.8), random.uniform(0.1, 0.3))
+    grain = _grain(random.bits(), recipe.size)
     for channel in range(3):
         level = shade * _column(bright[channel])
         level += ground * _column(dark[channel])
@@ -188,7 +184,7 @@ def _paint(
 
 
 def _levels(brightness: Plane, grain: NDArray[np.uint8], deviation: float) -> Plane:
-    """Brightness from 0 to 1 with noise, as whole numbers from 0 to 255 (cut, so half is added)."""
+    """Return levels from 0 to 255 with noise; they are truncated later, so a half is added."""
     noise = grain[..., 0].astype(np.float32)
     noise += grain[..., 1]  # two bytes: a triangular distribution of mean 255, deviation 104.51
     noise -= 255.0
@@ -199,16 +195,16 @@ def _levels(brightness: Plane, grain: NDArray[np.uint8], deviation: float) -> Pl
 
 
 def _column(values: Floats) -> Plane:
-    """One value an image, to multiply planes with."""
+    """Reshape one value per image so that it broadcasts over planes."""
     return values.astype(np.float32)[:, None, None]
 
 
-def _placed(recipe: Recipe, chance: _Chance, radius: Floats) -> tuple[Plane, Plane]:
-    """Each pixel's place in the shape's own frame: moved, turned, and scaled by its radius."""
+def _shape_coordinates(recipe: Recipe, random: _Random, radius: Floats) -> tuple[Plane, Plane]:
+    """Return each pixel's coordinates relative to the shape: shifted, rotated and scaled."""
     grid = (np.arange(recipe.size) * 2 + 1) / recipe.size - 1.0
-    sine, cosine = _sine_cosine(chance.uniform(-recipe.turn, recipe.turn))
-    across = grid - chance.uniform(-recipe.offset, recipe.offset)[:, None]
-    down = grid - chance.uniform(-recipe.offset, recipe.offset)[:, None]
+    sine, cosine = _sine_cosine(random.uniform(-recipe.turn, recipe.turn))
+    across = grid - random.uniform(-recipe.offset, recipe.offset)[:, None]
+    down = grid - random.uniform(-recipe.offset, recipe.offset)[:, None]
     sine, cosine = (sine / radius)[:, None], (cosine / radius)[:, None]
 
     def frame(horizontal: Floats, vertical: Floats) -> Plane:
@@ -219,7 +215,7 @@ def _placed(recipe: Recipe, chance: _Chance, radius: Floats) -> tuple[Plane, Pla
 
 
 def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """By their series, to 1e-7 up to a half turn: libraries differ in a sine's last bit."""
+    """Sum the power series, exact to 1e-7 up to half a turn: libraries differ in the last bit."""
     sine, cosine = np.zeros_like(angle), np.zeros_like(angle)
     term = np.ones_like(angle)
     for power in range(0, 20, 2):
@@ -230,19 +226,19 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
     return sine, cosine
 
 
-def _sloped(recipe: Recipe, chance: _Chance) -> Plane:
-    """Ground brighter to one side, so that its mean says little."""
+def _ground_slope(recipe: Recipe, random: _Random) -> Plane:
+    """Return the brightness of the ground: higher on one side, so that its mean says little."""
     grid = (np.arange(recipe.size) * 2 + 1) / recipe.size - 1.0
-    across, down = (chance.uniform(-0.5, 0.5)[:, None] * grid for _ in range(2))
+    across, down = (random.uniform(-0.5, 0.5)[:, None] * grid for _ in range(2))
     row = (across + 1.0).astype(np.float32)[:, None, :]
     return row + down.astype(np.float32)[:, :, None]
 
 
 def _rgb(hue: Floats, saturation: Floats, value: Floats) -> list[Floats]:
-    """HSV to RGB without branches: each channel is a clipped ramp of the hue's distance."""
+    """Convert HSV to RGB without branches: each channel is a clipped ramp of the hue's distance."""
     channels = []
-    for place in (5.0, 3.0, 1.0):
-        k = hue + place / 6.0
+    for shift in (5.0, 3.0, 1.0):
+        k = hue + shift / 6.0
         k = (k - np.floor(k)) * 6.0
         ramp = np.clip(np.minimum(k, 4.0 - k), 0.0, 1.0)
         channels.append(value - value * saturation * ramp)
@@ -250,16 +246,16 @@ def _rgb(hue: Floats, saturation: Floats, value: Floats) -> list[Floats]:
 
 
 def _grain(keys: Uints, size: int) -> NDArray[np.uint8]:
-    """Eight random bytes a pixel, [images, size, size, 8]; six of them become noise."""
+    """Return eight random bytes per pixel, [images, size, size, 8]; six of them become noise."""
     pixels = np.arange(1, size * size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits = _mix(keys[:, None] + pixels).astype("<u8", copy=False)
     return bits.view(np.uint8).reshape(len(keys), size, size, 8)
 
 
 def _grouped(kinds: tuple[Any, ...], which: NDArray[np.int64], u: Plane, v: Plane) -> Plane:
-    """Each image's own function of (u, v): called once for all images of a kind."""
+    """Apply to each image the function of its kind, once for all images of that kind."""
     out = np.empty_like(u)
     for kind in np.unique(which):
-        mine = np.flatnonzero(which == kind)
-        out[mine] = kinds[kind](u[mine], v[mine])
+        images = np.flatnonzero(which == kind)
+        out[images] = kinds[kind](u[images], v[images])
     return out

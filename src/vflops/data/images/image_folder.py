@@ -1,7 +1,7 @@
-"""Images as people have them: ``DIR/train/<class>/*`` and ``DIR/val/<class>/*`` or a labels file.
+"""A folder of image files: ``DIR/train/<class>/*`` and ``DIR/val/<class>/*`` or a labels file.
 
-The order is a pure function of names: classes sorted give the labels, files sorted by path inside
-their class give the images, on every machine the same.
+The order depends on names alone, so it is the same on every machine: labels number the sorted
+classes, images are sorted by their path within a class.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from vflops.data.data_kind import refuse_no_folder
 from vflops.data.images.labels import read_labels
 from vflops.errors import UsageError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-"""Of image files, in small or capital letters."""
+"""Suffixes of image files, in lower or upper case."""
 
 _VAL_NAMES = ("val", "validation")
 _LAYOUT = "expected {0}/train/<class>/*.jpg and {0}/val/<class>/*.jpg"
@@ -25,31 +26,31 @@ _LAYOUT = "expected {0}/train/<class>/*.jpg and {0}/val/<class>/*.jpg"
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """The images of ``train`` or ``val`` in their order."""
+    """The images of ``train`` or ``val``, in order."""
 
     name: str
     files: tuple[str, ...]
-    """Paths below the image folder, with ``/``."""
+    """Paths relative to the image folder, with ``/``."""
     class_of: tuple[str, ...]
     """The class of each file."""
     folders: tuple[str, ...]
-    """All classes that have a folder, with or without images; none where a file has the labels."""
+    """All classes that have a folder, even an empty one; none if a labels file names them."""
     ignored: int
-    """Files that are hidden or have another suffix."""
+    """Number of files that are hidden or have another suffix."""
 
     def __len__(self) -> int:
         return len(self.files)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Images by class, in the order of names; 0 for an empty folder."""
-        found = Counter(self.class_of)
-        return {name: found[name] for name in sorted({*found, *self.folders})}
+        """Number of images by class, sorted by name; 0 for an empty folder."""
+        counts = Counter(self.class_of)
+        return {name: counts[name] for name in sorted({*counts, *self.folders})}
 
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Two splits of images; ``classes`` are those of ``train``, and their order is the labels."""
+    """Two splits of images; a label is the position of a class of ``train`` in ``classes``."""
 
     path: Path
     classes: tuple[str, ...]
@@ -58,21 +59,21 @@ class ImageFolder:
 
     @classmethod
     def open(cls, path: Path) -> ImageFolder:
-        """The images in ``path``, or an error that says what is not as it should be."""
+        """Open the images in ``path``; raise ``UsageError`` if the layout is not as expected."""
         train_folder, val_folder = _split_folders(path)
         train = _by_class(path, train_folder, "train")
         if len(train.folders) < 2:
-            found = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
+            count = f"one class folder, {train.folders[0]}" if train.folders else "no class folder"
             raise UsageError(
-                f"{train_folder} has {found}; expected two or more",
-                hint="put the images of each class in a folder of their own: train/<class>/*.jpg",
+                f"{train_folder} has {count}; expected two or more",
+                hint="put the images of each class in a separate folder: train/<class>/*.jpg",
             )
-        _some_images(train, train_folder)
+        _refuse_no_images(train, train_folder)
         classes = tuple(sorted(train.folders))
         val = _by_class(path, val_folder, "val")
         if not val.files:
             val = _flat(path, val_folder, classes)
-        _some_images(val, val_folder)
+        _refuse_no_images(val, val_folder)
         return cls(path, classes, train, val)
 
     @property
@@ -92,53 +93,51 @@ class ImageFolder:
 
     @property
     def only_in_val(self) -> list[str]:
-        """Classes of ``val`` that ``train`` lacks: nothing can learn them."""
+        """Classes of ``val`` that are not in ``train``: they cannot be learned."""
         return sorted(self.val.counts.keys() - set(self.classes))
 
     def labels(self, split: ImageSplit) -> list[int]:
-        """The label of every image of ``split``; an error where a class has none to learn."""
+        """Return the label of every image; raise ``UsageError`` if a class cannot be learned."""
         if self.only_in_val:
             raise UsageError(
-                f"{self.path} has classes in val that train lacks: {some(self.only_in_val)}",
+                f"{self.path} has classes in val that train lacks: {first_few(self.only_in_val)}",
                 hint="remove them from val, or add their images to train",
             )
         if self.empty_classes:
             raise UsageError(
                 f"{self.path / 'train'} has class folders without an image: "
-                f"{some(self.empty_classes)}",
+                f"{first_few(self.empty_classes)}",
                 hint="put images into them, or remove the folders",
             )
         label = {name: number for number, name in enumerate(self.classes)}
         return [label[name] for name in split.class_of]
 
 
-def some(names: list[str], *, most: int = 3) -> str:
-    """The first few of ``names``, and how many more there are."""
+def first_few(names: list[str], *, most: int = 3) -> str:
+    """Return the first few of ``names`` and the number of others, as text."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def _split_folders(path: Path) -> tuple[Path, Path]:
     layout = _LAYOUT.format(path)
-    if not path.is_dir():
-        what = "is a file" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {what}; expected a folder of images", hint=layout)
+    refuse_no_folder(path, "images", layout)
     names = sorted(entry.name for entry in _entries(path) if not entry.name.startswith("."))
     if not names:
         raise UsageError(f"{path} is empty", hint=layout)
     if "index.json" in names:
         raise UsageError(
             f"{path} holds packed images, expected a folder of image files",
-            hint=f"to check packed ones: vflops data verify {path}",
+            hint=f"to check packed data: vflops data verify {path}",
         )
     if not (path / "train").is_dir():
-        raise UsageError(f"{path} has no train/; it holds {some(names)}", hint=layout)
+        raise UsageError(f"{path} has no train/; it holds {first_few(names)}", hint=layout)
     for name in _VAL_NAMES:
         if (path / name).is_dir():
             return path / "train", path / name
     raise UsageError(
-        f"{path} has no val/; it holds {some(names)}",
-        hint=f"quality is measured on images kept apart from training: {layout}",
+        f"{path} has no val/; it holds {first_few(names)}",
+        hint=f"quality is measured on images that are not trained on: {layout}",
     )
 
 
@@ -160,7 +159,7 @@ def _by_class(root: Path, folder: Path, name: str) -> ImageSplit:
 
 
 def _flat(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
-    """Images directly in ``folder``, their classes from a labels file beside or among them."""
+    """Return images directly in ``folder``, whose classes are in a labels file."""
     entries = [entry for entry in _entries(folder) if entry.is_file()]
     names = [entry.name for entry in entries if is_image(entry.name)]
     files = tuple(_below(folder / name, root) for name in names)
@@ -168,11 +167,11 @@ def _flat(root: Path, folder: Path, classes: tuple[str, ...]) -> ImageSplit:
     return ImageSplit("val", files, tuple(labels), (), len(entries) - len(names))
 
 
-def _some_images(split: ImageSplit, folder: Path) -> None:
+def _refuse_no_images(split: ImageSplit, folder: Path) -> None:
     if not split.files:
         raise UsageError(
-            f"{folder} holds no image: {len(split.folders)} class folders, "
-            f"{split.ignored} files of other kinds",
+            f"{folder} holds no images: {len(split.folders)} class folders, "
+            f"{split.ignored} other files",
             hint=f"images end in {', '.join(SUFFIXES)}",
         )
 
@@ -183,7 +182,7 @@ def is_image(name: str) -> bool:
 
 
 def _images(folder: Path, root: Path) -> tuple[list[str], int]:
-    """The images in a class folder and the folders below it, sorted; how many files are none."""
+    """Return the sorted images in and below a class folder, and the number of other files."""
     images: list[str] = []
     others = 0
     for path in _walk(folder, ()):
@@ -197,7 +196,7 @@ def _images(folder: Path, root: Path) -> tuple[list[str], int]:
 def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[Path]:
     real = os.path.realpath(folder)
     if real in above:
-        return  # a link back to a folder above would never end
+        return  # a link to a parent folder would never end
     for entry in _entries(folder):
         path = folder / entry.name
         if entry.is_dir() and not entry.name.startswith("."):
@@ -212,10 +211,10 @@ def _below(path: Path, root: Path) -> str:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise UsageError(
             f"cannot read {folder}: {error.strerror or error}",
-            hint="check that you may read the folder and that its disk is there",
+            hint="check the permissions of the folder and that its disk is mounted",
         ) from error

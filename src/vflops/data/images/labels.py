@@ -1,4 +1,4 @@
-"""Labels of a flat ``val/``: a file of names or numbers, in the forms that people have."""
+"""Labels files for a ``val/`` without class folders: class names or numbers, in common formats."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FILES = (
     "imagenet_2012_validation_synset_labels.txt",
     _ILSVRC_CSV,
 )
-"""Names of labels files, the first one found is read."""
+"""Names of labels files; the first that exists is read."""
 
 _WITH_FILE = re.compile(r"(.+?\.(?:jpe?g|png|webp))[\s,]+(.+)", re.IGNORECASE)
 
 
 def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """The class of each file in ``names`` (sorted), from the first labels file in ``folders``."""
+    """Return the class of each file in ``names`` (sorted), from the first labels file found."""
     path = _labels_file(folders)
     lines = _lines(path)
     if path.name == _ILSVRC_CSV:
@@ -35,7 +35,7 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
         for number, match in enumerate(matches, 1):
             if match is None:
                 raise UsageError(
-                    f"{path}, line {number}: {lines[number - 1]!r} names no file",
+                    f"{path}, line {number}: {lines[number - 1]!r} does not name a file",
                     hint="either every line is `filename class`, or none names a file",
                 )
             pairs.append((match[1], match[2].strip()))
@@ -43,7 +43,7 @@ def read_labels(folders: Sequence[Path], names: Sequence[str], classes: Sequence
     if len(lines) != len(names):
         raise UsageError(
             f"{path} has {len(lines)} lines for {len(names)} images",
-            hint="one class a line in the order of file names, or `filename class` on each line",
+            hint="one class per line in the order of file names, or `filename class` on each line",
         )
     return _class_names(path, lines, classes)
 
@@ -56,13 +56,13 @@ def _labels_file(folders: Sequence[Path]) -> Path:
     for folder in folders:
         if (folder / _ILSVRC_OWN_ORDER).is_file():
             raise UsageError(
-                f"{folder / _ILSVRC_OWN_ORDER} numbers the classes in an order of its own, "
-                "not by name: read as it is, nearly every label would be wrong",
+                f"{folder / _ILSVRC_OWN_ORDER} does not number the classes in the order of their "
+                "names: nearly every label would be wrong",
                 hint=f"use {_ILSVRC_CSV} or val.txt with `filename class`, "
                 "or sort the images into val/<class>/",
             )
     raise UsageError(
-        f"{folders[-1]} holds images in no class folder, and no labels file is there or "
+        f"{folders[-1]} holds images without class folders, and there is no labels file in it or "
         f"in {folders[0]}",
         hint=f"sort them into val/<class>/, or add {FILES[0]} with lines `filename class`",
     )
@@ -79,24 +79,24 @@ def _lines(path: Path) -> list[str]:
 
 
 def _solution(path: Path, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """File and class of each line of ILSVRC's CSV: the class is the first word of a prediction."""
+    """Return file and class of each line of ILSVRC's CSV: the first word of the prediction."""
     try:
         rows = [row for row in csv.reader(lines) if len(row) > 1]
     except csv.Error as error:
         raise UsageError(f"{path} is not CSV: {error}") from error
     without = next((row[0] for row in rows if not row[1].strip()), None)
     if without is not None:
-        raise UsageError(f"{path} names no class for {without}")
+        raise UsageError(f"{path} has no class for {without}")
     return [(row[0], row[1].split()[0]) for row in rows]
 
 
 def _by_name(
     path: Path, pairs: Sequence[tuple[str, str]], names: Sequence[str], classes: Sequence[str]
 ) -> list[str]:
-    """Classes in the order of ``names`` from pairs of file (with or without suffix) and class."""
+    """Return the class of each of ``names``, from pairs of file (suffix optional) and class."""
     known = set(names)
     stems = {PurePosixPath(name).stem: name for name in names}
-    found: dict[str, str] = {}
+    class_of: dict[str, str] = {}
     for file, label in zip(
         (PurePosixPath(file).name for file, _ in pairs),
         _class_names(path, [label for _, label in pairs], classes),
@@ -108,26 +108,26 @@ def _by_name(
                 f"{path} names {file}, which is not among the {len(names)} images",
                 hint="the labels file and the images must be of the same set",
             )
-        if found.setdefault(name, label) != label:
-            raise UsageError(f"{path} gives {file} two classes: {found[name]} and {label}")
-    without = [name for name in names if name not in found]
+        if class_of.setdefault(name, label) != label:
+            raise UsageError(f"{path} gives {file} two classes: {class_of[name]} and {label}")
+    without = [name for name in names if name not in class_of]
     if without:
         raise UsageError(
-            f"{path} has a class for {len(found)} of {len(names)} images; {without[0]} has none",
-            hint="one line for every image, or remove images without a class",
+            f"{path} has a class for {len(class_of)} of {len(names)} images; {without[0]} has none",
+            hint="add a line for every image, or remove images without a class",
         )
-    return [found[name] for name in names]
+    return [class_of[name] for name in names]
 
 
 def _class_names(path: Path, labels: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """``labels`` as names of classes; where not all are names, all must be numbers from 0."""
+    """Return ``labels`` as class names; if not all are names, all must be numbers from 0."""
     known = set(classes)
-    strange = next((label for label in labels if label not in known), None)
-    if strange is None:
+    unknown = next((label for label in labels if label not in known), None)
+    if unknown is None:
         return list(labels)
     if not all(label.isascii() and label.isdigit() and len(label) < 10 for label in labels):
         raise UsageError(
-            f"{path} names the class {strange!r}, which train/ lacks",
+            f"{path} names the class {unknown!r}, which train/ lacks",
             hint=f"train/ has {len(classes)} classes, {classes[0]} … {classes[-1]}; "
             "numbers count them from 0 in the order of names",
         )

@@ -1,7 +1,7 @@
-"""The shapes and textures that synthetic images are made of, as exact arithmetic on planes.
+"""Shapes and textures of synthetic images, as exact arithmetic on planes of pixels.
 
 Only operations that IEEE 754 rounds in one way (+ − × ÷ √, minimum, maximum, floor) are used, so
-that every machine draws the same bytes; sines would differ between mathematical libraries.
+that every machine draws the same bytes; sines differ between mathematical libraries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Plane = NDArray[np.floating[Any]]  # float32, one value a pixel: [images, rows, columns]
+Plane = NDArray[np.floating[Any]]  # float32, one value per pixel: [images, rows, columns]
 Shape = Callable[[Plane, Plane], Plane]  # (u, v) → distance to the edge, positive inside
 Texture = Callable[[Plane, Plane], Plane]  # (u, v) in periods → brightness from 0 to 1
 
@@ -26,13 +26,13 @@ _PENTAGRAM = (  # unit normals of a star's five edges: cosines and sines of 90°
 
 
 def _both(one: Plane, other: Plane) -> Plane:
-    """Inside both."""
+    """Return the intersection of two shapes."""
     out: Plane = np.minimum(one, other)
     return out
 
 
 def _either(one: Plane, other: Plane) -> Plane:
-    """Inside one of them."""
+    """Return the union of two shapes."""
     out: Plane = np.maximum(one, other)
     return out
 
@@ -57,7 +57,7 @@ def _triangle(u: Plane, v: Plane) -> Plane:
 
 
 def _star(u: Plane, v: Plane) -> Plane:
-    """Inside at least four of five half-planes: the second smallest distance decides."""
+    """Intersect at least four of five half-planes: the second smallest distance decides."""
     least = second = np.full_like(u, np.inf)
     for across, down in _PENTAGRAM:
         distance = 0.36 - (u * across + v * down)
@@ -137,13 +137,13 @@ SHAPES: tuple[Shape, ...] = (
 
 
 def _wave(x: Plane) -> Plane:
-    """A triangle wave of period 1, from −0.5 to 0.5."""
+    """Return a triangle wave of period 1, from −0.5 to 0.5."""
     out: Plane = np.abs(x - np.floor(x) - 0.5) * 2.0 - 0.5
     return out
 
 
 def _contrast(x: Plane, gain: float) -> Plane:
-    """From soft to hard: 0 and 1 with a short ramp between, so that no edge is jagged."""
+    """Sharpen to 0 and 1 with a short ramp between them, so that no edge is jagged."""
     out: Plane = np.clip(x * gain + 0.5, 0.0, 1.0)
     return out
 
@@ -169,7 +169,7 @@ def _quarters(u: Plane, v: Plane) -> Plane:
 
 
 def _mosaic(u: Plane, v: Plane) -> Plane:
-    """Square cells, bright or not by a hash of where they are."""
+    """Return square cells that are bright or dark by a hash of their position."""
     column = np.floor(u * 1.5).astype(np.int64).astype(np.uint32)
     row = np.floor(v * 1.5).astype(np.int64).astype(np.uint32)
     cell = column * np.uint32(0x9E3779B1) ^ row * np.uint32(0x85EBCA77)

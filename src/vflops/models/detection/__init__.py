@@ -1,1 +1,1 @@
-"""Faster R-CNN of static shapes: every part keeps its sizes, whatever is in the images."""
+"""Faster R-CNN with static shapes: no size depends on the content of the images."""

@@ -1,7 +1,7 @@
-"""Anchors: the boxes of fixed sizes around every cell of a feature map that proposals start from.
+"""Anchors: boxes of fixed sizes around every cell of a feature map, from which proposals start.
 
-Laid out as torchvision's ``AnchorGenerator`` does: corners around the origin are rounded to
-whole pixels, and the cell in row i and column j moves them by (j · stride, i · stride).
+The layout is that of torchvision's ``AnchorGenerator``: corners around the origin are rounded to
+whole pixels, and the cell in row i and column j shifts them by (j · stride, i · stride).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflops.models.detection.design import Size
+from vflops.models.detection.detector_design import Size
 
 
 def anchors(
@@ -21,10 +21,10 @@ def anchors(
     *,
     device: torch.device | str | None = None,
 ) -> list[Tensor]:
-    """Anchors (height · width · sizes, 4) of each level in the order (row, column, size).
+    """Return anchors (height · width · sizes, 4) of each level in the order (row, column, size).
 
-    ``shapes`` are heights and widths of the feature maps. A function of the settings alone: make
-    them once and keep them as buffers.
+    ``shapes`` are heights and widths of the feature maps. Anchors depend on the settings alone:
+    create them once and keep them as buffers.
     """
     return [
         _level(shape, stride, level, device)
@@ -35,7 +35,7 @@ def anchors(
 def _level(
     shape: tuple[int, int], stride: int, sizes: Sequence[Size], device: torch.device | str | None
 ) -> Tensor:
-    # Rounded halves to even, as torch.round does.
+    # Halves are rounded to even, as in torch.round.
     corners = [(round(width / 2), round(height / 2)) for height, width in sizes]
     base = torch.tensor(
         [(-x, -y, x, y) for x, y in corners], dtype=torch.float32, device=device

@@ -1,6 +1,6 @@
 """Boxes as x1, y1, x2, y2: areas, overlaps, and the codes that a regression head learns.
 
-All arithmetic is in float32 (float64 stays what it is), whatever autocast does around it.
+All arithmetic is in float32 (or float64 for float64 inputs), even under autocast.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 
 Weights = tuple[float, float, float, float]
-"""By what dx, dy, dw and dh are multiplied in a code: larger ones make the loss look closer."""
+"""Factors of dx, dy, dw and dh in a code: larger ones make the loss stricter."""
 
 LARGEST_GROWTH: Final = math.log(1000 / 16)
-"""A decoded side is at most exp(this) of its reference's: an untrained head does not overflow."""
+"""A decoded side is at most exp(this) times that of its reference, to prevent overflow."""
 
 SMALLEST_SIDE: Final = 1e-3
-"""In pixels; a shorter side is encoded as this one, so that every code is finite."""
+"""In pixels; shorter sides are encoded as this one, so that every code is finite."""
 
 
 def area(boxes: Tensor) -> Tensor:
-    """Areas (…) of boxes (…, 4); an empty or inverted box has none."""
+    """Return the areas (…) of boxes (…, 4); 0 for an empty or inverted box."""
     x1, y1, x2, y2 = _wide(boxes).unbind(-1)
     return (x2 - x1).clamp(min=0) * (y2 - y1).clamp(min=0)
 
 
 def iou(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union (…, N, M) of boxes (…, N, 4) and (…, M, 4); 0 where one is empty."""
-    if a.shape[-2] > b.shape[-2]:  # the longer side is the inner loop: a CPU is fast along it
+    """Return the IoU (…, N, M) of boxes (…, N, 4) and (…, M, 4); 0 if one is empty."""
+    if a.shape[-2] > b.shape[-2]:  # a CPU is faster if the longer dimension is the inner loop
         return iou(b, a).transpose(-1, -2)
     left, top, right, bottom = _planes(a).unsqueeze(-1)
     x1, y1, x2, y2 = _planes(b).unsqueeze(-2)
@@ -41,7 +41,7 @@ def iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def encode(references: Tensor, boxes: Tensor, weights: Weights = (1.0, 1.0, 1.0, 1.0)) -> Tensor:
-    """Codes (…, 4) as dx, dy, dw, dh that take references (…, 4) to ``boxes`` (…, 4)."""
+    """Return codes (…, 4) as dx, dy, dw, dh that map references (…, 4) to ``boxes`` (…, 4)."""
     x, y, width, height = _centred(references)
     to_x, to_y, to_width, to_height = _centred(boxes)
     width, height = width.clamp(min=SMALLEST_SIDE), height.clamp(min=SMALLEST_SIDE)
@@ -58,7 +58,7 @@ def encode(references: Tensor, boxes: Tensor, weights: Weights = (1.0, 1.0, 1.0,
 
 
 def decode(deltas: Tensor, references: Tensor, weights: Weights = (1.0, 1.0, 1.0, 1.0)) -> Tensor:
-    """Boxes (…, 4) from codes and their references; shapes broadcast, as for a box a class."""
+    """Return boxes (…, 4) from codes and references; shapes broadcast, for one box per class."""
     dx, dy, dw, dh = _wide(deltas).unbind(-1)
     x, y, width, height = _centred(references)
     wx, wy, ww, wh = weights
@@ -71,7 +71,7 @@ def decode(deltas: Tensor, references: Tensor, weights: Weights = (1.0, 1.0, 1.0
 
 
 def clip(boxes: Tensor, height: float, width: float) -> Tensor:
-    """Boxes (…, 4) with what lies outside of the image cut off."""
+    """Return boxes (…, 4) clipped to the image."""
     x1, y1, x2, y2 = _wide(boxes).unbind(-1)
     return torch.stack(
         (x1.clamp(0, width), y1.clamp(0, height), x2.clamp(0, width), y2.clamp(0, height)), dim=-1
@@ -83,7 +83,7 @@ def _wide(boxes: Tensor) -> Tensor:
 
 
 def _planes(boxes: Tensor) -> Tensor:
-    # (4, …): each coordinate in one piece.
+    # (4, …): each coordinate contiguous.
     return _wide(boxes).movedim(-1, 0).contiguous()
 
 

@@ -1,8 +1,8 @@
 """Faster R-CNN with a feature pyramid on a ResNet.
 
-All sizes are fixed by the design and the size of the images: what is not there is masked, not left
-out. So one compilation takes the forward pass and the loss whole, the host waits for nothing, and
-a recorded step can be replayed.
+All sizes follow from the design and the size of the images: absent boxes are masked, not removed.
+So the forward pass and the loss compile to one graph, the host never waits for the device, and a
+recorded step can be replayed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from vflops.models.detection.design import DetectorDesign
+from vflops.models.detection.detector_design import DetectorDesign
+from vflops.models.detection.ground_truth import GroundTruth
 from vflops.models.detection.proposals import Proposer
 from vflops.models.detection.pyramid import Pyramid
 from vflops.models.detection.regions import Regions
-from vflops.models.detection.truth import Truth
 from vflops.models.resnet import ResNetBody
 
 
 class DetectorHead(nn.Module):
-    """All of a detector but the network that its features come from."""
+    """A detector without the network that computes its features."""
 
     traced_whole: ClassVar[bool] = True
-    """It depends on shapes and on training, so a model is not cut inside of it."""
+    """Its graph depends on shapes and on training, so a model is not split inside it."""
 
     def __init__(
         self, design: DetectorDesign, channels: Sequence[int], classes: int, height: int, width: int
@@ -38,19 +38,19 @@ class DetectorHead(nn.Module):
     def forward(
         self, stages: Sequence[Tensor], boxes: Tensor, labels: Tensor, lot: Tensor
     ) -> Tensor:
-        """In training the four losses, in evaluation the detections of each image."""
+        """Return the four losses in training, and the detections of each image in evaluation."""
         levels = self.pyramid(stages)
         scores, deltas, proposals, present = self.proposer(levels)
         if not self.training:
             return self.regions.detect(levels, proposals, present)
-        truth = Truth(boxes, labels)
+        truth = GroundTruth(boxes, labels)
         first = self.proposer.loss(scores, deltas, truth, lot)
         second = self.regions.loss(levels, proposals, present, truth, lot)
         return torch.cat([first, second])
 
 
 class FasterRCNN(nn.Module):
-    """A detector of ``classes`` kinds of objects in images of one size."""
+    """A detector of objects of ``classes`` classes in images of one size."""
 
     def __init__(
         self, design: DetectorDesign, *, classes: int, channels: int, height: int, width: int
@@ -65,10 +65,11 @@ class FasterRCNN(nn.Module):
         self.head = DetectorHead(design, wide, classes, height, width)
 
     def forward(self, images: Tensor, boxes: Tensor, labels: Tensor, lot: Tensor) -> Tensor:
-        """In training the four losses, in evaluation the detections of each image.
+        """Return the four losses in training, and the detections of each image in evaluation.
 
-        ``lot`` is a random number in [0, 1) an image: it decides what the losses look at.
+        ``lot`` is one random number in [0, 1) per image: it selects the samples of the losses.
         """
         stages = self.body.stage_outputs(images)
-        found: Tensor = self.head([stages[stage] for stage in self._stages], boxes, labels, lot)
-        return found
+        levels = [stages[stage] for stage in self._stages]
+        result: Tensor = self.head(levels, boxes, labels, lot)
+        return result

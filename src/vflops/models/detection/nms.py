@@ -1,8 +1,8 @@
-"""Non-maximum suppression: of boxes that overlap too much only the one of highest score stays.
+"""Non-maximum suppression: of boxes that overlap too much, only the highest score is kept.
 
-Exactly the greedy algorithm, as one operator ``vflops::suppress`` of fixed shapes that a compiler
-keeps whole. It is defined through the library's plain functions, not ``custom_op``, whose first
-call imports the compiler.
+This is exactly the greedy algorithm, as one operator ``vflops::suppress`` with static shapes that a
+compiler does not break up. It is defined with ``torch.library.define``, not ``custom_op``, whose
+first call imports the compiler.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 BLOCK = 64
-"""Boxes that are settled together: their overlaps with all later ones are one array."""
+"""Boxes that are resolved together: their overlaps with all later ones are one array."""
 
 _NUMBERS = 1 << 16
-"""How many overlaps a CPU computes at a time: what its nearest caches hold."""
+"""Number of overlaps that a CPU computes at a time: they fit its L1 and L2 caches."""
 
 
 def suppress(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
-    """Which boxes stay (B, N): the valid ones that none of those that stay before them removes.
+    """Return which boxes to keep (B, N): valid ones that no earlier kept box removes.
 
-    ``boxes`` (B, N, 4) are in order of falling score, ``valid`` (B, N) are truth values. One box
-    removes a later one where their IoU is above ``threshold``, at least 0.
+    ``boxes`` (B, N, 4) are sorted by descending score, ``valid`` (B, N) is boolean. A box removes a
+    later one if their IoU is above ``threshold``, which is at least 0.
     """
     kept: Tensor = torch.ops.vflops.suppress.default(boxes.detach().float(), valid, threshold)
     return kept
 
 
-def suppress_plainly(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
-    """The same on any device: launches depend on N alone, and nothing is read back."""
+def suppress_fallback(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
+    """Do the same on any device: launches depend only on N, and nothing is read back."""
     keep = valid.clone()
     for start in range(0, boxes.shape[1], BLOCK):
         rows = boxes[:, start : start + BLOCK]
@@ -46,7 +46,7 @@ def suppress_plainly(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
         over = iou(rows, boxes[:, start:]) > threshold
         within = over[:, :, :size].triu(1)
         before = keep[:, start : start + size]
-        # After k rounds the first k + 1 are right: what removes them is settled.
+        # After k rounds the first k + 1 boxes are final.
         alive = before
         for _ in range(size - 1):
             alive = before & ~(within & alive.unsqueeze(-1)).any(dim=1)
@@ -61,33 +61,33 @@ def _on_cpu(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
     corners = boxes.permute(2, 0, 1).contiguous()
     areas = area(boxes)
     kept: list[int] = []
-    # One integer an image: bit k says that the box k places on is removed, or never was there.
-    gone = [int.from_bytes(row.tobytes(), "little") for row in _packed(~valid.numpy())]
+    # One integer per image: bit k is set if the box k positions ahead is removed or invalid.
+    removed_bits = [int.from_bytes(row.tobytes(), "little") for row in _packed(~valid.numpy())]
     block = max(8, min(BLOCK, _NUMBERS // max(1, batch * count)))
     for start in range(0, count, block):
         rows = min(block, count - start)
         overlaps = _overlaps(corners[:, :, start:], areas[:, start:], rows).numpy()
         packed = _packed(overlaps > np.float32(threshold))
         width, data = packed.shape[-1], packed.tobytes()
-        at = 0
+        offset = 0
         for image in range(batch):
-            removed = gone[image]
+            removed = removed_bits[image]
             first = image * count + start
-            for place in range(rows):
-                if not removed >> place & 1:
-                    kept.append(first + place)
-                    removed |= int.from_bytes(data[at : at + width], "little")
-                at += width
-            gone[image] = removed >> rows
+            for row in range(rows):
+                if not removed >> row & 1:
+                    kept.append(first + row)
+                    removed |= int.from_bytes(data[offset : offset + width], "little")
+                offset += width
+            removed_bits[image] = removed >> rows
     keep = np.zeros(batch * count, dtype=bool)
     keep[kept] = True
     return torch.from_numpy(keep).view(batch, count)
 
 
 def _overlaps(corners: Tensor, areas: Tensor, rows: int) -> Tensor:
-    """IoUs (B, rows, N) of the first of N boxes with all of them: ``boxes.iou`` to the last bit.
+    """Return IoUs (B, rows, N) of the first boxes with all N, bit for bit those of ``boxes.iou``.
 
-    Written into few arrays: here allocating costs as much as computing.
+    Few arrays are reused, because allocating them costs as much as computing.
     """
     x1, y1, x2, y2 = corners.unsqueeze(2)
     left, top, right, bottom = corners[:, :, :rows].unsqueeze(3)
@@ -108,7 +108,7 @@ def _packed(flags: Flags) -> Bytes:
 
 def _on_cuda(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
     if not _has_triton():
-        return suppress_plainly(boxes, valid, threshold)
+        return suppress_fallback(boxes, valid, threshold)
     from vflops.models.kernels import nms_kernel
 
     return nms_kernel.suppress(boxes, valid, threshold)
@@ -124,7 +124,7 @@ def _fake(boxes: Tensor, valid: Tensor, threshold: float) -> Tensor:
 
 
 torch.library.define("vflops::suppress", "(Tensor boxes, Tensor valid, float threshold) -> Tensor")
-torch.library.impl("vflops::suppress", "default", suppress_plainly)
+torch.library.impl("vflops::suppress", "default", suppress_fallback)
 torch.library.impl("vflops::suppress", "cpu", _on_cpu)
 torch.library.impl("vflops::suppress", "cuda", _on_cuda)
 torch.library.register_fake("vflops::suppress", _fake)

@@ -1,4 +1,4 @@
-"""The first stage: where in an image something may be (Ren et al. 2015)."""
+"""The first stage: propose regions that may contain an object (Ren et al. 2015)."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from torch.nn import functional
 
 from vflops.models.detection import boxes
 from vflops.models.detection.anchors import anchors
-from vflops.models.detection.design import DetectorDesign
-from vflops.models.detection.matching import BACKGROUND, lots, match, sample
+from vflops.models.detection.detector_design import DetectorDesign
+from vflops.models.detection.ground_truth import GroundTruth
+from vflops.models.detection.matching import BACKGROUND, match, random_numbers, sample
 from vflops.models.detection.nms import suppress
-from vflops.models.detection.truth import Truth
 
 _HIT, _MISS = 0.7, 0.3
-"""Overlaps from which on an anchor is a hit, and below which it is none."""
+"""An anchor is a hit from the first overlap on, and a miss below the second."""
 _HITS = 0.5
-"""Most hits among the anchors that the loss looks at."""
+"""Maximum fraction of hits among the anchors of the loss."""
 _KNEE = 1 / 9
-"""Where the box loss turns from a square to a line."""
+"""Where the box loss changes from quadratic to linear."""
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0)
 _LEAST_SIDE = 1e-3
 _SALT = 1
 
 
 class ProposalHead(nn.Module):
-    """For every place and anchor of a level: how likely it is a hit, and how to move its box."""
+    """For every cell and anchor of a level: a score for being a hit, and a code for its box."""
 
-    def __init__(self, channels: int, anchors_each: int) -> None:
+    def __init__(self, channels: int, anchors_per_cell: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-        self.scores = nn.Conv2d(channels, anchors_each, 1)
-        self.deltas = nn.Conv2d(channels, anchors_each * 4, 1)
+        self.scores = nn.Conv2d(channels, anchors_per_cell, 1)
+        self.deltas = nn.Conv2d(channels, anchors_per_cell * 4, 1)
         for layer in (self.conv, self.scores, self.deltas):
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, levels: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Scores (B, places × anchors) and deltas (B, places × anchors, 4) of each level."""
+        """Return scores (B, cells × anchors) and deltas (B, cells × anchors, 4) of each level."""
         scores, deltas = [], []
         for level in levels:
             hidden = functional.relu(self.conv(level))
-            # Channels come last, so that the numbers of one place are side by side.
+            # Channels last, so that the numbers of one cell are adjacent.
             scores.append(self.scores(hidden).permute(0, 2, 3, 1).flatten(1).float())
-            each = self.deltas(hidden).permute(0, 2, 3, 1)
-            deltas.append(each.reshape(len(level), -1, 4).float())
+            codes = self.deltas(hidden).permute(0, 2, 3, 1)
+            deltas.append(codes.reshape(len(level), -1, 4).float())
         return scores, deltas
 
 
 class Proposer(nn.Module):
-    """Turns what the head says into a fixed number of boxes an image, and into its loss."""
+    """Turns the output of the head into a fixed number of boxes per image, and into its loss."""
 
     anchors: Tensor
 
@@ -65,64 +65,64 @@ class Proposer(nn.Module):
         self.register_buffer("anchors", torch.cat(levels), persistent=False)
 
     def forward(self, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Scores and deltas of all anchors, proposals (B, P, 4), and which of them there are."""
+        """Return scores and deltas of all anchors, proposals (B, P, 4), and their mask (B, P)."""
         scores, deltas = self.head(levels)
         with torch.no_grad():
             chosen, present = self._propose(scores, deltas)
         return torch.cat(scores, 1), torch.cat(deltas, 1), chosen, present
 
     def _propose(self, scores: list[Tensor], deltas: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The best boxes of each level without near copies, then the best of all levels."""
-        less = 1 if self.training else 2
-        most = max(self._design.candidates // less, 1)
+        """Return the best boxes of each level after suppression, then the best of all levels."""
+        divisor = 1 if self.training else 2
+        most = max(self._design.candidates // divisor, 1)
         width = min(most, max(self._counts))
-        values, places = [], []
+        values, indices = [], []
         for level, start in zip(scores, self._starts(), strict=True):
             best, index = level.topk(min(most, level.shape[1]), dim=1)
             missing = width - best.shape[1]
             values.append(functional.pad(best, (0, missing), value=-torch.inf))
-            places.append(functional.pad(index, (0, missing)) + start)
-        value, place = torch.stack(values, 1), torch.stack(places, 1)  # (B, levels, width)
-        moved = torch.cat(deltas, 1).gather(1, place.flatten(1)[..., None].expand(-1, -1, 4))
-        start_from = self.anchors[place.flatten(1)]
-        found = boxes.clip(boxes.decode(moved, start_from, _WEIGHTS), self._height, self._width)
-        found = found.reshape(*place.shape, 4)
-        wide = (found[..., 2:] - found[..., :2]).amin(-1) >= _LEAST_SIDE
+            indices.append(functional.pad(index, (0, missing)) + start)
+        value, anchor = torch.stack(values, 1), torch.stack(indices, 1)  # (B, levels, width)
+        codes = torch.cat(deltas, 1).gather(1, anchor.flatten(1)[..., None].expand(-1, -1, 4))
+        references = self.anchors[anchor.flatten(1)]
+        decoded = boxes.clip(boxes.decode(codes, references, _WEIGHTS), self._height, self._width)
+        decoded = decoded.reshape(*anchor.shape, 4)
+        wide = (decoded[..., 2:] - decoded[..., :2]).amin(-1) >= _LEAST_SIDE
         present = wide & value.isfinite()
         keep = suppress(
-            found.flatten(0, 1), present.flatten(0, 1), self._design.proposal_overlap
+            decoded.flatten(0, 1), present.flatten(0, 1), self._design.proposal_overlap
         ).reshape(present.shape)
         value = torch.where(keep, value, -torch.inf).flatten(1)
-        wanted = max(self._design.proposals // less, 1)
+        wanted = max(self._design.proposals // divisor, 1)
         best, index = value.topk(min(wanted, value.shape[1]), dim=1)
-        chosen = found.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, 4))
+        chosen = decoded.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, 4))
         return chosen, best.isfinite()
 
-    def loss(self, scores: Tensor, deltas: Tensor, truth: Truth, lot: Tensor) -> Tensor:
-        """How wrong scores and boxes of a random choice of anchors are: (2,)."""
+    def loss(self, scores: Tensor, deltas: Tensor, truth: GroundTruth, lot: Tensor) -> Tensor:
+        """Return the losses of scores and boxes over randomly selected anchors: (2,)."""
         with torch.no_grad():
             overlaps = boxes.iou(self.anchors, truth.boxes)
             matched = match(overlaps, truth.present, low=_MISS, high=_HIT, rescue=True)
             hits, misses = sample(
                 matched >= 0,
                 matched == BACKGROUND,
-                lots(lot, len(self.anchors), _SALT),
+                random_numbers(lot, len(self.anchors), _SALT),
                 number=self._design.anchor_samples,
                 fraction=_HITS,
             )
-            whose = matched.clamp(min=0)[..., None].expand(-1, -1, 4)
-            wanted = boxes.encode(self.anchors, truth.boxes.gather(1, whose), _WEIGHTS)
+            index = matched.clamp(min=0)[..., None].expand(-1, -1, 4)
+            target = boxes.encode(self.anchors, truth.boxes.gather(1, index), _WEIGHTS)
             used = hits | misses
             number = used.sum().clamp(min=1)
-        wrong = functional.binary_cross_entropy_with_logits(
+        score_loss = functional.binary_cross_entropy_with_logits(
             scores, hits.to(scores.dtype), reduction="none"
         )
-        moved = functional.smooth_l1_loss(deltas, wanted, beta=_KNEE, reduction="none").sum(-1)
+        box_loss = functional.smooth_l1_loss(deltas, target, beta=_KNEE, reduction="none").sum(-1)
         zero = scores.new_zeros(())
         return torch.stack(
             [
-                torch.where(used, wrong, zero).sum() / number,
-                torch.where(hits, moved, zero).sum() / number,
+                torch.where(used, score_loss, zero).sum() / number,
+                torch.where(hits, box_loss, zero).sum() / number,
             ]
         )
 

@@ -1,9 +1,9 @@
-"""RoIAlign: what a pyramid of features holds within each box, sampled to one size.
+"""RoIAlign: pool the features of a pyramid within each box to one size.
 
-One operator ``vflops::roi_align`` and one for its backward, ``vflops::roi_align_backward``. Each
-output is a weighted sum of a fixed number of pixels, so both are embedding bags: the forward over
-the pixels of each output, the backward over the outputs of each pixel. Nothing larger than the
-result is kept, and sums are in float32 in a fixed order.
+The operators are ``vflops::roi_align`` and, for its gradient, ``vflops::roi_align_backward``. Each
+output is a weighted sum of a fixed number of pixels, so both are embedding bags: the forward
+pass over the pixels of each output, the backward pass over the outputs of each pixel. Nothing
+larger than the result is stored, and sums are in float32 in a fixed order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def level_of(
     canonical_size: float = 224.0,
     canonical_level: int = 4,
 ) -> Tensor:
-    """The level (…) to pool each box (…, 4) from, 0 for ``lowest``: large boxes from high ones.
+    """Return the level (…) to pool each box (…, 4) from, 0 for ``lowest``; larger boxes are higher.
 
     A box of ``canonical_size``² belongs to ``canonical_level``, one of twice the side to the next
     (equation 1 of the FPN paper).
@@ -47,12 +47,12 @@ def roi_align(
     size: int = 7,
     samples: int = 2,
 ) -> Tensor:
-    """Features (B, R, C, size, size) within each box (B, R, 4), from its own level (B, R).
+    """Return features (B, R, C, size, size) within each box (B, R, 4), from its level (B, R).
 
-    ``features`` are (B, C, H, W) a level, ``strides`` their pixels in pixels of the image. Each
-    output is the mean of samples × samples bilinear samples, as torchvision's ``roi_align`` with
-    ``aligned=False``. Memory is channels last: ``permute(0, 1, 3, 4, 2)`` is contiguous. Boxes
-    get no gradient: proposals are fixed before the head sees them.
+    ``features`` has one (B, C, H, W) per level, ``strides`` the image pixels per feature pixel.
+    Each output is the mean of samples × samples bilinear samples, as in torchvision's ``roi_align``
+    with ``aligned=False``. Memory is channels last: ``permute(0, 1, 3, 4, 2)`` is contiguous. Boxes
+    get no gradient: proposals are constants for the head.
     """
     pooled: Tensor = torch.ops.vflops.roi_align.default(
         list(features), list(strides), boxes.detach(), levels, size, samples
@@ -60,7 +60,7 @@ def roi_align(
     return pooled
 
 
-def align_plainly(
+def roi_align_fallback(
     features: Sequence[Tensor],
     strides: Sequence[int],
     boxes: Tensor,
@@ -68,7 +68,7 @@ def align_plainly(
     size: int,
     samples: int,
 ) -> Tensor:
-    """``roi_align`` on any device, without a kernel of its own."""
+    """Compute ``roi_align`` on any device, without a custom kernel."""
     batch, channels = features[0].shape[:2]
     shapes = [(feature.shape[2], feature.shape[3]) for feature in features]
     rows = torch.cat([feature.permute(0, 2, 3, 1).flatten(1, 2) for feature in features], dim=1)
@@ -79,7 +79,7 @@ def align_plainly(
     return pooled.permute(0, 1, 4, 2, 3)
 
 
-def align_backward_plainly(
+def roi_align_backward_fallback(
     gradient: Tensor,
     boxes: Tensor,
     levels: Tensor,
@@ -88,20 +88,20 @@ def align_backward_plainly(
     strides: Sequence[int],
     samples: int,
 ) -> list[Tensor]:
-    """Gradients (B, C, H, W) of the features, channels last, in the type of ``gradient``."""
+    """Return gradients (B, C, H, W) of the features, channels last, in the type of ``gradient``."""
     batch, _, channels, _, size = gradient.shape
     shapes = list(zip(heights, widths, strict=True))
     rows = _wide(gradient.permute(0, 1, 3, 4, 2).reshape(-1, channels))
     pixels, weights = _pixels(shapes, strides, boxes, levels, size, samples, rows.dtype)
-    each = pixels.shape[1]
-    # Sorted by pixel, the uses of a pixel are a bag of outputs.
+    pixels_per_output = pixels.shape[1]
+    # Sorted by pixel, the outputs that use a pixel are a bag.
     pixels, order = pixels.flatten().sort(stable=True)
     lengths = [height * width for height, width in shapes]
-    every = torch.arange(batch * sum(lengths), dtype=pixels.dtype, device=pixels.device)
+    all_pixels = torch.arange(batch * sum(lengths), dtype=pixels.dtype, device=pixels.device)
     summed = embedding_bag(
-        order.div(each, rounding_mode="trunc"),
+        order.div(pixels_per_output, rounding_mode="trunc"),
         rows,
-        torch.searchsorted(pixels, every),
+        torch.searchsorted(pixels, all_pixels),
         mode="sum",
         per_sample_weights=weights.flatten().index_select(0, order),
     )
@@ -121,13 +121,13 @@ def _pixels(
     samples: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """The pixels each output is made of, and their weights: two of (B·R·size², (2·samples)²).
+    """Return the pixels of each output, and their weights: both (B·R·size², (2·samples)²).
 
     Pixels are numbered over images, levels, rows and columns.
     """
     batch, regions = levels.shape
     lengths = [height * width for height, width in shapes]
-    starts = [sum(lengths[:place]) for place in range(len(lengths))]
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
     level = levels.flatten()
     scale = _by_level([1 / stride for stride in strides], level, dtype)
     height = _by_level([height for height, _ in shapes], level, torch.int32)
@@ -136,51 +136,51 @@ def _pixels(
     image = torch.arange(batch, dtype=torch.int32, device=level.device) * sum(lengths)
     corners = (boxes.to(dtype) * scale.view(batch, regions, 1)).view(-1, 2, 2)
     last = torch.stack((width, height), dim=1) - 1
-    places, parts = _along(corners[:, 0], corners[:, 1], last, size, samples)
-    x, y = places.unbind(1)
-    of_x, of_y = parts.unbind(1)
+    positions, weights = _along(corners[:, 0], corners[:, 1], last, size, samples)
+    x, y = positions.unbind(1)
+    weight_x, weight_y = weights.unbind(1)
     y = y * width.view(-1, 1, 1) + (first + image.unsqueeze(1)).view(-1, 1, 1)
-    of_y = of_y / samples**2
-    return _product(y, x, torch.add), _product(of_y, of_x, torch.mul)
+    weight_y = weight_y / samples**2
+    return _product(y, x, torch.add), _product(weight_y, weight_x, torch.mul)
 
 
 def _product(y: Tensor, x: Tensor, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Each pair of a bin's 2·samples in y and in x, (B·R·size², (2·samples)²)."""
-    _, size, each = x.shape
-    # Pairs are spread out first: loops over the last dimension are then long enough to be fast.
-    y = y.unsqueeze(3).expand(-1, -1, -1, each).reshape(-1, size, 1, each**2)
-    x = x.unsqueeze(2).expand(-1, -1, each, -1).reshape(-1, 1, size, each**2)
-    return combine(y, x).view(-1, each**2)
+    """Combine all pairs of the 2·samples of a bin in y and in x: (B·R·size², (2·samples)²)."""
+    _, size, count = x.shape
+    # Pairs are expanded first, so that loops over the last dimension are long enough to be fast.
+    y = y.unsqueeze(3).expand(-1, -1, -1, count).reshape(-1, size, 1, count**2)
+    x = x.unsqueeze(2).expand(-1, -1, count, -1).reshape(-1, 1, size, count**2)
+    return combine(y, x).view(-1, count**2)
 
 
 def _along(
     start: Tensor, end: Tensor, last: Tensor, size: int, samples: int
 ) -> tuple[Tensor, Tensor]:
-    """Along x and along y: each bin's pixels and their weights, (N, 2, size, 2·samples).
+    """Return the pixels and weights of each bin along x and y: (N, 2, size, 2·samples).
 
-    A sample lies between two pixels; one up to a pixel outside of the map counts as on its border,
-    one beyond that as 0. All of ``start``, ``end`` and ``last``, the last pixel, are (N, 2).
+    A sample is between two pixels; up to one pixel outside the map it counts as on the border,
+    beyond that as 0. ``start``, ``end`` and ``last``, the last pixel, are (N, 2).
     """
-    place = torch.arange(size, dtype=start.dtype, device=start.device).view(-1, 1)
+    bin_number = torch.arange(size, dtype=start.dtype, device=start.device).view(-1, 1)
     within = torch.arange(samples, dtype=start.dtype, device=start.device) + 0.5
     length = ((end - start).clamp(min=1) / size).view(-1, 2, 1, 1)
-    position = start.view(-1, 2, 1, 1) + place * length + within * length / samples
+    position = start.view(-1, 2, 1, 1) + bin_number * length + within * length / samples
     last = last.view(-1, 2, 1, 1)
     inside = (position >= -1) & (position <= last + 1)
     position = torch.minimum(position.clamp(min=0), last.to(position.dtype))
     low = position.floor()
     part = position - low
-    low_pixel = low.to(torch.int32).clamp(min=0)  # NaN is no pixel, and must not crash
+    low_pixel = low.to(torch.int32).clamp(min=0)  # NaN must not cause an invalid index
     pixels = torch.stack((low_pixel, torch.minimum(low_pixel + 1, last)), dim=-1)
     weights = torch.stack((1 - part, part), dim=-1) * inside.unsqueeze(-1)
     return pixels.flatten(3), weights.flatten(3)
 
 
 def _by_level(values: Sequence[float], level: Tensor, dtype: torch.dtype) -> Tensor:
-    # The value of each one's level, without a table: that would be a copy from the host.
+    # Selects the value of each level without a table, which would be copied from the host.
     chosen = torch.full(level.shape, values[0], dtype=dtype, device=level.device)
-    for place, value in enumerate(values[1:], start=1):
-        chosen = chosen.masked_fill(level == place, value)
+    for number, value in enumerate(values[1:], start=1):
+        chosen = chosen.masked_fill(level == number, value)
     return chosen
 
 
@@ -197,7 +197,7 @@ def _on_cuda(
     samples: int,
 ) -> Tensor:
     if not _has_kernels(features[0].dtype, len(features), size):
-        return align_plainly(features, strides, boxes, levels, size, samples)
+        return roi_align_fallback(features, strides, boxes, levels, size, samples)
     from vflops.models.kernels import roi_align_kernels
 
     return roi_align_kernels.forward(features, strides, boxes, levels, size, samples)
@@ -213,7 +213,9 @@ def _backward_on_cuda(
     samples: int,
 ) -> list[Tensor]:
     if not _has_kernels(gradient.dtype, len(heights), gradient.shape[-1]):
-        return align_backward_plainly(gradient, boxes, levels, heights, widths, strides, samples)
+        return roi_align_backward_fallback(
+            gradient, boxes, levels, heights, widths, strides, samples
+        )
     from vflops.models.kernels import roi_align_kernels
 
     return roi_align_kernels.backward(gradient, boxes, levels, heights, widths, strides, samples)
@@ -257,7 +259,7 @@ def _backward_fake(
     ]
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     features, ctx.strides, boxes, levels, _, ctx.samples = inputs
     ctx.heights = [feature.shape[2] for feature in features]
     ctx.widths = [feature.shape[3] for feature in features]
@@ -282,10 +284,10 @@ torch.library.define(
     "(Tensor gradient, Tensor boxes, Tensor levels, SymInt[] heights, SymInt[] widths,"
     " int[] strides, int samples) -> Tensor[]",
 )
-torch.library.impl("vflops::roi_align", "default", align_plainly)
+torch.library.impl("vflops::roi_align", "default", roi_align_fallback)
 torch.library.impl("vflops::roi_align", "cuda", _on_cuda)
-torch.library.impl("vflops::roi_align_backward", "default", align_backward_plainly)
+torch.library.impl("vflops::roi_align_backward", "default", roi_align_backward_fallback)
 torch.library.impl("vflops::roi_align_backward", "cuda", _backward_on_cuda)
 torch.library.register_fake("vflops::roi_align", _fake)
 torch.library.register_fake("vflops::roi_align_backward", _backward_fake)
-torch.library.register_autograd("vflops::roi_align", _backward, setup_context=_remember)
+torch.library.register_autograd("vflops::roi_align", _backward, setup_context=_save_for_backward)

@@ -1,1 +1,1 @@
-"""Kernels of this package's own, for accelerators that Triton compiles for."""
+"""Triton kernels, and the operators that launch them."""

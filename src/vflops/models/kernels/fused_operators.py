@@ -1,7 +1,7 @@
-"""The kernels as functions of tensors: shapes, outputs and launch sizes are settled here.
+"""Operators of the fused ResNet: they launch its kernels with shapes, outputs and grid sizes.
 
-Activations come as ``[batch, channels, height, width]`` in channels-last memory and are read as
-rows of pixels.
+Activations are ``[batch, channels, height, width]`` in channels-last memory and are read as rows of
+pixels.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflops.models.kernels import triton_kernels
+from vflops.models.kernels import bottleneck_kernels
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How one kernel cuts its work: pixels and channels a tile, warps, stages in flight."""
+    """The launch parameters of a kernel: pixels and channels per tile, warps, pipeline stages."""
 
     rows: int
     cols: int
     warps: int
     stages: int
     waves: int
-    """Programs a multiprocessor."""
-    each: bool = False
-    """Whether a thread keeps sums of its own until the end: fewer shuffles, more registers."""
+    """Programs per multiprocessor."""
+    thread_sums: bool = False
+    """Whether each thread keeps sums until the end: fewer shuffles, more registers."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums a channel, still apart by program: ``[programs, sums, channels]``.
+    """Partial sums per channel, one per program: ``[programs, sums, channels]``.
 
-    In the backward the gradient's first, then its products with one or two convolutions' outputs.
+    In the backward pass: the gradient, then its products with the outputs of one or two
+    convolutions.
     """
 
     partial: Tensor
 
     @property
     def programs(self) -> int:
-        """How many partial sums there are."""
+        """Number of partial sums."""
         return self.partial.shape[0]
 
 
@@ -50,7 +51,7 @@ FORWARD: dict[tuple[int, int], Tile] = {
     (256, 128): Tile(64, 128, 8, 3, 1),
     (128, 512): Tile(64, 128, 8, 3, 2),
 }
-"""By channels in and out: the 1×1 convolutions whose forward is faster fused, as measured."""
+"""By channels in and out: 1×1 convolutions whose fused forward pass was measured to be faster."""
 
 BACKWARD: dict[tuple[int, int], Tile] = {
     (64, 64): Tile(64, 64, 4, 3, 2),
@@ -59,19 +60,16 @@ BACKWARD: dict[tuple[int, int], Tile] = {
     (256, 128): Tile(64, 64, 4, 2, 2),
     (512, 128): Tile(64, 64, 4, 2, 2),
 }
-"""The same of the backward."""
-
-STEM = Tile(64, 64, 4, 2, 2)
-STEM_BACKWARD = Tile(64, 64, 8, 2, 1)
+"""The same for the backward pass."""
 
 
 def pixels(x: Tensor) -> int:
-    """How many pixels a batch of activations has."""
+    """Return the number of pixels of a batch of activations."""
     return x.shape[0] * x.shape[2] * x.shape[3]
 
 
-def like(x: Tensor, channels: int) -> Tensor:
-    """An empty channels-last tensor of ``x``'s batch and size with ``channels``."""
+def empty_activation(x: Tensor, channels: int) -> Tensor:
+    """Return an uninitialised channels-last tensor of the size of ``x`` with ``channels``."""
     batch, _, height, width = x.shape
     return torch.empty(
         (batch, channels, height, width),
@@ -84,16 +82,16 @@ def like(x: Tensor, channels: int) -> Tensor:
 def conv1x1_forward(
     x: Tensor, bn: Tensor | None, weight: Tensor, tile: Tile | None = None
 ) -> tuple[Tensor, Sums]:
-    """The convolution of x, or of ``relu(bn(x))``, and the sums of its output and its squares."""
+    """Convolve x, or ``relu(bn(x))``; return the output and the sums of it and its squares."""
     channels_out, channels_in = weight.shape[:2]
     tile = tile or FORWARD[channels_in, channels_out]
-    y = like(x, channels_out)
+    y = empty_activation(x, channels_out)
     columns = channels_out // tile.cols
     tiles = pixels(x) // tile.rows
-    programs = max(1, min(tiles, _processors(x) * tile.waves // columns))
+    programs = max(1, min(tiles, processors(x) * tile.waves // columns))
     partial = torch.empty((programs, 2, channels_out), device=x.device)
     coefficients = partial if bn is None else bn
-    triton_kernels.conv1x1_forward[(columns, programs)](
+    bottleneck_kernels.conv1x1_forward[(columns, programs)](
         x,
         coefficients,
         coefficients[1],
@@ -128,22 +126,22 @@ def conv1x1_backward(
     mask: bool,
     tile: Tile | None = None,
 ) -> tuple[Tensor, Tensor, Sums | None]:
-    """Gradients of the input and the weight, and the sums that the input's own BN needs.
+    """Return the gradients of input and weight, and the sums for the BN of the input.
 
-    See the kernel for the rest; ``y_before`` is x itself where x is read through its BN.
+    The kernel documents the arguments; ``y_before`` is x if x is read through its BN.
     """
     channels_out, channels_in = weight.shape[:2]
     tile = tile or BACKWARD[channels_in, channels_out]
     dx = torch.empty_like(x)
     columns = channels_in // tile.cols
     tiles = pixels(x) // tile.rows
-    programs = max(1, min(tiles, _processors(x) * tile.waves // columns))
+    programs = max(1, min(tiles, processors(x) * tile.waves // columns))
     dw = torch.empty((programs, channels_out, channels_in), device=x.device)
     sums = 0 if y_before is None else 2 if y_other is None else 3
     partial = torch.empty((programs, sums, channels_in), device=x.device)
     strided = shortcut is not None and shortcut.shape != x.shape
     coefficients_in = bn if x_bn is None else x_bn
-    triton_kernels.conv1x1_backward[(columns, programs)](
+    bottleneck_kernels.conv1x1_backward[(columns, programs)](
         g,
         y,
         bn,
@@ -170,7 +168,7 @@ def conv1x1_backward(
         SHORTCUT=0 if shortcut is None else 2 if strided else 1,
         MASK=mask,
         SUMS=sums,
-        GROUP=tile.rows if tile.each else 1,
+        GROUP=tile.rows if tile.thread_sums else 1,
         STAGES=tile.stages,
         num_warps=tile.warps,
     )
@@ -178,11 +176,11 @@ def conv1x1_backward(
 
 
 def channel_sums(y: Tensor) -> Sums:
-    """The sums of y and of y² of each channel."""
+    """Return the sums of y and y² for each channel."""
     channels = y.shape[1]
-    cols, rows, programs, tiles = _cut(y, channels)
+    cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
-    triton_kernels.channel_sums[(channels // cols, programs)](
+    bottleneck_kernels.channel_sums[(channels // cols, programs)](
         y, partial, tiles, C=channels, ROWS=rows, COLS=cols, num_warps=8
     )
     return Sums(partial)
@@ -198,10 +196,10 @@ def forward_coefficients(
     momentum: float,
     epsilon: float,
 ) -> Tensor:
-    """Scale, shift, mean and 1/deviation ``[4, channels]``; moves the running statistics on."""
+    """Return scale, shift, mean and 1/deviation ``[4, channels]``; update running statistics."""
     channels = weight.shape[0]
     out = torch.empty((4, channels), device=weight.device)
-    triton_kernels.forward_coefficients[(channels // 16,)](
+    bottleneck_kernels.forward_coefficients[(channels // 16,)](
         sums.partial,
         sums.programs,
         weight,
@@ -223,14 +221,14 @@ def forward_coefficients(
 def backward_coefficients(
     sums: Sums, count: int, weight: Tensor, bn: Tensor, product: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward's a, b and c ``[3, channels]`` and the gradients of weight and bias.
+    """Return a, b and c of the backward pass ``[3, channels]``, and gradients of weight and bias.
 
-    ``product`` says which of the sums is that with this layer's output.
+    ``product`` is the index of the sum with this layer's output.
     """
     channels = weight.shape[0]
     out = torch.empty((3, channels), device=weight.device)
     dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
-    triton_kernels.backward_coefficients[(channels // 16,)](
+    bottleneck_kernels.backward_coefficients[(channels // 16,)](
         sums.partial,
         sums.programs,
         weight,
@@ -252,12 +250,12 @@ def backward_coefficients(
 def normalise(
     y: Tensor, bn: Tensor, shortcut: Tensor | None = None, shortcut_bn: Tensor | None = None
 ) -> Tensor:
-    """``relu(bn(y))``, with the shortcut, or the shortcut through its own BN, added before."""
+    """Return ``relu(bn(y))``, with the shortcut added, itself normalised if it has a BN."""
     channels = y.shape[1]
     out = torch.empty_like(y)
     cols = min(channels, 128)
     rows = 4096 // cols
-    triton_kernels.normalise[(pixels(y) // rows, channels // cols)](
+    bottleneck_kernels.normalise[(pixels(y) // rows, channels // cols)](
         y,
         bn,
         y if shortcut is None else shortcut,
@@ -273,11 +271,11 @@ def normalise(
 
 
 def gradient_sums(g: Tensor, y: Tensor, bn: Tensor | None) -> Sums:
-    """Sums of g and g·y of each channel, g zeroed where ``relu(bn(y))`` is; as it is without bn."""
+    """Return sums of g and g·y for each channel; with bn, g is 0 where ``relu(bn(y))`` is."""
     channels = y.shape[1]
-    cols, rows, programs, tiles = _cut(y, channels)
+    cols, rows, programs, tiles = _reduction_grid(y, channels)
     partial = torch.empty((programs, 2, channels), device=y.device)
-    triton_kernels.gradient_sums[(channels // cols, programs)](
+    bottleneck_kernels.gradient_sums[(channels // cols, programs)](
         g,
         g,
         g,
@@ -303,14 +301,14 @@ def gradient_sums(g: Tensor, y: Tensor, bn: Tensor | None) -> Sums:
 def join_gradients(
     g: Tensor, shortcut: Tensor | None, output: Tensor, y: Tensor, y_other: Tensor | None
 ) -> tuple[Tensor, Sums]:
-    """``g + shortcut`` where ``output`` is above zero, and its sums with y and the other y."""
+    """Return ``g + shortcut`` where ``output`` is above 0, and its sums with y and y_other."""
     channels = y.shape[1]
-    cols, rows, programs, tiles = _cut(y, channels)
+    cols, rows, programs, tiles = _reduction_grid(y, channels)
     sums = 2 if y_other is None else 3
     partial = torch.empty((programs, sums, channels), device=y.device)
     masked = torch.empty_like(y)
     strided = shortcut is not None and shortcut.shape != y.shape
-    triton_kernels.gradient_sums[(channels // cols, programs)](
+    bottleneck_kernels.gradient_sums[(channels // cols, programs)](
         g,
         g if shortcut is None else shortcut,
         output,
@@ -336,128 +334,27 @@ def join_gradients(
 def normalise_backward(
     g: Tensor, y: Tensor, bn: Tensor, coefficients: Tensor, *, mask: bool
 ) -> Tensor:
-    """The gradient at y; with ``mask``, g is first zeroed where ``relu(bn(y))`` is."""
+    """Return the gradient of y; with ``mask``, g is set to 0 where ``relu(bn(y))`` is."""
     channels = y.shape[1]
     dy = torch.empty_like(y)
     cols = min(channels, 128)
     rows = 4096 // cols
-    triton_kernels.normalise_backward[(pixels(y) // rows, channels // cols)](
+    bottleneck_kernels.normalise_backward[(pixels(y) // rows, channels // cols)](
         g, y, bn, coefficients, dy, C=channels, ROWS=rows, COLS=cols, MASK=mask, num_warps=8
     )
     return dy
 
 
-def space_to_depth(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Images as 2×2 patches in 16 channels: 12 of pixels and 4 of zeros, padded for the stem."""
-    batch, _, height, width = x.shape
-    shape = (batch, 16, height // 2 + 3, width // 2 + 3)
-    out = torch.empty(shape, dtype=dtype, device=x.device, memory_format=torch.channels_last)
-    triton_kernels.space_to_depth[(-(-out.numel() // 4096),)](
-        x,
-        out,
-        out.numel(),
-        *x.stride(),
-        HEIGHT=height // 2,
-        WIDTH=width // 2,
-        BLOCK=4096,
-        num_warps=8,
-    )
-    return out
-
-
-def stem_forward(images: Tensor, weight: Tensor, tile: Tile = STEM) -> tuple[Tensor, Sums]:
-    """The 4×4 convolution over ``space_to_depth`` and the sums of its output and its squares."""
-    batch, _, height, width = images.shape
-    channels = weight.shape[0]
-    y = torch.empty(
-        (batch, channels, height - 3, width - 3),
-        dtype=images.dtype,
-        device=images.device,
-        memory_format=torch.channels_last,
-    )
-    tiles = pixels(y) // tile.rows
-    programs = min(tiles, _processors(y) * tile.waves)
-    partial = torch.empty((programs, 2, channels), device=y.device)
-    triton_kernels.stem_forward[(programs,)](
-        images,
-        weight,
-        y,
-        partial,
-        tiles,
-        HEIGHT=height - 3,
-        WIDTH=width - 3,
-        N=channels,
-        ROWS=tile.rows,
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
-    return y, Sums(partial)
-
-
-def pool_forward(y: Tensor, bn: Tensor, rows: int = 32, warps: int = 4) -> tuple[Tensor, Tensor]:
-    """What 3×3/2 max-pooling of ``relu(bn(y))`` chooses of y, and where in each window."""
-    batch, channels, height, width = y.shape
-    chosen = torch.empty(
-        (batch, channels, height // 2, width // 2),
-        dtype=y.dtype,
-        device=y.device,
-        memory_format=torch.channels_last,
-    )
-    where = torch.empty_like(chosen, dtype=torch.uint8)
-    triton_kernels.pool_forward[(pixels(chosen) // rows,)](
-        y,
-        bn,
-        chosen,
-        where,
-        HEIGHT=height // 2,
-        WIDTH=width // 2,
-        C=channels,
-        ROWS=rows,
-        num_warps=warps,
-    )
-    return chosen, where
-
-
-def stem_backward(
-    g: Tensor,
-    where: Tensor,
-    y: Tensor,
-    coefficients: Tensor,
-    images: Tensor,
-    tile: Tile = STEM_BACKWARD,
-) -> Tensor:
-    """The gradient of the 4×4 kernel ``[channels, 16, 4, 4]`` from that at the pool's output."""
-    channels, height, width = y.shape[1:]
-    tiles = pixels(y) // tile.rows
-    programs = min(tiles, _processors(y) * tile.waves)
-    dw = torch.empty((programs, channels, 256), device=y.device)
-    triton_kernels.stem_backward[(programs,)](
-        g,
-        where,
-        y,
-        coefficients,
-        images,
-        dw,
-        tiles,
-        HEIGHT=height,
-        WIDTH=width,
-        C=channels,
-        ROWS=tile.rows,
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
-    return dw.sum(0).view(channels, 4, 4, 16).permute(0, 3, 1, 2)
-
-
-def _processors(x: Tensor) -> int:
+def processors(x: Tensor) -> int:
+    """Return the number of multiprocessors of the device of ``x``."""
     if x.device.type == "cpu":  # Triton's interpreter
         return 4
     return int(torch.cuda.get_device_properties(x.device).multi_processor_count)
 
 
-def _cut(y: Tensor, channels: int) -> tuple[int, int, int, int]:
-    # Columns and rows a tile, programs and tiles of a reduction over pixels.
+def _reduction_grid(y: Tensor, channels: int) -> tuple[int, int, int, int]:
+    # Columns and rows per tile, number of programs and tiles of a reduction over pixels.
     cols = min(channels, 128)
     rows = 4096 // cols
     tiles = pixels(y) // rows
-    return cols, rows, max(1, min(tiles, _processors(y) * 4 * cols // channels)), tiles
+    return cols, rows, max(1, min(tiles, processors(y) * 4 * cols // channels)), tiles

@@ -1,13 +1,13 @@
-"""Greedy non-maximum suppression as one Triton kernel: one program a row of boxes.
+"""Greedy non-maximum suppression as one Triton kernel: one program per row of boxes.
 
-A program walks its boxes in blocks. Each block is compared with the boxes kept so far, which stand
-packed in memory, so that only kept boxes cost anything; what is left is settled within the block
-by rounds over bit masks, few as a rule. There is no matrix of overlaps in memory, one launch, and
-nothing is read back. A pair costs some 13 instructions: 160 rows of 2000 boxes, all kept, are
-3.2e8 pairs, by count 0.2 to 0.3 ms on 132 multiprocessors, 28 of which have two rows.
+A program processes its boxes in blocks. Each block is compared with the boxes kept so far, which
+are packed in memory, so that only kept boxes cost time. The rest is resolved within the block in
+rounds over bit masks, usually few. There is no matrix of overlaps in memory, only one launch, and
+nothing is read back. A pair costs about 13 instructions: 160 rows of 2000 boxes, all kept, are
+3.2e8 pairs, an estimated 0.2 to 0.3 ms on 132 multiprocessors, 28 of which have two rows.
 """
 
-# Triton is a language of its own in Python's clothes: constants in capitals, no types.
+# Triton code is not typed Python, and its constants are in capitals.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator"
 # mypy: disable-error-code="no-untyped-call,no-any-return"
 # ruff: noqa: N803
@@ -25,24 +25,26 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a row of boxes is cut."""
+class LaunchConfig:
+    """The launch parameters of the kernel."""
 
     block: int = 64
-    """Boxes settled together, at most 64: a bit each in an integer."""
+    """Boxes resolved together, at most 64: one bit each of an integer."""
     chunk: int = 64
-    """Kept boxes that a block is compared with at a time."""
+    """Number of kept boxes that a block is compared with at a time."""
     warps: int = 16
 
 
-CUT = Cut()
+DEFAULT = LaunchConfig()
 
 
-def suppress(boxes: Tensor, valid: Tensor, threshold: float, cut: Cut = CUT) -> Tensor:
-    """Which boxes stay (B, N): the valid ones that none of those that stay before them removes.
+def suppress(
+    boxes: Tensor, valid: Tensor, threshold: float, config: LaunchConfig = DEFAULT
+) -> Tensor:
+    """Return which boxes to keep (B, N): valid ones that no earlier kept box removes.
 
-    ``boxes`` (B, N, 4) float32 are in order of falling score. One box removes a later one where
-    their IoU, rounded to float32, is above ``threshold``, at least 0 and rounded to float32 too.
+    ``boxes`` (B, N, 4) float32 are sorted by descending score. A box removes a later one if their
+    IoU, rounded to float32, is above ``threshold``, which is at least 0 and rounded likewise.
     """
     rows, count = valid.shape
     keep = torch.empty((rows, count), dtype=torch.bool, device=boxes.device)
@@ -58,20 +60,20 @@ def suppress(boxes: Tensor, valid: Tensor, threshold: float, cut: Cut = CUT) -> 
         count,
         limit,
         half,
-        BLOCK=cut.block,
-        CHUNK=cut.chunk,
-        num_warps=cut.warps,
-        enable_fp_fusion=False,  # the rounding of a plain IoU, step by step
+        BLOCK=config.block,
+        CHUNK=config.chunk,
+        num_warps=config.warps,
+        enable_fp_fusion=False,  # round each step as a plain IoU does
     )
     return keep
 
 
 def bounds(threshold: float) -> tuple[float, float]:
-    """The threshold t in float32, and half the distance h from it to the next float32.
+    """Return the threshold t in float32, and half the distance h from it to the next float32.
 
-    For floats a and b, a / b rounded to float32 is above t exactly where a > (t + h)·b: no quotient
-    of two floats lies on t + h, whose 25 digits are too many. ``a − t·b`` has few digits where it
-    is near h·b, so two fused multiply-adds settle it, a fraction of a division's cost.
+    For floats a and b, a / b rounded to float32 is above t exactly if a > (t + h)·b: no quotient of
+    two floats equals t + h, which needs 25 binary digits. ``a − t·b`` has few digits if it is near
+    h·b, so two fused multiply-adds decide it, at a fraction of the cost of a division.
     """
     limit = float(np.float32(threshold))
     if limit == 0.0:
@@ -81,9 +83,9 @@ def bounds(threshold: float) -> tuple[float, float]:
 
 @triton.jit
 def excess(x1, y1, x2, y2, area, u1, v1, u2, v2, other, limit, half):
-    """Above 0 exactly where the IoU of two boxes, rounded to float32, is above the limit.
+    """Return a value above 0 exactly if the IoU of two boxes, in float32, is above the limit.
 
-    One side of the intersection may stay negative: the result is then not above 0 either.
+    One side of the intersection may stay negative: then the result is not above 0 either.
     """
     width = tl.maximum(tl.minimum(x2, u2) - tl.maximum(x1, u1), 0.0)
     shared = width * (tl.minimum(y2, v2) - tl.maximum(y1, v1))
@@ -103,7 +105,7 @@ def suppress_kernel(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """``keep`` of one row; ``kept`` ``[rows, 5, count]`` holds corners and areas of those kept."""
+    """Compute ``keep`` of one row; ``kept`` ``[rows, 5, count]`` has corners and areas of boxes."""
     row = tl.program_id(0).to(tl.int64)
     boxes += row * count * 4
     valid += row * count
@@ -121,10 +123,10 @@ def suppress_kernel(
             y1 = tl.load(boxes + i * 4 + 1, mask=inside, other=0.0)
             x2 = tl.load(boxes + i * 4 + 2, mask=inside, other=0.0)
             y2 = tl.load(boxes + i * 4 + 3, mask=inside, other=0.0)
-            # An inverted box is empty; one of NaN has an area of NaN and removes nothing.
+            # An inverted box is empty; one with NaN has an area of NaN and removes nothing.
             area = tl.where((x2 < x1) | (y2 < y1), 0.0, (x2 - x1) * (y2 - y1))
-            # A lane holds several boxes of the block and compares them with one of the others. The
-            # block with itself comes first: its second copy then needs no registers in the loop.
+            # A lane has several boxes of the block and compares them with one of the others. The
+            # block itself comes first, so that its second copy needs no registers in the loop.
             within = excess(
                 x1[:, None],
                 y1[:, None],
@@ -166,8 +168,8 @@ def suppress_kernel(
                 )
                 worst = tl.maximum(worst, over)
             alive = alive & (tl.max(worst, axis=1) <= 0)
-            # After k rounds the first k + 1 are right: what removes them is settled. Where a round
-            # changes nothing, all are.
+            # After k rounds the first k + 1 boxes are final. When a round changes nothing, all
+            # are.
             stays = alive
             word = tl.sum(tl.where(stays, bit, 0), axis=0)
             before = word ^ 1

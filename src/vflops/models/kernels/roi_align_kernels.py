@@ -1,19 +1,19 @@
 """RoIAlign over a pyramid as two Triton kernels, one launch each for all levels.
 
-Features, their gradients and the result lie in channels-last memory, so that a pixel is a run of
-C numbers. The forward reads 16 such runs a bin, most of them from the nearest cache: 6.6 GB for
-16384 regions of 7×7 bins and 256 channels in bf16, against 1.6 GB that must come from memory and
-go there (the whole pyramid of 32 images, and the result).
+Features, their gradients and the result are in channels-last memory, so that a pixel is a run of C
+numbers. The forward pass reads 16 such runs per bin, most of them from the L1 cache: 6.6 GB for
+16384 regions of 7×7 bins and 256 channels in bf16, compared with 1.6 GB of unavoidable memory
+traffic (the whole pyramid of 32 images, and the result).
 
-The backward gathers. A program owns a tile of pixels, finds the regions that reach it and adds up
-their bins as a matrix product, the bilinear weights by the bins' gradients: every pixel is written
-once, in its own type, in a fixed order of sums. The atomic additions it replaces would be 13 GB in
-float32, after 2.4 GB of zeros and before a cast of another 3.6 GB; here 1.2 GB are written and some
-2 to 5 GB are read, mostly from the L2 cache, as a region reaches about a dozen tiles. The products
-are 0.4 TFLOP, half a millisecond at the tensor cores' peak.
+The backward pass gathers. A program owns a tile of pixels, finds the regions that reach it and adds
+up their bins as a matrix product of bilinear weights and gradients: every pixel is written once, in
+its final type, with a fixed order of sums. Atomic additions would be 13 GB in float32, after 2.4 GB
+of zeros and before a cast of another 3.6 GB. Here 1.2 GB are written and 2 to 5 GB are read, mostly
+from the L2 cache, since a region reaches about a dozen tiles. The products are 0.4 TFLOP, half a
+millisecond at the peak of the tensor cores.
 """
 
-# Triton is a language of its own in Python's clothes: constants in capitals, no types.
+# Triton code is not typed Python, and its constants are in capitals.
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,untyped-decorator"
 # mypy: disable-error-code="no-untyped-call,no-any-return"
 # ruff: noqa: N803
@@ -31,12 +31,12 @@ from torch import Tensor
 
 MOST_LEVELS = 5
 MOST_BINS = 8
-"""Bins a side: with more, the backward's products do not fit a multiprocessor."""
+"""Bins per side: with more, the products of the backward pass do not fit a multiprocessor."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How the work is cut: channels and warps a program, and how many regions are in flight."""
+class LaunchConfig:
+    """The launch parameters of a kernel: channels and warps per program, pipeline stages."""
 
     channels: int
     warps: int
@@ -44,11 +44,11 @@ class Cut:
 
 
 SIDE = 8
-"""Pixels a side of the backward's tiles."""
-FORWARD = Cut(channels=256, warps=4)
-BACKWARD = Cut(channels=128, warps=4, stages=2)
-BACKWARD_WIDE = Cut(channels=64, warps=4)
-"""In float32, whose products need more registers."""
+"""Pixels per side of the tiles of the backward pass."""
+FORWARD = LaunchConfig(channels=256, warps=4)
+BACKWARD = LaunchConfig(channels=128, warps=4, stages=2)
+BACKWARD_WIDE = LaunchConfig(channels=64, warps=4)
+"""For float32, whose products need more registers."""
 
 
 def forward(
@@ -58,9 +58,9 @@ def forward(
     levels: Tensor,
     size: int,
     samples: int,
-    cut: Cut = FORWARD,
+    config: LaunchConfig = FORWARD,
 ) -> Tensor:
-    """Features (B, R, C, size, size) within each box (B, R, 4), from its own level (B, R).
+    """Return features (B, R, C, size, size) within each box (B, R, 4), from its level (B, R).
 
     ``permute(0, 1, 3, 4, 2)`` of the result is contiguous. Sums are in float32.
     """
@@ -72,7 +72,7 @@ def forward(
     pooled = out.permute(0, 1, 4, 2, 3)
     if out.numel() == 0:
         return pooled
-    width = min(cut.channels, triton.next_power_of_2(channels))
+    width = min(config.channels, triton.next_power_of_2(channels))
     forward_kernel[(batch * regions, triton.cdiv(channels, width))](
         *_padded(maps),
         *_padded([feature.shape[2] for feature in maps]),
@@ -87,7 +87,7 @@ def forward(
         SAMPLES=samples,
         BINS=triton.next_power_of_2(size),
         CHANNELS=width,
-        num_warps=cut.warps,
+        num_warps=config.warps,
     )
     return pooled
 
@@ -100,38 +100,38 @@ def backward(
     widths: Sequence[int],
     strides: Sequence[int],
     samples: int,
-    cut: Cut | None = None,
+    config: LaunchConfig | None = None,
 ) -> list[Tensor]:
-    """Gradients of the features, in the type of ``gradient``, that of the forward's result.
+    """Return the gradients of the features, in the type of ``gradient``.
 
     Sums are in float32; the bilinear weights are rounded to the type of ``gradient``.
     """
     batch, regions, channels, _, size = gradient.shape
     _check(len(heights), gradient.dtype, size)
-    cut = cut or (BACKWARD_WIDE if gradient.dtype == torch.float32 else BACKWARD)
+    config = config or (BACKWARD_WIDE if gradient.dtype == torch.float32 else BACKWARD)
     rows = gradient.permute(0, 1, 3, 4, 2).contiguous()
-    made = [
+    gradients = [
         gradient.new_empty((batch, height, width, channels))
         for height, width in zip(heights, widths, strict=True)
     ]
     if regions == 0:
-        return [part.zero_().permute(0, 3, 1, 2) for part in made]
-    # The coarse levels come first: their tiles have the most regions each.
+        return [part.zero_().permute(0, 3, 1, 2) for part in gradients]
+    # Coarse levels come first: their tiles have the most regions.
     firsts: list[int] = []
     tiles = 0
     for height, width in zip(reversed(heights), reversed(widths), strict=True):
         firsts.insert(0, tiles)
         tiles += batch * triton.cdiv(height, SIDE) * triton.cdiv(width, SIDE)
-    width = max(16, min(cut.channels, triton.next_power_of_2(channels)))  # a product's least
+    width = max(16, min(config.channels, triton.next_power_of_2(channels)))  # a product needs 16
     columns = triton.cdiv(channels, width)
-    found = torch.empty((tiles, columns, regions), dtype=torch.int16, device=gradient.device)
+    reaching = torch.empty((tiles, columns, regions), dtype=torch.int16, device=gradient.device)
     if tiles * columns:
         backward_kernel[(tiles, columns)](
             rows,
             boxes.float().contiguous(),
             levels.contiguous(),
-            found,
-            *_padded(made),
+            reaching,
+            *_padded(gradients),
             *_padded(list(heights)),
             *_padded(list(widths)),
             *_padded([1 / stride for stride in strides]),
@@ -144,10 +144,10 @@ def backward(
             REGIONS=triton.next_power_of_2(regions),
             CHANNELS=width,
             SIDE=SIDE,
-            STAGES=cut.stages,
-            num_warps=cut.warps,
+            STAGES=config.stages,
+            num_warps=config.warps,
         )
-    return [part.permute(0, 3, 1, 2) for part in made]
+    return [part.permute(0, 3, 1, 2) for part in gradients]
 
 
 def _padded(values: Sequence[Any], filling: Any = None) -> list[Any]:
@@ -158,14 +158,14 @@ def _padded(values: Sequence[Any], filling: Any = None) -> list[Any]:
 def _check(levels: int, dtype: torch.dtype, size: int) -> None:
     if levels > MOST_LEVELS or size > MOST_BINS or dtype == torch.float64:
         raise ValueError(
-            f"RoIAlign's kernels take up to {MOST_LEVELS} levels, {MOST_BINS} bins a side and no "
-            f"float64, not {levels} levels, {size} bins and {dtype}: use the plain operator"
+            f"the RoIAlign kernels support up to {MOST_LEVELS} levels, {MOST_BINS} bins per side "
+            f"and not float64; given {levels} levels, {size} bins and {dtype}: use the fallback"
         )
 
 
 @triton.jit
 def pick(level, a, b, c, d, e):
-    """The value of a level."""
+    """Return the value of a level."""
     chosen = tl.where(level == 1, b, a)
     chosen = tl.where(level == 2, c, chosen)
     chosen = tl.where(level == 3, d, chosen)
@@ -174,9 +174,10 @@ def pick(level, a, b, c, d, e):
 
 @triton.jit
 def positions(start, length, bins, sample: tl.constexpr, limit, SAMPLES: tl.constexpr):
-    """Where a sample of each bin lies, held within the map, and whether it counts.
+    """Return the position of a sample of each bin, clamped to the map, and whether it counts.
 
-    One up to a pixel outside of the map counts as on its border. NaN becomes 0 and does not count.
+    A sample up to one pixel outside the map counts as on its border. NaN becomes 0 and does not
+    count.
     """
     at = start + bins * length + (sample + 0.5) * length / SAMPLES
     counts = (at >= -1.0) & (at <= limit)
@@ -216,7 +217,7 @@ def forward_kernel(
     BINS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """``out`` ``[region, SIZE, SIZE, C]`` of one region and a block of channels, row by row."""
+    """Compute ``out`` ``[region, SIZE, SIZE, C]`` of one region and a block of channels."""
     region = tl.program_id(0)
     level = tl.load(levels + region).to(tl.int32)
     features = pick(level, map0, map1, map2, map3, map4)
@@ -291,10 +292,10 @@ def reach(start, length, limit, first, SIZE: tl.constexpr, SAMPLES: tl.constexpr
 
 @triton.jit
 def weights(start, length, limit, pixels, bins, SAMPLES: tl.constexpr):
-    """How much each pixel weighs in each bin, summed over the bin's samples: ``[pixels, bins]``.
+    """Return the weight of each pixel in each bin, summed over samples: ``[pixels, bins]``.
 
-    Bilinear weights are 1 − distance where that is positive; a sample that does not count lies far
-    from all pixels.
+    Bilinear weights are 1 − distance if that is positive; a sample that does not count is placed
+    far from all pixels.
     """
     total = tl.zeros([pixels.shape[0], bins.shape[0]], tl.float32)
     for sample in tl.static_range(SAMPLES):
@@ -346,10 +347,10 @@ def backward_kernel(
     SIDE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradient of SIDE × SIDE pixels of one level and image and a block of channels.
+    """Compute the gradient of SIDE × SIDE pixels of one level and image, and a block of channels.
 
-    Tiles are numbered from the last level's on, ``first0`` to ``first4`` are the levels' first.
-    ``found`` ``[tiles, columns, regions]`` takes the regions that reach the tile.
+    Tiles are numbered from the last level on; ``first0`` to ``first4`` are the first of each level.
+    ``found`` ``[tiles, columns, regions]`` receives the regions that reach the tile.
     """
     tile = tl.program_id(0)
     level = (

@@ -16,7 +16,7 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.sampler import Indices, mix, mixed
+from vflops.data.sampler import Indices, mix, splitmix64
 from vflops.errors import UsageError, unknown_name
 from vflops.extensions import broken, offered
 
@@ -85,7 +85,7 @@ def _checked(chosen: Bootstrap, drawn: NDArray[np.integer], size: int) -> Indice
 def _words(seed: int, count: int) -> NDArray[np.uint64]:
     """The first ``count`` words of the SplitMix64 generator that starts at ``seed``."""
     with np.errstate(over="ignore"):
-        return mixed(np.arange(count, dtype=np.uint64) * _GAMMA + np.uint64(seed))
+        return splitmix64(np.arange(count, dtype=np.uint64) * _GAMMA + np.uint64(seed))
 
 
 @cache

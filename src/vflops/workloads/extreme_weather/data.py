@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.climate import synthetic
-from vflops.data.climate.index import SPLITS, aligned, frame_bytes
-from vflops.data.climate.pack import pack, room_needed, source_identity
+from vflops.data.climate import synthetic_weather
+from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.pack_years import bytes_needed, pack, source_identity
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.data.climate.split import YearSplit, split_years
 from vflops.data.climate.weather import WeatherRecipe
+from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears
-from vflops.data.packed import INDEX, digest
+from vflops.data.packed_index import INDEX, digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
 from vflops.record.files.cache import cache_folder
@@ -101,12 +101,12 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
         )
     recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
     told = partial(progress, "drawing frames")
-    return synthetic.cached(recipe, made.train, made.validation, made.test, told)
+    return synthetic_weather.cached(recipe, made.train, made.validation, made.test, told)
 
 
 def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
     split = _split(folder, settings)
-    needed = room_needed(folder, split, "half")
+    needed = bytes_needed(folder, split, "half")
     if needed > _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(needed, 'B')} when packed",

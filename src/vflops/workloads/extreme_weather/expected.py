@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflops.data.climate.field_names import MOST_BOXES
-from vflops.data.climate.index import SPLITS, aligned, frame_bytes
+from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.train.ensemble.predictions import kept_bytes
 from vflops.workloads.contract.expected_data import ExpectedData

@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from vflops.config.section import Section
 from vflops.config.training import TrainSettings, WorkloadSettings
-from vflops.data.climate.boxes import Order
-from vflops.data.climate.split import parse_years
-from vflops.models.detection.design import DetectorDesign
+from vflops.data.climate.box_rows import Order
+from vflops.data.climate.year_split import parse_years
+from vflops.models.detection.detector_design import DetectorDesign
 
 
 class SyntheticSettings(Section):

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
-from vflops.data.images import synthetic
+from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.index import digest
-from vflops.data.images.pack import pack, plan, room_needed
-from vflops.data.images.packed_images import PackedImages, PackedSplit
+from vflops.data.images.pack_images import bytes_needed, pack, plan
+from vflops.data.images.packed_images import PackedImages, PackedImageSplit
+from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
 from vflops.errors import UsageError
 from vflops.record.files.cache import cache_folder
@@ -72,11 +72,11 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
             hint="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
         )
     told = partial(progress, "drawing images")
-    return synthetic.cached(recipe, made.train, made.validation, told)
+    return synthetic_images.cached(recipe, made.train, made.validation, told)
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
-    needed = room_needed(folder, settings.resize)
+    needed = bytes_needed(folder, settings.resize)
     if needed > _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(needed, 'B')} when decoded",
@@ -108,7 +108,7 @@ def verify(facts: DataFacts) -> None:
 class ImageSamples:
     """A split of packed images, read into lent memory as flat pixels with their places."""
 
-    def __init__(self, split: PackedSplit, readers: int) -> None:
+    def __init__(self, split: PackedImageSplit, readers: int) -> None:
         self._split = split
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="vflops-reader")
 

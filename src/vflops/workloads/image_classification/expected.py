@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.data.images.index import CHANNELS
+from vflops.data.images.image_index import CHANNELS
 from vflops.data.images.packed_images import PackedImages
 from vflops.train.ensemble.predictions import kept_bytes
 from vflops.workloads.contract.expected_data import ExpectedData

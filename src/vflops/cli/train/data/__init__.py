@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from vflops.data.data_kind import Content
-    from vflops.data.packed import PackedFolder
+    from vflops.data.packed_folder import PackedFolder
 
 Source = Annotated[
     Path,
@@ -223,14 +223,14 @@ def verify(
 
 def _refuse(source: Path, content: Content, given: dict[str, object]) -> None:
     """An error for options of the other kind of data."""
-    from vflops.data.data_kind import WORDS
+    from vflops.data.data_kind import CONTENT_NAMES
     from vflops.errors import UsageError
 
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         other: Content = "years" if content == "images" else "images"
         raise UsageError(
-            f"{', '.join(wrong)}: an option for {WORDS[other]}, and {source} holds "
-            f"{WORDS[content]}",
+            f"{', '.join(wrong)}: an option for {CONTENT_NAMES[other]}, and {source} holds "
+            f"{CONTENT_NAMES[content]}",
             hint="leave it out",
         )

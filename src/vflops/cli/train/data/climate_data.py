@@ -11,13 +11,13 @@ import typer
 from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
 
 if TYPE_CHECKING:
-    from vflops.data.climate.boxes import Order
-    from vflops.data.climate.check import ClimateReport
-    from vflops.data.climate.index import Layout
+    from vflops.data.climate.box_rows import Order
+    from vflops.data.climate.check_years import ClimateReport
+    from vflops.data.climate.frame_index import Layout
     from vflops.data.climate.packed_frames import PackedFrames
-    from vflops.data.climate.shard_maker import Policy
-    from vflops.data.climate.split import YearSplit
+    from vflops.data.climate.year_split import YearSplit
     from vflops.data.climate.years import ClimateYears
+    from vflops.data.packing import Policy
 
 FIRST_YEAR = 1979
 
@@ -28,7 +28,7 @@ def synth(
     """Draw years into ``folder``."""
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.data.climate.synthetic import write_years
+    from vflops.data.climate.synthetic_weather import write_years
     from vflops.data.climate.weather import WeatherRecipe
     from vflops.results.score.figure_text import count
 
@@ -47,7 +47,7 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
     """Read every value and show what is wrong."""
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.data.climate.check import check as check_years
+    from vflops.data.climate.check_years import check as check_years
     from vflops.errors import CheckFailed
 
     with Bar("frames checked", quiet=json) as bar:
@@ -79,15 +79,15 @@ def pack(
     """Pack all years into shards of frames."""
     from vflops.cli.terminal.console import next_step, working
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.data.climate.pack import pack as pack_years
-    from vflops.data.climate.pack import room_needed
+    from vflops.data.climate.pack_years import bytes_needed
+    from vflops.data.climate.pack_years import pack as pack_years
     from vflops.data.climate.years import ClimateYears
 
     with working("reading the boxes"):
         folder = ClimateYears.open(source, order)
     split = _split(folder, own_split)
     place = destination or beside(source, layout)
-    say_room(place, room_needed(folder, split, layout))
+    say_room(place, bytes_needed(folder, split, layout))
     with Bar("frames packed") as bar:
         packed = pack_years(
             folder,
@@ -103,7 +103,7 @@ def pack(
 
 
 def _split(folder: ClimateYears, own: dict[str, str | None]) -> YearSplit:
-    from vflops.data.climate.split import parse_years, split_years
+    from vflops.data.climate.year_split import parse_years, split_years
 
     train, validation, test = (
         None if own[name] is None else parse_years(str(own[name]))
@@ -121,7 +121,7 @@ def training(packed: Path) -> tuple[str, str]:
 
 
 def _show_packed(packed: PackedFrames) -> None:
-    from vflops.data.climate.index import SPLITS
+    from vflops.data.climate.frame_index import SPLITS
     from vflops.results.score.figure_text import count
 
     for name in (name for name in SPLITS if name in packed.index.splits):
@@ -146,10 +146,10 @@ def _show_packed(packed: PackedFrames) -> None:
 
 
 def _not_to_judge(packed: PackedFrames) -> list[str]:
-    from vflops.data.climate.check import no_truth
+    from vflops.data.climate.check_years import missing_class_notes
 
     there = set(packed.split("validation").labels.flat)
-    return no_truth(
+    return missing_class_notes(
         [name for number, name in enumerate(packed.index.classes) if number not in there]
     )
 

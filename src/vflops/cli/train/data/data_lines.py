@@ -25,7 +25,7 @@ def beside(source: Path, ending: str) -> Path:
 def say_room(place: Path, needed: int) -> None:
     """Where the packing goes, what it needs and what is free there."""
     from vflops.cli.terminal.console import say, shown
-    from vflops.data.workspace import free_bytes
+    from vflops.data.destination import free_bytes
     from vflops.units import quantity
 
     room, free = (quantity(size, "B", digits=2) for size in (needed, free_bytes(place)))

@@ -11,10 +11,10 @@ import typer
 from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
 
 if TYPE_CHECKING:
-    from vflops.data.images.check import DataReport
-    from vflops.data.images.pack import Policy
+    from vflops.data.images.check_images import ImageReport
     from vflops.data.images.packed_images import PackedImages
-    from vflops.data.images.synthetic import Format
+    from vflops.data.images.synthetic_images import Format
+    from vflops.data.packing import Policy
 
 SHORT_SIDE = 256
 
@@ -26,7 +26,7 @@ def synth(
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.drawing import Recipe
-    from vflops.data.images.synthetic import write_folder
+    from vflops.data.images.synthetic_images import write_folder
     from vflops.results.score.figure_text import count
 
     recipe = Recipe(classes=classes, size=size, seed=seed)
@@ -40,7 +40,7 @@ def check(source: Path, json: bool, workers: int | None) -> None:
     """Decode every image and show what is wrong."""
     from vflops.cli.terminal.console import next_step, shown, working
     from vflops.cli.terminal.progress_bar import Bar
-    from vflops.data.images.check import check as check_images
+    from vflops.data.images.check_images import check as check_images
     from vflops.data.images.image_folder import ImageFolder
     from vflops.errors import CheckFailed
 
@@ -70,13 +70,13 @@ def pack(
     from vflops.cli.terminal.console import next_step, working
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.image_folder import ImageFolder
-    from vflops.data.images.pack import pack as pack_images
-    from vflops.data.images.pack import room_needed
+    from vflops.data.images.pack_images import bytes_needed
+    from vflops.data.images.pack_images import pack as pack_images
 
     with working("listing the images"):
         folder = ImageFolder.open(source)
     place = destination or beside(source, str(short_side))
-    say_room(place, room_needed(folder, short_side))
+    say_room(place, bytes_needed(folder, short_side))
     with Bar("images packed") as bar:
         packed = pack_images(
             folder,
@@ -110,7 +110,7 @@ def _show_packed(packed: PackedImages) -> None:
     print(f"fingerprint  {packed.fingerprint}")
 
 
-def _show_report(report: DataReport) -> None:
+def _show_report(report: ImageReport) -> None:
     from vflops.cli.terminal.columns import columns
 
     rows = [("", "images", "readable", "classes", "width", "height", "modes")]

@@ -1,7 +1,7 @@
-"""Both stages of a detector in plain loops over Python's floats, with the published numbers.
+"""Reference implementation of both stages of a detector in plain loops over Python floats.
 
-Written from the papers (Ren et al. 2015; Lin et al. 2017), one box at a time, for tests to compare
-with. Only the order in which a sample's candidates are drawn is the package's own.
+Written from the papers (Ren et al. 2015; Lin et al. 2017), one box at a time, with the published
+constants. Only the order in which candidates are sampled is that of the package.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 Box = Sequence[float]
 Look = Callable[[Box], tuple[list[float], list[list[float]]]]
-"""From a region to the scores of all classes, the background first, and a code for each."""
+"""From a region to the scores of all classes, background first, and one code per class."""
 Plane = Sequence[Sequence[float]]
 
 FIRST_STAGE, SECOND_STAGE = 1, 2
-"""The salts of their lots."""
+"""The salts of their random numbers."""
 REGION_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What is in one image, and the number that decides what its losses look at."""
+class Image:
+    """The boxes of one image, and the number that selects the samples of its losses."""
 
     boxes: list[Box]
     labels: list[int]
@@ -41,7 +41,7 @@ def iou(a: Box, b: Box) -> float:
 def code(reference: Box, box: Box, weights: Sequence[float] = (1, 1, 1, 1)) -> list[float]:
     codes = []
     for axis in (0, 1):
-        side, to_side = (each[axis + 2] - each[axis] for each in (reference, box))
+        side, to_side = (corners[axis + 2] - corners[axis] for corners in (reference, box))
         moved = (box[axis] + to_side / 2) - (reference[axis] + side / 2)
         codes.append((weights[axis] * moved / side, weights[axis + 2] * math.log(to_side / side)))
     (dx, dw), (dy, dh) = codes
@@ -54,7 +54,7 @@ def decoded(
     size: tuple[float, float],
     weights: Sequence[float] = (1, 1, 1, 1),
 ) -> list[float]:
-    """The box of a code, within an image of that height and width."""
+    """Return the box of a code, clipped to an image of that height and width."""
     ends = []
     for axis, most in ((0, size[1]), (1, size[0])):
         side = reference[axis + 2] - reference[axis]
@@ -70,19 +70,19 @@ def least_side(box: Box) -> float:
 
 
 def without_copies(boxes: Iterable[Box], most: float) -> list[int]:
-    """Greedy suppression of boxes by falling score: the places of those that stay."""
-    stay: list[tuple[int, Box]] = []
-    for place, box in enumerate(boxes):
-        if all(iou(box, other) <= most for _, other in stay):
-            stay.append((place, box))
-    return [place for place, _ in stay]
+    """Return the indices of boxes, sorted by descending score, that greedy suppression keeps."""
+    kept: list[tuple[int, Box]] = []
+    for index, box in enumerate(boxes):
+        if all(iou(box, other) <= most for _, other in kept):
+            kept.append((index, box))
+    return [index for index, _ in kept]
 
 
-def drawn(places: Iterable[int], seed: float, salt: int, most: int) -> list[int]:
-    """The ``most`` places of the highest lots."""
+def drawn(indices: Iterable[int], seed: float, salt: int, most: int) -> list[int]:
+    """Return the ``most`` indices with the highest random numbers."""
     (bits,) = struct.unpack("<I", struct.pack("<f", seed))
-    own = _mixed(_mixed(bits) ^ salt)
-    ranked = sorted(places, key=lambda place: (-(_mixed(_mixed(place) ^ own) >> 8), place))
+    key = _mixed(_mixed(bits) ^ salt)
+    ranked = sorted(indices, key=lambda index: (-(_mixed(_mixed(index) ^ key) >> 8), index))
     return ranked[:most]
 
 
@@ -92,45 +92,47 @@ def _mixed(x: int) -> int:
     return x ^ (x >> 15)
 
 
-def box_loss(found: Sequence[float], wanted: Sequence[float]) -> float:
-    """Smooth L1: a square up to 1/9, a line beyond."""
+def box_loss(code: Sequence[float], target: Sequence[float]) -> float:
+    """Return the smooth L1 loss: quadratic up to 1/9, linear beyond."""
     loss = 0.0
-    for one, other in zip(found, wanted, strict=True):
-        far = abs(one - other)
-        loss += far**2 * 9 / 2 if far < 1 / 9 else far - 1 / 18
+    for actual, wanted in zip(code, target, strict=True):
+        error = abs(actual - wanted)
+        loss += error**2 * 9 / 2 if error < 1 / 9 else error - 1 / 18
     return loss
 
 
-def chosen_anchors(anchors: list[Box], seen: Seen, samples: int) -> tuple[dict[int, Box], set[int]]:
-    """The hits with the box each is to be moved to, at most half, and the misses, of an image."""
-    shares = [[iou(anchor, box) for box in seen.boxes] for anchor in anchors]
-    best = [max(row[truth] for row in shares) for truth in range(len(seen.boxes))]
+def chosen_anchors(
+    anchors: list[Box], image: Image, samples: int
+) -> tuple[dict[int, Box], set[int]]:
+    """Return the sampled hits of an image with their target boxes, and the sampled misses."""
+    shares = [[iou(anchor, box) for box in image.boxes] for anchor in anchors]
+    best = [max(row[truth] for row in shares) for truth in range(len(image.boxes))]
     hits, misses = {}, []
-    for place, row in enumerate(shares):
+    for index, row in enumerate(shares):
         most = max(row, default=0.0)
         rescued = any(share == highest > 0 for share, highest in zip(row, best, strict=True))
         if most >= 0.7 or rescued:
-            hits[place] = seen.boxes[row.index(most)]
+            hits[index] = image.boxes[row.index(most)]
         elif most < 0.3:
-            misses.append(place)
-    taken = drawn(hits, seen.lot, FIRST_STAGE, samples // 2)
-    rest = drawn(misses, seen.lot, FIRST_STAGE, samples - len(taken))
-    return {place: hits[place] for place in taken}, set(rest)
+            misses.append(index)
+    taken = drawn(hits, image.lot, FIRST_STAGE, samples // 2)
+    rest = drawn(misses, image.lot, FIRST_STAGE, samples - len(taken))
+    return {index: hits[index] for index in taken}, set(rest)
 
 
 def proposal_losses(
     anchors: list[Box],
     scores: list[list[float]],
     codes: list[list[list[float]]],
-    images: list[Seen],
+    images: list[Image],
     samples: int,
 ) -> tuple[float, float]:
     wrong, moved, used = 0.0, 0.0, 0
-    for score, own, seen in zip(scores, codes, images, strict=True):
-        hits, misses = chosen_anchors(anchors, seen, samples)
-        wrong += sum(math.log1p(math.exp(-score[place])) for place in hits)
-        wrong += sum(math.log1p(math.exp(score[place])) for place in misses)
-        moved += sum(box_loss(own[at], code(anchors[at], box)) for at, box in hits.items())
+    for score, deltas, image in zip(scores, codes, images, strict=True):
+        hits, misses = chosen_anchors(anchors, image, samples)
+        wrong += sum(math.log1p(math.exp(-score[index])) for index in hits)
+        wrong += sum(math.log1p(math.exp(score[index])) for index in misses)
+        moved += sum(box_loss(deltas[i], code(anchors[i], box)) for i, box in hits.items())
         used += len(hits) + len(misses)
     return wrong / max(used, 1), moved / max(used, 1)
 
@@ -138,55 +140,57 @@ def proposal_losses(
 def proposals(
     levels: Sequence[Sequence[tuple[float, Box]]], candidates: int, number: int, overlap: float
 ) -> list[Box]:
-    """The best boxes of each level without near copies, then the best of all levels."""
+    """Return the best boxes of each level after suppression, then the best of all levels."""
     kept: list[tuple[float, Box]] = []
     for level in levels:
-        best = sorted(level, key=lambda each: -each[0])[:candidates]
+        best = sorted(level, key=lambda pair: -pair[0])[:candidates]
         best = [(score, box) for score, box in best if least_side(box) >= 1e-3]
-        kept += [best[place] for place in without_copies((box for _, box in best), overlap)]
-    return [box for _, box in sorted(kept, key=lambda each: -each[0])][:number]
+        kept += [best[index] for index in without_copies((box for _, box in best), overlap)]
+    return [box for _, box in sorted(kept, key=lambda pair: -pair[0])][:number]
 
 
-def chosen_regions(found: list[Box], seen: Seen, number: int) -> list[tuple[Box, int, Box | None]]:
-    """Regions with their class, 0 the background, and the box that a hit is to be moved to.
+def chosen_regions(
+    proposed: list[Box], image: Image, number: int
+) -> list[tuple[Box, int, Box | None]]:
+    """Return sampled regions with their class, 0 for background, and the target box of a hit.
 
-    The places of ``found`` that hold nothing are boxes of no size: they are not looked at.
+    Absent regions are boxes without area, which are skipped.
     """
-    regions = [*found, *seen.boxes]
+    regions = [*proposed, *image.boxes]
     hits: dict[int, int] = {}
     misses = []
-    for place, region in enumerate(regions):
-        shares = [iou(region, box) for box in seen.boxes]
+    for index, region in enumerate(regions):
+        shares = [iou(region, box) for box in image.boxes]
         if not least_side(region):
             continue
         if max(shares, default=0.0) >= 0.5:
-            hits[place] = shares.index(max(shares))
+            hits[index] = shares.index(max(shares))
         else:
-            misses.append(place)
-    taken = drawn(hits, seen.lot, SECOND_STAGE, number // 4)
-    rest = drawn(misses, seen.lot, SECOND_STAGE, number - len(taken))
+            misses.append(index)
+    taken = drawn(hits, image.lot, SECOND_STAGE, number // 4)
+    rest = drawn(misses, image.lot, SECOND_STAGE, number - len(taken))
     return [
-        *((regions[at], seen.labels[hits[at]] + 1, seen.boxes[hits[at]]) for at in taken),
-        *((regions[at], 0, None) for at in rest),
+        *((regions[i], image.labels[hits[i]] + 1, image.boxes[hits[i]]) for i in taken),
+        *((regions[i], 0, None) for i in rest),
     ]
 
 
 def region_losses(
-    found: list[list[Box]], looks: list[Look], images: list[Seen], number: int
+    proposed: list[list[Box]], looks: list[Look], images: list[Image], number: int
 ) -> tuple[float, float]:
     wrong, moved, used = 0.0, 0.0, 0
-    for boxes, look, seen in zip(found, looks, images, strict=True):
-        for region, label, wanted in chosen_regions(boxes, seen, number):
+    for boxes, look, image in zip(proposed, looks, images, strict=True):
+        for region, label, target in chosen_regions(boxes, image, number):
             scores, codes = look(region)
             wrong -= math.log(_shares(scores)[label])
-            if wanted is not None:
-                moved += box_loss(codes[label], code(region, wanted, REGION_WEIGHTS))
+            if target is not None:
+                moved += box_loss(codes[label], code(region, target, REGION_WEIGHTS))
             used += 1
     return wrong / max(used, 1), moved / max(used, 1)
 
 
 def detections(
-    found: list[Box],
+    proposed: list[Box],
     look: Look,
     size: tuple[float, float],
     *,
@@ -194,17 +198,18 @@ def detections(
     overlap: float,
     number: int,
 ) -> list[list[float]]:
-    """Rows x1, y1, x2, y2, score, class by falling score."""
-    looked = [look(region) for region in found]
+    """Return rows x1, y1, x2, y2, score, class, sorted by descending score."""
+    outputs = [look(region) for region in proposed]
     rows: list[list[float]] = []
-    for label in range(1, len(looked[0][0])):
-        own = []
-        for region, (scores, codes) in zip(found, looked, strict=True):
+    for label in range(1, len(outputs[0][0])):
+        of_class = []
+        for region, (scores, codes) in zip(proposed, outputs, strict=True):
             box, score = decoded(codes[label], region, size, REGION_WEIGHTS), _shares(scores)[label]
             if score > least and least_side(box) >= 1e-2:
-                own.append([*box, score, label - 1.0])
-        own.sort(key=lambda row: -row[4])
-        rows += [own[place] for place in without_copies((row[:4] for row in own), overlap)]
+                of_class.append([*box, score, label - 1.0])
+        of_class.sort(key=lambda row: -row[4])
+        kept = without_copies((row[:4] for row in of_class), overlap)
+        rows += [of_class[index] for index in kept]
     return sorted(rows, key=lambda row: -row[4])[:number]
 
 
@@ -214,13 +219,13 @@ def _shares(scores: list[float]) -> list[float]:
 
 
 def level_of(box: Box, scale: float, lowest: int, highest: int) -> int:
-    """Equation 1 of the feature pyramid's paper, as a place among the levels."""
+    """Return the index of the level by equation 1 of the feature pyramid paper."""
     side = math.sqrt((box[2] - box[0]) * (box[3] - box[1]))
     return min(max(math.floor(4 + math.log2(side / scale)), lowest), highest) - lowest
 
 
 def pooled(plane: Plane, stride: int, box: Box, size: int) -> list[list[float]]:
-    """RoIAlign of one channel: each bin the mean of two by two samples."""
+    """Return RoIAlign of one channel: each bin is the mean of two by two samples."""
     steps = []
     for axis in (0, 1):
         start, end = box[axis] / stride, box[axis + 2] / stride
@@ -241,7 +246,7 @@ def pooled(plane: Plane, stride: int, box: Box, size: int) -> list[list[float]]:
 
 
 def _at(plane: Plane, y: float, x: float) -> float:
-    """Between four pixels; up to one pixel outside the nearest, beyond that nothing."""
+    """Interpolate between four pixels; clamp up to one pixel outside, 0 beyond that."""
     for value, last in ((y, len(plane) - 1), (x, len(plane[0]) - 1)):
         if not -1 <= value <= last + 1:
             return 0.0

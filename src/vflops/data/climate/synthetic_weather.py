@@ -1,14 +1,14 @@
-"""Synthetic frames in the forms that real ones have: a folder of HDF5 years, or packed.
+"""Synthetic frames in the forms of real ones: a folder of HDF5 years, or packed.
 
-Both hold the same frames and appear whole: made beside their place, then renamed. A folder of years
-whose making was killed goes on where it stopped, a year at a time.
+Both forms hold the same frames and appear only when they are complete: they are built in
+``DEST.partial``, then renamed. After a kill, writing years resumes with the first unfinished year.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,39 +16,46 @@ from typing import Any
 import numpy as np
 
 from vflops.data.climate.field_names import CHANNELS, MOST_BOXES
+from vflops.data.climate.frame_writer import FrameWriter
 from vflops.data.climate.weather import OFFSET, SCALE, Frame, WeatherRecipe, draw
-from vflops.data.climate.writer import FrameWriter
-from vflops.data.packed import MARK, digest
-from vflops.data.process_pool import OnProgress, Reporter, silent, spread, usable_cpus
-from vflops.data.workspace import (
-    occupied,
-    partial_of,
-    real_place,
-    refuse_fixed,
+from vflops.data.destination import (
+    move_into_place,
+    refuse_irreplaceable,
     refuse_occupied,
+    resolve_link,
 )
+from vflops.data.packed_index import digest
+from vflops.data.process_pool import (
+    OnProgress,
+    Reporter,
+    default_workers,
+    iter_results,
+    no_progress,
+    run_all,
+)
+from vflops.data.synthetic_folder import begin_folder
 from vflops.errors import Interrupted, UsageError
 from vflops.record.files import atomic
 from vflops.record.files.cache import made_once
 
 ORIGIN = "synthetic weather"
 FIRST_YEAR = 1979
-FRAMES_A_YEAR = 1460
-"""Four a day, as published."""
+FRAMES_PER_YEAR = 1460
+"""Four per day, as published."""
 COMPRESSIONS = ("gzip", "lzf")
 
-_SMALL_PIXELS = 1 << 21  # below, drawn sooner than other processes start
-_PIECE_BYTES = 1 << 24  # of frames that one process draws and hands over
-_WAVE_BYTES = 1 << 30  # of frames that may wait for those before them
+_SMALL_PIXELS = 1 << 21  # drawn before other processes would have started
+_PIECE_BYTES = 1 << 24  # frames that a process draws at a time
+_WAVE_BYTES = 1 << 30  # frames in memory that may wait for earlier ones
 
 
 def years_of(train: int, validation: int, test: int) -> dict[str, dict[int, int]]:
-    """Frames by year for each split: the last year tests, the one before validates."""
-    for name, frames in (("train on", train), ("validate with", validation), ("test with", test)):
+    """Return frames by year for each split: the last year tests, the one before validates."""
+    for name, frames in (("training", train), ("validation", validation), ("test", test)):
         if frames < 1:
-            raise UsageError(f"synthetic weather: {frames} frames to {name}", hint="give 1 or more")
-    whole, rest = divmod(train, FRAMES_A_YEAR)
-    lengths = [FRAMES_A_YEAR] * whole + [rest] * (rest > 0)
+            raise UsageError(f"synthetic weather: {frames} {name} frames", hint="give 1 or more")
+    whole, rest = divmod(train, FRAMES_PER_YEAR)
+    lengths = [FRAMES_PER_YEAR] * whole + [rest] * (rest > 0)
     last = FIRST_YEAR + len(lengths)
     return {
         "train": {FIRST_YEAR + number: frames for number, frames in enumerate(lengths)},
@@ -63,33 +70,35 @@ def write_years(
     frames: Mapping[int, int],
     *,
     compression: str | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
     workers: int | None = None,
 ) -> list[Path]:
-    """``climo_YYYY.h5`` in a new ``folder`` for each year of ``frames``, laid out as published."""
-    folder = real_place(folder)
+    """Write ``climo_YYYY.h5`` to a new ``folder`` for each year of ``frames``, as published."""
+    folder = resolve_link(folder)
     refuse_occupied(folder)
-    refuse_fixed(folder)
+    refuse_irreplaceable(folder)
     _check(frames, compression)
     lengths = dict(sorted(frames.items()))
-    partial = _begin(folder, recipe, lengths)
+    about = {**recipe.as_dict(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
+    partial = begin_folder(folder, about, "frames")
     tasks = [
-        _Year(recipe, partial / f"climo_{year:04d}.h5", year, count, compression)
+        _YearTask(recipe, partial / f"climo_{year:04d}.h5", year, count, compression)
         for year, count in lengths.items()
     ]
     total = sum(lengths.values())
-    number = workers or _workers(recipe, total)
-    work = spread(_write_year, tasks, workers=number, total=total, on_progress=on_progress)
-    with closing(work), _stopped_by_hand("the same command goes on after the last whole year"):
-        names = [tasks[position].path.name for position, _ in work]
-    for left in partial.glob(".*.tmp"):
-        left.unlink(missing_ok=True)  # of a process that was killed
-    try:
-        partial.replace(folder)
-    except OSError as error:
-        raise atomic.cannot_write(folder, error) from error
-    atomic.sync_folder(folder.parent)
-    return [folder / name for name in sorted(names)]
+    run_all(
+        _write_year,
+        tasks,
+        workers=workers or _workers(recipe, total),
+        total=total,
+        on_progress=on_progress,
+        done="years are written",
+        hint="the same command resumes with the first unfinished year",
+    )
+    for stale in partial.glob(".*.tmp"):
+        stale.unlink(missing_ok=True)  # left by a process that was killed
+    move_into_place(partial, folder)
+    return [folder / task.path.name for task in tasks]
 
 
 def cached(
@@ -97,12 +106,13 @@ def cached(
     train: int,
     validation: int,
     test: int,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> Path:
-    """The folder of these frames, packed by halves, in the cache; made if it is not there."""
+    """Return the folder of these frames in the cache, in layout ``half``; create it if missing."""
     years = years_of(train, validation, test)
-    about = {**recipe.facts(), "frames": {split: sum(of.values()) for split, of in years.items()}}
-    # The split is in the name: a cache may still hold frames that were not marked with it.
+    counts = {split: sum(lengths.values()) for split, lengths in years.items()}
+    about = {**recipe.as_dict(), "frames": counts}
+    # The split is part of the name: a cache may hold older frames without reference_split.
     name = f"weather-{digest([about, 'reference split'])[:16]}"
 
     def make(folder: Path) -> None:
@@ -116,42 +126,45 @@ def cached(
             scale=SCALE,
             synthetic=True,
             recipe=about,
-            years={split: tuple(of) for split, of in years.items()},
+            years={split: tuple(lengths) for split, lengths in years.items()},
             reference_split=True,
         ) as writer:
             for split, frame in _drawn(recipe, years, on_progress):
                 writer.add(split, frame.fields, frame.boxes)
             writer.finish()
 
-    with _stopped_by_hand("the same command begins again"):
+    try:
         return made_once(name, make)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped by the user", hint="the same command starts again") from None
 
 
 def _drawn(
     recipe: WeatherRecipe, years: Mapping[str, Mapping[int, int]], on_progress: OnProgress
 ) -> Iterator[tuple[str, Frame]]:
-    """Every frame with its split, in order; drawn by several processes where that pays."""
+    """Yield every frame with its split, in order; several processes draw if that is faster."""
     frame_bytes = recipe.height * recipe.width * len(CHANNELS) * 4
     step = max(1, _PIECE_BYTES // frame_bytes)
     pieces = [
         _Piece(recipe, split, year, start, min(step, count - start))
-        for split, of_split in years.items()
-        for year, count in of_split.items()
+        for split, lengths in years.items()
+        for year, count in lengths.items()
         for start in range(0, count, step)
     ]
     total = sum(piece.count for piece in pieces)
     number = _workers(recipe, total)
-    # One process draws as frames are taken; several would run ahead of who takes them.
+    # One process draws a frame when it is needed; several would run ahead without limit.
     wave = len(pieces) if number == 1 else max(2 * number, _WAVE_BYTES // (step * frame_bytes))
     done = 0
     for first in range(0, len(pieces), wave):
         batch = pieces[first : first + wave]
-        for piece, frames in _in_order(batch, number, _later(on_progress, done, total)):
+        for piece, frames in _in_order(batch, number, _after(done, total, on_progress)):
             yield from ((piece.split, frame) for frame in frames)
         done += sum(piece.count for piece in batch)
 
 
-def _later(on_progress: OnProgress, done: int, total: int) -> OnProgress:
+def _after(done: int, total: int, on_progress: OnProgress) -> OnProgress:
+    """Return a callback for work that starts when ``done`` of ``total`` is finished."""
     return lambda more, _: on_progress(done + more, total)
 
 
@@ -160,14 +173,14 @@ def _in_order(
 ) -> Iterator[tuple[_Piece, list[Frame]]]:
     total = sum(piece.count for piece in pieces)
     ready: dict[int, list[Frame]] = {}
-    wanted = 0
-    work = spread(_draw_piece, pieces, workers=workers, total=total, on_progress=on_progress)
+    next_position = 0
+    work = iter_results(_draw_piece, pieces, workers=workers, total=total, on_progress=on_progress)
     with closing(work):
         for position, frames in work:
             ready[position] = frames
-            while wanted in ready:
-                yield pieces[wanted], ready.pop(wanted)
-                wanted += 1
+            while next_position in ready:
+                yield pieces[next_position], ready.pop(next_position)
+                next_position += 1
 
 
 @dataclass(frozen=True)
@@ -190,7 +203,7 @@ def _draw_piece(piece: _Piece, report: Reporter) -> list[Frame]:
 
 
 @dataclass(frozen=True)
-class _Year:
+class _YearTask:
     """A file that one process writes."""
 
     recipe: WeatherRecipe
@@ -200,8 +213,8 @@ class _Year:
     compression: str | None
 
 
-def _write_year(task: _Year, report: Reporter) -> None:
-    if task.path.exists():  # of a making that was stopped: renamed when it was whole
+def _write_year(task: _YearTask, report: Reporter) -> None:
+    if task.path.exists():  # finished before the call was stopped
         report(task.frames)
         return
     temporary = task.path.with_name(f".{task.path.name}-{os.getpid()}.tmp")
@@ -213,15 +226,15 @@ def _write_year(task: _Year, report: Reporter) -> None:
         atomic.sync_folder(task.path.parent)
     except OSError as error:
         raise atomic.cannot_write(task.path, error) from error
-    except RuntimeError as error:  # what h5py raises where a write fails late
+    except RuntimeError as error:  # what h5py raises if a write fails late
         raise atomic.cannot_write(task.path, OSError(str(error))) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def _fill(path: Path, task: _Year, report: Reporter) -> None:
-    """Write a year to ``path`` frame by frame; a field is a chunk where it is compressed."""
+def _fill(path: Path, task: _YearTask, report: Reporter) -> None:
+    """Write a year to ``path`` frame by frame; if compressed, each field is a chunk."""
     import h5py
 
     size = (task.recipe.height, task.recipe.width)
@@ -229,7 +242,7 @@ def _fill(path: Path, task: _Year, report: Reporter) -> None:
     if task.compression is not None:
         options = {"chunks": (1, 1, *size), "compression": task.compression, "shuffle": True}
         if task.compression == "gzip":
-            options["compression_opts"] = 1  # noise does not get smaller for more work
+            options["compression_opts"] = 1  # more effort does not make noise smaller
     with h5py.File(path, "w", libver=("earliest", "v110")) as file:
         shape = (task.frames, len(CHANNELS), *size)
         images = file.create_dataset("images", shape, dtype="<f4", **options)
@@ -243,13 +256,12 @@ def _fill(path: Path, task: _Year, report: Reporter) -> None:
 
 
 def _workers(recipe: WeatherRecipe, frames: int) -> int:
-    small = frames * recipe.height * recipe.width <= _SMALL_PIXELS
-    return 1 if small else usable_cpus()
+    return default_workers(frames * recipe.height * recipe.width, _SMALL_PIXELS)
 
 
 def _check(frames: Mapping[int, int], compression: str | None) -> None:
     if not frames:
-        raise UsageError("synthetic weather: no years", hint="give at least one")
+        raise UsageError("synthetic weather: there are no years", hint="give at least one")
     for year, count in frames.items():
         if not 1 <= year <= 9999:
             raise UsageError(f"synthetic weather: year {year}", hint="from 1 to 9999")
@@ -259,26 +271,3 @@ def _check(frames: Mapping[int, int], compression: str | None) -> None:
         raise UsageError(
             f"compression is {compression!r}", hint=f"one of {', '.join(COMPRESSIONS)}, or none"
         )
-
-
-def _begin(folder: Path, recipe: WeatherRecipe, lengths: Mapping[int, int]) -> Path:
-    """``folder.partial`` with its mark, new or of the same frames."""
-    about = {**recipe.facts(), "frames": {f"{year:04d}": n for year, n in lengths.items()}}
-    partial = partial_of(folder)
-    text = atomic.json_text(about)
-    mark = partial / MARK
-    if occupied(partial) and not (mark.is_file() and mark.read_text(encoding="utf-8") == text):
-        raise UsageError(
-            f"{partial} holds something else than these frames", hint="remove it, then try again"
-        )
-    atomic.make_folder(partial)
-    atomic.write_text(mark, text)
-    return partial
-
-
-@contextmanager
-def _stopped_by_hand(hint: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted("stopped by the user", hint=hint) from None

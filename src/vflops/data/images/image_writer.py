@@ -1,35 +1,33 @@
-"""Writes packed images: shards one by one, then the tables and the index, then a rename."""
+"""Write packed images: shards one by one, then the tables and the index, then a rename."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.images.index import (
+from vflops.data.destination import refuse_occupied
+from vflops.data.images.image_index import (
     CHANNELS,
     SHARD_BYTES,
-    PackedIndex,
-    Part,
-    Shard,
-    Skipped,
-    Split,
-    Table,
+    ImageIndex,
+    ImagePart,
+    ImageShard,
+    ImageSplitEntry,
+    SkippedImage,
 )
 from vflops.data.new_file import NewFile
-from vflops.data.packed import Packing, digest, shard_name, table_name
-from vflops.data.workspace import Workspace, refuse_occupied
-from vflops.record.files import atomic
+from vflops.data.packed_index import PackingRecord, digest, shard_name
+from vflops.data.split_table import write_table
+from vflops.data.workspace import Workspace
 
 
-class ShardFile:
-    """One shard while it is written: under another name until ``close``."""
+class ImageShardFile:
+    """One shard while it is written: under a temporary name until ``close``."""
 
     def __init__(self, path: Path) -> None:
         self._file = NewFile(path)
@@ -39,7 +37,7 @@ class ShardFile:
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
+        """Bytes written so far."""
         return self._file.bytes
 
     def add(self, image: NDArray[np.uint8], label: int) -> None:
@@ -52,12 +50,12 @@ class ShardFile:
         self._sizes.append((image.shape[0], image.shape[1]))
         self._labels.append(label)
 
-    def close(self, source_digest: str = "", skipped: Sequence[Skipped] = ()) -> Part:
-        """Put the shard in its place; what there is to know of it."""
+    def close(self, source_digest: str = "", skipped: Sequence[SkippedImage] = ()) -> ImagePart:
+        """Rename the shard to its final name and return what the index needs from it."""
         self._file.close()
-        return Part(
+        return ImagePart(
             source_digest=source_digest,
-            shard=Shard(
+            shard=ImageShard(
                 file=self._file.path.name,
                 images=len(self._labels),
                 bytes=self.bytes,
@@ -70,48 +68,66 @@ class ShardFile:
         )
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete the shard unless it was closed."""
         self._file.abandon()
 
 
+def write_shard(
+    workspace: Workspace,
+    name: str,
+    fill: Callable[[ImageShardFile], Sequence[SkippedImage]],
+    source_digest: str = "",
+) -> ImagePart:
+    """Write the shard ``name`` and its part; ``fill`` adds images and returns those left out."""
+    shard = ImageShardFile(workspace.path / name)
+    try:
+        part = shard.close(source_digest, fill(shard))
+    except BaseException:
+        shard.abandon()
+        raise
+    workspace.add_part(part)
+    return part
+
+
 def finish(
-    workspace: Workspace, about: dict[str, Any], parts: dict[str, list[Part]], identity: str
+    workspace: Workspace,
+    about: Mapping[str, Any],
+    parts: Mapping[str, Sequence[ImagePart]],
+    identity: str,
 ) -> None:
-    """Write tables and index of the shards that were made, and put the folder in its place."""
-    splits = {name: _split(workspace.path, name, of_split) for name, of_split in parts.items()}
-    workspace.finish(PackedIndex(splits=splits, **about), identity)
+    """Write the tables and the index for the shards of each split, and rename the folder."""
+    splits = {
+        name: _write_split(workspace.path, name, split_parts) for name, split_parts in parts.items()
+    }
+    workspace.finish(ImageIndex(splits=splits, **about), identity)
 
 
-def _split(folder: Path, name: str, parts: Sequence[Part]) -> Split:
-    data = _table_bytes(parts)
-    atomic.write_bytes(folder / table_name(name), data)
-    return Split(
+def _write_split(folder: Path, name: str, parts: Sequence[ImagePart]) -> ImageSplitEntry:
+    return ImageSplitEntry(
         images=sum(part.shard.images for part in parts),
         skipped=tuple(skipped for part in parts for skipped in part.skipped),
-        table=Table(
-            file=table_name(name), bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
-        ),
+        table=write_table(folder, name, _columns(parts)),
         shards=tuple(part.shard for part in parts if part.shard.images),
     )
 
 
-def _table_bytes(parts: Sequence[Part]) -> bytes:
-    heights = np.array([height for part in parts for height in part.heights], np.int32)
-    widths = np.array([width for part in parts for width in part.widths], np.int32)
-    labels = np.array([label for part in parts for label in part.labels], np.int64)
+def _columns(parts: Sequence[ImagePart]) -> dict[str, NDArray[Any]]:
     offsets = [np.empty(0, np.int64)]
     for part in parts:
         sizes = np.array(part.heights, np.int64) * np.array(part.widths, np.int64) * CHANNELS
         offsets.append(np.cumsum(sizes) - sizes)
-    file = io.BytesIO()
-    np.savez(file, offsets=np.concatenate(offsets), heights=heights, widths=widths, labels=labels)
-    return file.getvalue()
+    return {
+        "offsets": np.concatenate(offsets),
+        "heights": np.array([height for part in parts for height in part.heights], np.int32),
+        "widths": np.array([width for part in parts for width in part.widths], np.int32),
+        "labels": np.array([label for part in parts for label in part.labels], np.int64),
+    }
 
 
-class ShardWriter:
-    """Packs images that a program makes: the folder appears whole, when the block ends well.
+class ImageWriter:
+    """Packs images that a program creates; the folder appears when the block ends without error.
 
-    with ShardWriter(path, origin="shapes", short_side=64, classes=names, recipe={…}) as writer:
+    with ImageWriter(path, origin="shapes", short_side=64, classes=names, recipe={…}) as writer:
         writer.add(image, label, split="train")
     """
 
@@ -133,15 +149,15 @@ class ShardWriter:
             "short_side": short_side,
             "classes": tuple(classes),
         }
-        packing = Packing(source=origin, settings={"short_side": short_side, "recipe": recipe})
-        self._workspace = Workspace(destination, packing)
-        self._held = self._workspace.locked()
+        settings = {"short_side": short_side, "recipe": recipe}
+        self._workspace = Workspace(destination, PackingRecord(source=origin, settings=settings))
+        self._lock = self._workspace.locked()
         self._shard_bytes = shard_bytes
-        self._open: dict[str, ShardFile] = {}
-        self._parts: dict[str, list[Part]] = {}
+        self._open: dict[str, ImageShardFile] = {}
+        self._parts: dict[str, list[ImagePart]] = {}
 
     def __enter__(self) -> Self:
-        self._held.__enter__()
+        self._lock.__enter__()
         return self
 
     def add(self, image: NDArray[np.uint8], label: int, *, split: str) -> None:
@@ -152,7 +168,7 @@ class ShardWriter:
             shard = None
         if shard is None:
             number = len(self._parts.setdefault(split, []))
-            shard = ShardFile(self._workspace.path / shard_name(split, number))
+            shard = ImageShardFile(self._workspace.path / shard_name(split, number))
             self._open[split] = shard
         shard.add(image, label)
 
@@ -165,6 +181,6 @@ class ShardWriter:
             else:
                 for shard in self._open.values():
                     shard.abandon()
-                shutil.rmtree(self._workspace.path, ignore_errors=True)
+                self._workspace.discard()
         finally:
-            self._held.__exit__(kind, error, trace)
+            self._lock.__exit__(kind, error, trace)

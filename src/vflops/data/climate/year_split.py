@@ -1,4 +1,4 @@
-"""Which years train, validate and test."""
+"""The split of years into training, validation and test."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from vflops.errors import UsageError
 
 OPTIONS = "--{split}-years {years}"
-"""How `vflops data pack` is told the years of a split."""
+"""The option of `vflops data pack` for the years of a split."""
 _RANGE = re.compile(r"(\d{4})(?:-(\d{4}))?")
 
 
 @dataclass(frozen=True)
 class YearSplit:
-    """Years of each split; ``reference`` where it is that of the rules."""
+    """The years of each split; ``reference`` if it is the split of the rules."""
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
@@ -43,10 +43,10 @@ def split_years(
     test: Sequence[int] | None = None,
     form: str = OPTIONS,
 ) -> YearSplit:
-    """The user's own split, or the reference: the last year tests, the one before validates.
+    """Return the user's split, or the reference: the last year tests, the one before validates.
 
-    Of an own split ``validation`` must be given; ``train`` is all that is left, ``test`` none.
-    Cures say years in the ``form`` of the caller's command.
+    A user's split needs ``validation``; ``train`` defaults to all other years, ``test`` to none.
+    Hints name years in the ``form`` of the caller's command.
     """
     have = ", ".join(str(year) for year in years)
     if train is None and validation is None and test is None:
@@ -54,7 +54,7 @@ def split_years(
             raise UsageError(
                 f"{source} has {_count(len(years))} ({have}); the reference split needs 3 or more:"
                 " the last tests, the one before validates, the rest train",
-                hint=_own_cure(years, form),
+                hint=_split_hint(years, form),
             )
         ordered = tuple(sorted(years))
         return YearSplit(ordered[:-2], ordered[-2:-1], ordered[-1:], reference=True)
@@ -62,19 +62,19 @@ def split_years(
     taken = {year for group in named.values() for year in group}
     rest = tuple(year for year in sorted(years) if year not in taken)
     named["train"] = tuple(sorted(train)) if train is not None else rest
-    _refuse_unknown(source, named, years, have)
+    _refuse_bad_years(source, named, years, have)
     for name in ("train", "validation"):
         if not named[name]:
             raise UsageError(
-                f"the split of {source} has no year for {name}",
-                hint=f"the folder has {have}: {_own_cure(years, form, named['test'])}",
+                f"the split of {source} has no years for {name}",
+                hint=f"the folder has {have}: {_split_hint(years, form, named['test'])}",
             )
     return YearSplit(
         named["train"], tuple(sorted(named["validation"])), tuple(sorted(named["test"])), False
     )
 
 
-def _refuse_unknown(
+def _refuse_bad_years(
     source: Path, named: dict[str, tuple[int, ...]], years: Sequence[int], have: str
 ) -> None:
     seen: dict[int, str] = {}
@@ -88,7 +88,7 @@ def _refuse_unknown(
             if year in seen:
                 raise UsageError(
                     f"the split names {year} twice: for {seen[year]} and for {name}",
-                    hint="a year belongs to one split: what is learnt by heart is no quality",
+                    hint="a year belongs to one split: quality on trained years says nothing",
                 )
             seen[year] = name
 
@@ -97,25 +97,27 @@ def _count(number: int) -> str:
     return f"{number} year{'s' * (number != 1)}"
 
 
-def _own_cure(years: Sequence[int], form: str, test: Sequence[int] = ()) -> str:
+def _split_hint(years: Sequence[int], form: str, test: Sequence[int] = ()) -> str:
     if len(years) < 2:
         return "add years: one year cannot both train and validate"
     left = [year for year in years if year not in test]
     left = left if len(left) > 1 else list(years)
-    said = [
+    options = [
         form.format(split="train", years=min(left)),
         form.format(split="validation", years=max(left)),
     ]
-    return f"add years, or say your own: {' '.join(said)}"
+    return f"add years, or give a split: {' '.join(options)}"
 
 
 def parse_years(text: str) -> tuple[int, ...]:
-    """``1979-1983,1985`` as years."""
+    """Return the years of a text such as ``1979-1983,1985``."""
     years: list[int] = []
     for part in text.replace(" ", "").split(","):
         match = _RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
-            raise UsageError(f"years {text!r}: {part!r} is none", hint="as in 1979-1983,1985")
+            raise UsageError(
+                f"years {text!r}: {part!r} is not a year or a range", hint="as in 1979-1983,1985"
+            )
         years += range(first, last + 1)
     return tuple(years)

@@ -1,4 +1,4 @@
-"""What a detector is built as: plain settings, known without torch."""
+"""The architecture of a detector as plain settings, without torch."""
 
 from __future__ import annotations
 
@@ -17,82 +17,82 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 def aspect_sizes(size: float, ratios: Sequence[float]) -> tuple[Size, ...]:
-    """Heights and widths of equal area ``size``², one for each ratio of height to width."""
+    """Return heights and widths of area ``size``², one for each ratio of height to width."""
     return tuple((size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios)
 
 
 def anchor_sizes(
     sizes: Sequence[float], ratios: Sequence[float] = (0.5, 1.0, 2.0)
 ) -> tuple[tuple[Size, ...], ...]:
-    """For each level the anchors of one area."""
+    """Return anchors for each level, all of the same area within a level."""
     return tuple(aspect_sizes(size, ratios) for size in sizes)
 
 
 class DetectorDesign(Section):
-    """Faster R-CNN on a feature pyramid; the defaults are the published ones of ResNet-50."""
+    """Faster R-CNN on a feature pyramid; the defaults are those published for ResNet-50."""
 
     blocks: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = Field(
         default=(3, 4, 6, 3), min_length=1, max_length=8
     )
-    """Bottlenecks of each stage of the ResNet: its depth."""
+    """Number of bottlenecks of each stage of the ResNet."""
     width: int = Field(default=64, ge=1, le=4096)
     stem: Literal["imagenet", "small"] = "imagenet"
     stages: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2, 3, 4), min_length=1)
     """The stages that the pyramid is built on, counted from 1."""
     pooled: bool = True
-    """Whether a level of half the size is put on top of it, for proposals alone."""
+    """Whether the pyramid has one more level of half the size, for proposals only."""
     channels: int = Field(default=256, ge=1, le=65536)
-    """Of the pyramid's levels."""
+    """Channels of each level of the pyramid."""
     hidden: int = Field(default=1024, ge=1, le=1 << 20)
-    """Width of the two layers that look at a region."""
+    """Width of the two hidden layers of the region head."""
 
     anchors: tuple[Sizes, ...] = anchor_sizes((32, 64, 128, 256, 512))
-    """Heights and widths of the boxes that proposals start from, for each level."""
+    """Heights and widths of the anchors of each level."""
     anchor_samples: int = Field(default=256, ge=2)
-    """Anchors of an image that the loss of the proposals looks at, at most half of them hits."""
+    """Anchors per image in the proposal loss, at most half of them positive."""
     candidates: int = Field(default=2000, ge=1)
-    """Best anchors of a level that may become proposals, in training; half in evaluation."""
+    """Best anchors of a level that may become proposals in training; half in evaluation."""
     proposals: int = Field(default=2000, ge=1)
-    """Proposals of an image in training; half as many in evaluation."""
+    """Proposals per image in training; half as many in evaluation."""
     proposal_overlap: Share = 0.7
-    """Of two proposals that overlap more, the better one stays."""
+    """Of two proposals that overlap more than this, only the better one is kept."""
 
     regions: int = Field(default=512, ge=4)
-    """Proposals of an image that the second stage trains on, at most a quarter of them hits."""
+    """Proposals per image that train the second stage, at most a quarter of them positive."""
     region_size: int = Field(default=7, ge=1, le=64)
-    """Features of a region are put into so many rows and columns."""
+    """Rows and columns of the features of a region."""
     region_scale: float = Field(default=224.0, gt=0)
-    """Side of a region, in pixels, that is looked at on the level of stride 16."""
+    """Side in pixels of a region that is pooled from the level of stride 16."""
 
     detections: int = Field(default=100, ge=1, le=1000)
-    """Most boxes found in an image."""
+    """Maximum number of detections per image."""
     least_score: float = Field(default=0.05, ge=0, lt=1)
     detection_overlap: Share = 0.5
-    """Of two boxes of a class that overlap more, the better one stays."""
+    """Of two boxes of a class that overlap more than this, only the better one is kept."""
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> DetectorDesign:
+    def _check_consistency(self) -> DetectorDesign:
         if list(self.stages) != sorted(set(self.stages)) or self.stages[-1] > len(self.blocks):
             raise ValueError(
-                f"stages {list(self.stages)} are not rising numbers from 1 to {len(self.blocks)}"
+                f"stages {list(self.stages)} are not ascending numbers from 1 to {len(self.blocks)}"
             )
         if self.stages[-1] < len(self.blocks):
             raise ValueError(
-                f"blocks {list(self.blocks)} have stages that the pyramid does not see: name the "
-                f"last, {len(self.blocks)}, in stages {list(self.stages)}, or leave it out"
+                f"blocks {list(self.blocks)} have stages that the pyramid does not use: add the "
+                f"last, {len(self.blocks)}, to stages {list(self.stages)}, or remove its blocks"
             )
         levels = len(self.stages) + self.pooled
         if len(self.anchors) != levels or len({len(level) for level in self.anchors}) != 1:
             counts = [len(level) for level in self.anchors]
             raise ValueError(
-                f"anchors for {len(self.anchors)} levels ({counts} each): expected {levels}, the "
-                "pyramid's, and for each as many as for the others"
+                f"anchors for {len(self.anchors)} levels ({counts} each): expected {levels}, one "
+                "for each level of the pyramid, with equal numbers of anchors"
             )
         return self
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Pixels of the image for one of each level's, coarser ones last."""
+        """Pixels of the image per pixel of each level, the coarsest last."""
         first = 4 if self.stem == "imagenet" else 2
         strides = tuple(first * 2 ** (stage - 1) for stage in self.stages)
         return (*strides, strides[-1] * 2) if self.pooled else strides

@@ -1,12 +1,12 @@
-"""Triton kernels of the fused ResNet: 1×1 convolutions and what stands between convolutions.
+"""Triton kernels of the fused ResNet: 1×1 convolutions and batch normalisation.
 
-Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Batch normalisation is two
-coefficients a channel in the forward, ``scale·y + shift``, and three in the backward,
-``a·g + b·y + c``, so it fuses into whatever reads or writes the tensor next to it. Imported only
-where there is a GPU.
+Activations are rows of pixels, ``[pixels, channels]`` (NHWC). Batch normalisation has two
+coefficients per channel in the forward pass, ``scale·y + shift``, and three in the backward pass,
+``a·g + b·y + c``, so it fuses into the kernel that reads or writes the tensor. Import this module
+only if Triton is installed.
 """
 
-# Triton is a language of its own in Python's clothes: constants in capitals, no types.
+# Triton code is not typed Python, and its constants are in capitals.
 # mypy: ignore-errors
 # ruff: noqa: N803, SIM108
 
@@ -32,10 +32,10 @@ def conv1x1_forward(
     PROLOGUE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """``y = input @ wᵀ`` with the sums of y and y² of each channel.
+    """Compute ``y = input @ wᵀ`` and the sums of y and y² for each channel.
 
-    ``input`` is x, or ``relu(scale·x + shift)`` with PROLOGUE. The sums go to ``partial``
-    ``[programs, 2, N]``.
+    ``input`` is x, or ``relu(scale·x + shift)`` with PROLOGUE. The sums are written to
+    ``partial`` ``[programs, 2, N]``.
     """
     pid = tl.program_id(1)
     programs = tl.num_programs(1)
@@ -52,8 +52,8 @@ def conv1x1_forward(
         a = tl.load(x + rows[:, None] * K + depth[None, :])
         if PROLOGUE:
             a = tl.maximum(a.to(tl.float32) * s + t, 0.0).to(weight.dtype)
-        # Transposed, so that a thread holds many pixels of few channels: the sums need almost no
-        # shuffles, and what was normalised on reading goes to the tensor cores by shared memory.
+        # Transposed, so that a thread has many pixels of few channels: the sums need almost no
+        # shuffles, and normalised inputs reach the tensor cores through shared memory.
         out = tl.dot(weight, tl.trans(a)).to(y.dtype.element_ty)
         v = out.to(tl.float32)
         sums += tl.sum(v, axis=1)
@@ -95,13 +95,13 @@ def conv1x1_backward(
     GROUP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Both gradients of a 1×1 convolution and its batch normalisation, in one pass.
+    """Compute both gradients of a 1×1 convolution and its batch normalisation in one pass.
 
-    ``dy = a·g + b·y + c`` is the gradient at the convolution's output, g zeroed where
-    ``relu(bn(y))`` is (OWN_MASK) or masked already; ``dx = dy @ w`` plus the
-    shortcut's gradient (SHORTCUT 1: same shape, 2: of every second pixel), zero where the input is
-    (MASK), with the sums of dx, of dx·y_before and of dx·y_other of each channel (the first SUMS of
-    these); ``dw_partial`` ``[programs, N, K]`` adds up to the weight's gradient.
+    ``dy = a·g + b·y + c`` is the gradient of the convolution's output, where g is set to 0 where
+    ``relu(bn(y))`` is (OWN_MASK) or is masked already. ``dx = dy @ w`` plus the gradient of the
+    shortcut (SHORTCUT 1: same shape, 2: every second pixel), 0 where the input is (MASK). The sums
+    of dx, dx·y_before and dx·y_other for each channel are written (the first SUMS of them).
+    ``dw_partial`` ``[programs, N, K]`` adds up to the gradient of the weight.
     """
     pid = tl.program_id(1)
     programs = tl.num_programs(1)
@@ -176,7 +176,7 @@ def conv1x1_backward(
 
 @triton.jit
 def channel_sums(y, partial, tiles, C: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Sums of y and y² of each channel, to ``partial`` ``[programs, 2, C]``."""
+    """Write the sums of y and y² for each channel to ``partial`` ``[programs, 2, C]``."""
     pid = tl.program_id(1)
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
     sums = tl.zeros([ROWS, COLS], tl.float32)
@@ -207,7 +207,7 @@ def forward_coefficients(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
-    """``out`` ``[4, C]``: scale, shift, mean and 1/deviation; the running statistics move on."""
+    """Write scale, shift, mean and 1/deviation to ``out`` ``[4, C]``; update running statistics."""
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
     sums = tl.zeros([ROWS, COLS], tl.float32)
     squares = tl.zeros([ROWS, COLS], tl.float32)
@@ -247,9 +247,9 @@ def backward_coefficients(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
-    """``out`` ``[3, C]``: a, b and c of ``dy = a·g + b·y + c``; gamma's and beta's gradients.
+    """Write a, b and c of ``dy = a·g + b·y + c`` to ``out`` ``[3, C]``, and dgamma and dbeta.
 
-    ``partial`` is ``[programs, SUMS, C]``: the sum of g first, that of g·y at PRODUCT.
+    ``partial`` is ``[programs, SUMS, C]``: the sum of g is first, that of g·y is at PRODUCT.
     """
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
     sums = tl.zeros([ROWS, COLS], tl.float32)
@@ -284,7 +284,7 @@ def normalise(
     COLS: tl.constexpr,
     SHORTCUT: tl.constexpr,
 ):
-    """``relu(bn(y))``, or ``relu(bn(y) + shortcut)`` (1), or ``relu(bn(y) + bn(shortcut))`` (2)."""
+    """Compute ``relu(bn(y))``, plus (SHORTCUT 1) the shortcut or (2) the normalised shortcut."""
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + cols[None, :]
@@ -320,10 +320,10 @@ def gradient_sums(
     SHORTCUT: tl.constexpr,
     SUMS: tl.constexpr,
 ):
-    """Sums of the masked gradient, of it times y and (SUMS 3) times y_other of each channel.
+    """Sum the masked gradient for each channel, alone, times y, and (SUMS 3) times y_other.
 
-    The mask is that of ``relu(bn(y))``, recomputed (MASK 1), or of ``output`` (2), where the
-    gradient plus the shortcut's is also written to ``masked``; 0: g is masked already.
+    The mask is that of ``relu(bn(y))``, recomputed (MASK 1), or of ``output`` (2); in that case
+    the gradient plus that of the shortcut is also written to ``masked``. MASK 0: g is masked.
     """
     pid = tl.program_id(1)
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
@@ -381,7 +381,7 @@ def normalise_backward(
     COLS: tl.constexpr,
     MASK: tl.constexpr,
 ):
-    """``a·g + b·y + c``; with MASK, g is first zeroed where ``relu(bn(y))`` is."""
+    """Compute ``a·g + b·y + c``; with MASK, g is first set to 0 where ``relu(bn(y))`` is."""
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + cols[None, :]
@@ -395,181 +395,3 @@ def normalise_backward(
         shift = tl.load(forward + C + cols)[None, :]
         v = tl.where(value * scale + shift > 0, v, 0.0)
     tl.store(dy + at, (a * v + b * value + c).to(dy.dtype.element_ty))
-
-
-@triton.jit
-def space_to_depth(
-    x,
-    out,
-    elements,
-    per_image,
-    per_channel,
-    per_row,
-    per_column,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Images as 2×2 patches of 16 channels (12 and zeros), two before and one after them of zeros.
-
-    x has three channels and any strides, HEIGHT and WIDTH count patches; out is NHWC.
-    """
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    depth = at % 16
-    pixel = at // 16
-    column = pixel % (WIDTH + 3) - 2
-    line = pixel // (WIDTH + 3)
-    row = line % (HEIGHT + 3) - 2
-    image = line // (HEIGHT + 3)
-    inside = (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH) & (depth < 12)
-    r = 2 * row + depth // 6
-    q = 2 * column + depth // 3 % 2
-    source = image * per_image + depth % 3 * per_channel + r * per_row + q * per_column
-    v = tl.load(x + source, mask=inside & (at < elements), other=0.0)
-    tl.store(out + at, v.to(out.dtype.element_ty), mask=at < elements)
-
-
-@triton.jit
-def stem_forward(
-    x,
-    w,
-    y,
-    partial,
-    tiles,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    N: tl.constexpr,
-    ROWS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """The 4×4 convolution over patches with the sums of y and y² of each channel.
-
-    Four patches beside each other are 64 numbers in a row of memory, so the product is over four
-    such runs; w is ``[N, 256]``.
-    """
-    pid = tl.program_id(0)
-    cols = tl.arange(0, N)
-    depth = tl.arange(0, 256)
-    weight = tl.load(w + cols[:, None] * 256 + depth[None, :])
-    offsets = depth // 64 * ((WIDTH + 3) * 16) + depth % 64
-    sums = tl.zeros([N], tl.float32)
-    squares = tl.zeros([N], tl.float32)
-    for tile in tl.range(pid, tiles, tl.num_programs(0), num_stages=STAGES):
-        rows = tile * ROWS + tl.arange(0, ROWS)
-        line = rows // WIDTH
-        row = line % HEIGHT
-        image = line // HEIGHT
-        first = ((image * (HEIGHT + 3) + row) * (WIDTH + 3) + rows % WIDTH) * 16
-        a = tl.load(x + first[:, None] + offsets[None, :])
-        out = tl.dot(weight, tl.trans(a)).to(y.dtype.element_ty)
-        v = out.to(tl.float32)
-        sums += tl.sum(v, axis=1)
-        squares += tl.sum(v * v, axis=1)
-        tl.store(y + rows[:, None] * N + cols[None, :], tl.trans(out))
-    at = partial + pid * 2 * N + cols
-    tl.store(at, sums)
-    tl.store(at + N, squares)
-
-
-@triton.jit
-def pool_forward(
-    y,
-    forward,
-    chosen,
-    where,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    C: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """3×3/2 max-pool over ``relu(bn(y))``: the y chosen and its place (0 to 8) in the window.
-
-    HEIGHT and WIDTH are the output's. What is kept is y before normalisation: the next convolution
-    normalises as it reads, and the sums of the batch normalisation's backward need y at the chosen
-    pixels only.
-    """
-    cols = tl.arange(0, C)
-    pixels = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = pixels % WIDTH
-    line = pixels // WIDTH
-    row = line % HEIGHT
-    image = line // HEIGHT
-    scale = tl.load(forward + cols)[None, :]
-    best = tl.full([ROWS, C], float("-inf"), tl.float32)
-    best_y = tl.zeros([ROWS, C], tl.float32)
-    place = tl.zeros([ROWS, C], tl.int32)
-    for i in tl.static_range(3):
-        for j in tl.static_range(3):
-            r = 2 * row - 1 + i
-            q = 2 * column - 1 + j
-            inside = ((r >= 0) & (q >= 0))[:, None]  # an even size ends within the last window
-            at = (image * (2 * HEIGHT) + r) * (2 * WIDTH) + q
-            v = tl.load(y + at[:, None] * C + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-            rank = tl.where(inside, v * scale, float("-inf"))
-            better = rank > best
-            best = tl.where(better, rank, best)
-            best_y = tl.where(better, v, best_y)
-            place = tl.where(better, 3 * i + j, place)
-    out_at = pixels[:, None] * C + cols[None, :]
-    tl.store(chosen + out_at, best_y.to(chosen.dtype.element_ty))
-    tl.store(where + out_at, place.to(tl.uint8))
-
-
-@triton.jit
-def stem_backward(
-    g,
-    where,
-    y,
-    backward,
-    x,
-    dw_partial,
-    tiles,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    C: tl.constexpr,
-    ROWS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """The gradient of ``stem_forward``'s weight, through the pool, ReLU and batch normalisation.
-
-    g is that of the pool's output, HEIGHT and WIDTH are the convolution's. At each of its pixels
-    the gradient is gathered from the up to four windows over it (nothing is added atomically),
-    becomes ``a·g + b·y + c`` and goes straight into the product: it is never in memory.
-    """
-    pid = tl.program_id(0)
-    cols = tl.arange(0, C)
-    depth = tl.arange(0, 256)
-    offsets = depth // 64 * ((WIDTH + 3) * 16) + depth % 64
-    a = tl.load(backward + cols)[None, :]
-    b = tl.load(backward + C + cols)[None, :]
-    c = tl.load(backward + 2 * C + cols)[None, :]
-    dw = tl.zeros([256, C], tl.float32)
-    for tile in tl.range(pid, tiles, tl.num_programs(0), num_stages=STAGES):
-        pixels = tile * ROWS + tl.arange(0, ROWS)
-        column = pixels % WIDTH
-        line = pixels // WIDTH
-        row = line % HEIGHT
-        image = line // HEIGHT
-        first = ((image * (HEIGHT + 3) + row) * (WIDTH + 3) + column) * 16
-        patch = tl.load(x + first[:, None] + offsets[None, :])
-        value = tl.load(y + pixels[:, None] * C + cols[None, :]).to(tl.float32)
-        total = tl.zeros([ROWS, C], tl.float32)
-        for i in tl.static_range(2):
-            for j in tl.static_range(2):
-                r = row // 2 + i  # even rows lie in one window, odd ones in two
-                q = column // 2 + j
-                inside = (r < HEIGHT // 2) & (q < WIDTH // 2)
-                if i == 1:
-                    inside = inside & (row % 2 == 1)
-                if j == 1:
-                    inside = inside & (column % 2 == 1)
-                inside = inside[:, None]
-                place = (row - 2 * r + 1) * 3 + column - 2 * q + 1
-                window = (image * (HEIGHT // 2) + r) * (WIDTH // 2) + q
-                window_at = window[:, None] * C + cols[None, :]
-                picked = tl.load(where + window_at, mask=inside, other=255).to(tl.int32)
-                v = tl.load(g + window_at, mask=inside, other=0.0).to(tl.float32)
-                total += tl.where(picked == place[:, None], v, 0.0)
-        dy = (a * total + b * value + c).to(patch.dtype)
-        dw = tl.dot(tl.trans(patch), dy, dw)
-    tl.store(dw_partial + (pid * C + cols[None, :]) * 256 + depth[:, None], dw)

@@ -1,4 +1,4 @@
-"""The boxes that are in a batch of images."""
+"""The true boxes of a batch of images."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Truth:
-    """Of each image as many boxes as a file has room for, some of them absent."""
+class GroundTruth:
+    """Boxes and labels of each image, padded to the same number."""
 
     boxes: Tensor
     """(B, G, 4), float32."""
     labels: Tensor
-    """(B, G): the class, −1 where there is no box."""
+    """(B, G): the class, −1 for padding."""
 
     @property
     def present(self) -> Tensor:
-        """(B, G): where there is one."""
+        """(B, G): which boxes are not padding."""
         return self.labels >= 0

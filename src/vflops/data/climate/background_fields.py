@@ -1,10 +1,10 @@
-"""The air without its storms: sixteen smooth fields that belong together.
+"""The air without storms: sixteen smooth fields that are physically consistent.
 
-Everything here and in ``storms`` is adding, multiplying, dividing, comparing and square roots, each
-done by itself by numpy: operations that IEEE 754 rounds in one way. No exponential, no sine, no
-Fourier transform, no sum over an array: those may differ in the last bit from machine to machine.
+Only single additions, multiplications, divisions, comparisons and square roots of numpy are used
+here and in ``storm_painting``: operations that IEEE 754 rounds in one way. Exponentials, sines,
+Fourier transforms and sums over an array may differ in the last bit between machines.
 
-Rows run from south to north, as in the published files; columns from west to east, round the globe.
+Rows run from south to north, as in the published files; columns from west to east.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflops.data.climate.field_names import CHANNELS
-from vflops.data.climate.noise import Field, noise, stream
+from vflops.data.climate.noise import Field, generator, noise
 
 PA_PER_M = 11.8
-"""Pressure near the ground that goes with a metre of height."""
+"""Change of pressure near the ground per metre of height."""
 
-_OWN: dict[str, float] = {
+_CHANNEL_NOISE: dict[str, float] = {
     "PS": 130.0,
     "PSL": 130.0,
     "T200": 0.9,
@@ -36,74 +36,74 @@ _OWN: dict[str, float] = {
     "Z200": 16.0,
     "ZBOT": 0.3,
 }
-"""How far each field strays by itself: without it two fields would give a storm away."""
-_OWN_PART: dict[str, float] = {"PRECT": 0.35, "QREFHT": 0.05, "TMQ": 0.08}
-"""The same in parts of its value."""
+"""Independent noise of each field: without it, two fields would be enough to detect a storm."""
+_RELATIVE_NOISE: dict[str, float] = {"PRECT": 0.35, "QREFHT": 0.05, "TMQ": 0.08}
+"""The same, relative to the value."""
 
 
 def channel(fields: NDArray[np.float32], name: str) -> NDArray[np.float32]:
-    """The field of that name, to be changed in place."""
+    """Return a view of the field ``name``, which can be changed in place."""
     view: NDArray[np.float32] = fields[CHANNELS.index(name)]
     return view
 
 
 def latitude(height: int) -> Field:
-    """From −1 at the south pole to 1 at the north pole: (height, 1)."""
+    """Return −1 at the south pole to 1 at the north pole: (height, 1)."""
     rows = np.arange(height, dtype=np.float32)[:, None]
     return (rows * 2.0 + 1.0) / float(height) - 1.0
 
 
 def bump(distance: Field) -> Field:
-    """1 at 0, falling smoothly to 0 at a distance of 1."""
+    """Return 1 at a distance of 0, falling smoothly to 0 at 1."""
     rest = np.maximum(1.0 - distance * distance, 0.0)
     return rest * rest
 
 
 @dataclass(frozen=True)
 class Eddies:
-    """Unrelated noise that several fields share."""
+    """Independent noise fields; most are shared by several channels."""
 
     flow: Field
-    """The stream function of the air below; its slope is the wind."""
+    """The stream function of the lower air; its slope is the wind."""
     warmth: Field
     moisture: Field
     showers: Field
     ground: Field
     gusts: Field
-    own: tuple[Field, ...]
-    """One that no other field shares, for each channel."""
+    per_channel: tuple[Field, ...]
+    """One for each channel, which no other channel uses."""
 
     @classmethod
-    def drawn(cls, chance: np.random.Generator, height: int, width: int) -> Eddies:
-        """New ones; flow is the smoothest, since its slope must be smooth too."""
+    def draw(cls, random: np.random.Generator, height: int, width: int) -> Eddies:
+        """Draw new eddies; flow is the smoothest, because its slope must be smooth too."""
         return cls(
-            flow=noise(chance, height, width, 6, 0.36),
-            warmth=noise(chance, height, width, 5, 0.5),
-            moisture=noise(chance, height, width, 6, 0.6),
-            showers=noise(chance, height, width, 8, 0.7),
-            ground=noise(chance, height, width, 8, 0.6),
-            gusts=noise(chance, height, width, 10, 0.6),
-            own=tuple(noise(chance, height, width, 8, 0.6) for _ in CHANNELS),
+            flow=noise(random, height, width, 6, 0.36),
+            warmth=noise(random, height, width, 5, 0.5),
+            moisture=noise(random, height, width, 6, 0.6),
+            showers=noise(random, height, width, 8, 0.7),
+            ground=noise(random, height, width, 8, 0.6),
+            gusts=noise(random, height, width, 10, 0.6),
+            per_channel=tuple(noise(random, height, width, 8, 0.6) for _ in CHANNELS),
         )
 
 
 @lru_cache(maxsize=2)
 def land(seed: int, height: int, width: int) -> Field:
-    """How high the land lies, from 0 (the sea) to 1: the same in all frames of a seed."""
-    shape = noise(stream(seed), height, width, 4, 0.55)
+    """Return the height of the land from 0 (the sea) to 1: the same in all frames of a seed."""
+    shape = noise(generator(seed), height, width, 4, 0.55)
     height_above: Field = np.clip(shape * 0.9 - 0.35, 0.0, 1.0)
-    height_above.flags.writeable = False  # it is shared
+    height_above.flags.writeable = False  # callers share it
     return height_above
 
 
 def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float32]:
-    """The sixteen fields of calm air; ``season`` is from −1, southern summer, to 1."""
+    """Return the sixteen fields of calm air; ``season`` runs from −1, southern summer, to 1."""
     height, width = ground.shape
     fields = np.empty((len(CHANNELS), height, width), np.float32)
     y = latitude(height)
-    turn = y / (np.abs(y) + 0.1)  # which way, and how surely, wind goes round a low
-    west = bump((np.abs(y) - 0.5) / 0.36)  # 1 at 45°, where the westerlies and their lows are
-    sun = y - 0.07 * season  # from where it is highest
+    turn = y / (np.abs(y) + 0.1)  # direction and strength of rotation around a low
+    west = bump((np.abs(y) - 0.5) / 0.36)  # 1 at 45°, the latitude of the westerlies
+    sun = y - 0.07 * season  # distance from the latitude where it is highest
     highs = eddies.flow * turn
     meander = (highs + eddies.warmth) * y * (0.02 + 0.075 * west)
     away = np.minimum(np.abs(sun - meander), 1.0)
@@ -120,11 +120,11 @@ def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float
     water = (3.0 + 42.0 * (humid * humid * (0.3 + 0.7 * humid))) * moist * (1.0 - 0.15 * ground)
 
     def put(name: str, value: Field) -> None:
-        own = eddies.own[CHANNELS.index(name)]
-        if name in _OWN_PART:
-            channel(fields, name)[:] = value * np.maximum(1.0 + own * _OWN_PART[name], 0.0)
+        grain = eddies.per_channel[CHANNELS.index(name)]
+        if name in _RELATIVE_NOISE:
+            channel(fields, name)[:] = value * np.maximum(1.0 + grain * _RELATIVE_NOISE[name], 0.0)
         else:
-            channel(fields, name)[:] = value + own * _OWN[name]
+            channel(fields, name)[:] = value + grain * _CHANNEL_NOISE[name]
 
     put("TMQ", water)
     put("PRECT", wet * wet * wet * water * (1.7e-9 + 0.7e-9 * bump(away / 0.2)))
@@ -147,14 +147,14 @@ def background(eddies: Eddies, ground: Field, season: float) -> NDArray[np.float
 
 
 def _winds(eddies: Eddies, y: Field, west: Field) -> tuple[Field, Field]:
-    """Eastward and northward wind at 850 hPa: belts, and eddies that follow the pressure."""
+    """Return eastward and northward wind at 850 hPa: belts, and eddies that follow pressure."""
     flow = eddies.flow
-    steep = flow.shape[0] * 0.28  # the same wind at any size
+    steep = flow.shape[0] * 0.28  # the same wind at any resolution
     upward = np.empty_like(flow)
     upward[1:-1] = (flow[2:] - flow[:-2]) * steep
     upward[0], upward[-1] = upward[1], upward[-2]
     eastward = (np.roll(flow, -1, axis=1) - np.roll(flow, 1, axis=1)) * steep
     belts = 9.0 * west - 7.0 * bump(y / 0.32)
     gusty = 0.8 + 0.5 * west
-    calm_pole = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # all winds meet at a pole
+    calm_pole = 1.0 - 0.8 * bump((np.abs(y) - 1.0) / 0.12)  # winds vanish at a pole
     return (belts - upward * gusty) * calm_pole, eastward * gusty * calm_pole

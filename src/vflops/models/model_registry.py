@@ -1,4 +1,4 @@
-"""Models by name: the built-in ones, those of installed packages, and ``package.module:name``."""
+"""Models by name: built-in, from installed packages, or as ``package.module:name``."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from vflops.extensions import offered
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that can be counted: where its code is, and what it takes."""
+    """A model whose operations can be counted: where its code is, and its input."""
 
     name: str
     title: str
     target: str
     """``package.module:callable``, imported only when the model is built."""
     input_shape: tuple[int, ...] | None
-    """One sample's; None when the user has to say."""
+    """The shape of one sample; None if the user has to give it."""
     loss: str | None
-    """``package.module:callable`` from the model's output to the loss; None: outputs only."""
+    """``package.module:callable`` from the model's output to the loss; None to count outputs."""
     origin: str = "vflops"
 
     def load(self) -> Callable[[], Any]:
-        """The callable that builds the model."""
+        """Return the callable that builds the model."""
         return load(self.target)
 
     def load_loss(self) -> Callable[[Any], Any] | None:
-        """The callable that makes the loss, where there is one."""
+        """Return the callable that computes the loss, if there is one."""
         return load(self.loss) if self.loss else None
 
 
@@ -57,18 +57,18 @@ BUILT_IN: tuple[ModelSpec, ...] = (
 )
 
 ENTRY_POINTS = "vflops.models"
-"""Other packages offer a ``ModelSpec`` by an entry point of this group."""
+"""The group of entry points with which other packages provide a ``ModelSpec``."""
 
 
 @cache
 def models() -> Mapping[str, ModelSpec]:
-    """All named models: built in and installed by others."""
-    own = {spec.name: spec for spec in BUILT_IN}
-    return {**own, **offered(ENTRY_POINTS), **own}  # first in order, and never replaced
+    """Return all named models: built-in ones and those of installed packages."""
+    built_in = {spec.name: spec for spec in BUILT_IN}
+    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # first, and never replaced
 
 
 def model(name: str) -> ModelSpec:
-    """The model called ``name``, or the user's own ``package.module:callable``."""
+    """Return the model called ``name``, or one given as ``package.module:callable``."""
     if ":" in name:
         return ModelSpec(name, "your own", name, None, None, origin="you")
     if name not in models():
@@ -77,7 +77,7 @@ def model(name: str) -> ModelSpec:
         if name in workloads():
             raise UsageError(
                 f"{name} is a workload, expected a model: {', '.join(models())}",
-                hint=f"a run counts what it trains, and its score shows that: vflops run {name}",
+                hint=f"a run counts the operations that it trains: vflops run {name}",
             )
         error = unknown_name("model", name, models())
         hint = f"{error.hint} Or your own as package.module:callable"
@@ -86,24 +86,26 @@ def model(name: str) -> ModelSpec:
 
 
 def load(target: str) -> Callable[..., Any]:
-    """The object that ``package.module:name`` names, with one clear line when it cannot be had."""
+    """Import the object ``package.module:name``; raise ``UsageError`` if that fails."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise UsageError(f"{target!r} names no model", hint="write it as package.module:callable")
+        raise UsageError(
+            f"{target!r} is not the name of a model", hint="write it as package.module:callable"
+        )
     if module_name.endswith(".py"):
         raise UsageError(
             f"{module_name} is a file, expected a module",
             hint=f"write it as {module_name.removesuffix('.py').replace('/', '.')}:{attribute}",
         )
     here = str(Path.cwd())
-    if here not in sys.path:  # a script's folder is on the path for python, not for a command
+    if here not in sys.path:  # Python adds the folder of a script, but not for a command
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module_name)
+        item: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"cannot import {module_name}: no module named {error.name!r}",
-            hint="install it, or start in the folder that holds it",
+            hint="install it, or start in the folder that contains it",
         ) from error
     except (Exception, SystemExit) as error:
         raise UsageError(
@@ -111,14 +113,14 @@ def load(target: str) -> Callable[..., Any]:
             hint="the module must import without error: python -c 'import " + module_name + "'",
         ) from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            names = [name for name in dir(found) if callable(getattr(found, name, None))]
+        if not hasattr(item, part):
+            names = [name for name in dir(item) if callable(getattr(item, name, None))]
             raise unknown_name("name", part, names, where=f" in {module_name}")
-        found = getattr(found, part)
-    if not callable(found):
+        item = getattr(item, part)
+    if not callable(item):
         raise UsageError(
-            f"{target} is a {type(found).__name__}, expected a class or a function",
+            f"{target} is a {type(item).__name__}, expected a class or a function",
             hint="name a callable that takes no arguments and returns a torch.nn.Module",
         )
-    named: Callable[..., Any] = found
-    return named
+    target_callable: Callable[..., Any] = item
+    return target_callable

@@ -1,4 +1,4 @@
-"""Storms on top of calm air: each changes a window of the fields, in place."""
+"""Add storms to calm air: each changes a window of the fields, in place."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vflops.data.climate.fields import PA_PER_M, Eddies, bump, channel
+from vflops.data.climate.background_fields import PA_PER_M, Eddies, bump, channel
 from vflops.data.climate.noise import Field
-from vflops.data.climate.storms import Storm
+from vflops.data.climate.storm_placement import Storm
 
-_REACH = 1.65  # a vortex is felt this far, in halves of its box; a quarter is left at its edge
+_REACH = 1.65  # extent of a vortex in halves of its box; a quarter is left at the box's edge
 _EYEWALL = 0.5  # where the wind is fastest, in the same unit
-_SOFT = 1.5  # a filament fades over this many of its half widths
-_CRUMPLED = 0.13  # how far eddies push a storm out of its shape
+_SOFT = 1.5  # a filament fades out over this many half widths
+_DISTORTION = 0.13  # how far eddies distort the shape of a storm
 
 
 @dataclass(frozen=True)
 class _Patch:
-    """What a storm adds, on the pixels that it reaches."""
+    """What a storm adds to the pixels that it reaches."""
 
     core: Field
-    """Pressure, temperature and heights, of their full change."""
+    """Pressure, temperature and heights, relative to their full change."""
     wet: Field
     """Water and rain."""
     east: Field
     north: Field
-    """The wind, of its full speed."""
+    """The wind, relative to its full speed."""
     inflow: tuple[Field, Field]
-    """The part of the wind near the ground that goes inward, eastward and northward."""
+    """The inward part of the wind near the ground, eastward and northward."""
 
 
 def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
@@ -40,7 +40,7 @@ def paint(fields: NDArray[np.float32], storm: Storm, eddies: Eddies) -> None:
     above = int((box.bottom - box.top) * margin) + 3
     beside = int((box.right - box.left) * margin) + 3
     rows = slice(max(box.top - above, 0), min(box.bottom + above, height))
-    columns = np.arange(box.left - beside, box.right + beside) % width  # round the globe
+    columns = np.arange(box.left - beside, box.right + beside) % width  # around the globe
     dx = np.arange(box.left - beside, box.right + beside, dtype=np.float32) - storm.column
     dy = np.arange(rows.start, rows.stop, dtype=np.float32)[:, None] - storm.row
     drawer = _filament if storm.kind.shape == "filament" else _vortex
@@ -72,20 +72,22 @@ def _add(
 
 
 def _vortex(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) -> _Patch:
-    x = dx / storm.wide + push_x * _CRUMPLED
-    y = dy * (storm.pole / storm.tall) + push_y * _CRUMPLED  # always as in the north
+    x = dx / storm.wide + push_x * _DISTORTION
+    y = dy * (storm.pole / storm.tall) + push_y * _DISTORTION  # mirrored in the south
     square = x * x + y * y
     rest = np.maximum(1.0 - square / (_REACH * _REACH), 0.0)
     core = rest * rest * rest
     turning = rest * rest * (2.0 / _EYEWALL) / (1.0 + square / (_EYEWALL * _EYEWALL))
     far = square / (square + 0.08)
-    one, two = _spiral(x, y, square, 1.2 if storm.kind.shape == "comma" else 0.9 + storm.bend)
+    one_arm, two_arms = _spiral(
+        x, y, square, 1.2 if storm.kind.shape == "comma" else 0.9 + storm.bend
+    )
     if storm.kind.shape == "comma":
-        arm = np.maximum(0.25 - one, 0.0)
+        arm = np.maximum(0.25 - one_arm, 0.0)
         wet = rest * rest * (arm * arm * far + 0.25 * rest)
         core = core * (1.0 - 0.6 * x)  # cold air comes in at the back, warm air at the front
     else:
-        wet = core * (0.75 + 0.45 * two * far)
+        wet = core * (0.75 + 0.45 * two_arms * far)
     inward = turning * 0.25
     return _Patch(
         core=core,
@@ -97,26 +99,26 @@ def _vortex(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) ->
 
 
 def _spiral(x: Field, y: Field, square: Field, winding: float) -> tuple[Field, Field]:
-    """From −1 to 1 over one arm and over two arms that trail as the air turns to the left.
+    """Return −1 to 1 over one spiral arm, and over two, that trail as the air turns left.
 
-    The arm is where angle + 4·atan(winding · distance) is a full turn: written as a fraction,
-    since tangents may differ in the last bit.
+    The arm is where angle + 4·atan(winding · distance) is a full turn. It is computed with
+    fractions, because tangents may differ in the last bit.
     """
     t = np.sqrt(square) * winding
     c, s = (1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t)
     c, s = c * c - s * s, 2.0 * c * s
     distance = np.sqrt(square + 1e-6)
-    one = (x * c - y * s) / distance
-    other = (y * c + x * s) / distance
-    return one, one * one - other * other
+    cosine = (x * c - y * s) / distance
+    sine = (y * c + x * s) / distance
+    return cosine, cosine * cosine - sine * sine
 
 
 def _filament(storm: Storm, dx: Field, dy: Field, push_x: Field, push_y: Field) -> _Patch:
     wide, tall = storm.wide, storm.tall * storm.pole
     square = wide * wide + tall * tall
     half = math.sqrt(square)
-    dx = dx + push_x * (storm.thin * 2.0 * _CRUMPLED)
-    dy = dy + push_y * (storm.thin * 2.0 * _CRUMPLED)
+    dx = dx + push_x * (storm.thin * 2.0 * _DISTORTION)
+    dy = dy + push_y * (storm.thin * 2.0 * _DISTORTION)
     along = (dx * wide + dy * tall) / square
     aside = (dy * wide - dx * tall) * (storm.pole / square)
     slope = along * (-2.0 * storm.bend)

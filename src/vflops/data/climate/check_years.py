@@ -1,4 +1,4 @@
-"""Checks a folder of years: every value read, all that is odd named; statistics are kept."""
+"""Check a folder of years: read every value, report what is wrong, and keep the statistics."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import ClassVar
 import numpy as np
 
 from vflops.data.climate import channel_statistics
-from vflops.data.climate.boxes import Order, mended, words
+from vflops.data.climate.box_rows import Order, column_names, repaired
 from vflops.data.climate.field_names import CHANNELS, CLASSES
-from vflops.data.climate.index import LeftOut
+from vflops.data.climate.frame_index import LeftOut
 from vflops.data.climate.scan import FrameMoments, scan
-from vflops.data.climate.split import split_years
+from vflops.data.climate.year_split import split_years
 from vflops.data.climate.years import ClimateYears, Year, survey
-from vflops.data.process_pool import OnProgress, silent
+from vflops.data.data_report import DataReport
+from vflops.data.process_pool import OnProgress, no_progress
 from vflops.errors import UsageError, VflopsError
-from vflops.record.files.document import Data, Document
+from vflops.record.files.document import Data
 
 
 class YearReport(Data):
-    """What was found in the file of a year."""
+    """The content of the file of a year."""
 
     file: str
     frames: int
     readable: int
-    """Frames whose every value is there and finite."""
+    """Frames whose values are all present and finite."""
     boxes: dict[str, int]
-    """By class; those that cannot be used are not counted."""
+    """Number of usable boxes by class."""
     without_boxes: int
-    """Frames."""
+    """Number of frames without a box."""
     order: str
-    """Of the columns of its boxes."""
+    """The order of the columns of its boxes."""
 
 
 class Repeated(Data):
@@ -46,28 +47,22 @@ class Repeated(Data):
 
 
 class ChannelReport(Data):
-    """A channel over all years that can be read, in the file's unit."""
+    """A channel over all readable years, in the file's unit."""
 
     mean: float
     std: float
 
 
-class ClimateReport(Document):
-    """A folder of years, every value seen; ``ok`` when nothing in it would harm a run."""
+class ClimateReport(DataReport):
+    """The result of reading every value of a folder of years."""
 
     schema_name: ClassVar[str] = "vflops.climate-report"
 
-    source: str
-    ok: bool
-    problems: tuple[str, ...]
-    """Why it is not ok, in words."""
-    notes: tuple[str, ...]
-    """What is odd but harmless."""
     height: int
     width: int
     years: dict[int, YearReport]
     reference_split: dict[str, tuple[int, ...]] | None
-    """None where there are fewer than three years, or a file was refused: it may be one of them."""
+    """None if there are fewer than three years, or if a file was refused, which may be one."""
     channels: dict[str, ChannelReport]
     refused: tuple[str, ...]
     """Files that cannot be used, with the reason and the hint."""
@@ -81,26 +76,26 @@ def check(
     *,
     box_order: Order | None = None,
     workers: int | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> ClimateReport:
-    """Read every value of the years in ``path`` and say what is there and what is wrong."""
+    """Read every value of the years in ``path`` and report what is there and what is wrong."""
     folder, faults = survey(path, box_order)
     if not folder.years:
-        raise _all_of(faults, path)
-    found = scan(folder.years, workers=workers, on_progress=on_progress)
-    good = {number: one.good() for number, one in found.items()}
-    with suppress(VflopsError):  # no place to keep them is nothing against the data
-        channel_statistics.keep(folder, {n: one for n, one in good.items() if one is not None})
-    usable = [one for one in good.values() if one is not None]
-    total = channel_statistics.joined(usable) if usable else None
+        raise _merged_error(faults, path)
+    scanned = scan(folder.years, workers=workers, on_progress=on_progress)
+    good = {number: year.good() for number, year in scanned.items()}
+    usable = {number: moments for number, moments in good.items() if moments is not None}
+    with suppress(VflopsError):  # that they cannot be kept is not a fault of the data
+        channel_statistics.keep(folder, usable)
+    total = channel_statistics.joined(list(usable.values())) if usable else None
     bad_frames = [
         LeftOut(file=year.name, frame=frame, reason=reason)
         for year in folder.years
-        for frame, reason in found[year.year].bad.items()
+        for frame, reason in scanned[year.year].bad.items()
     ]
-    bad_boxes = [one for year in folder.years for one in _bad_boxes(year)]
-    repeated = _repeated(folder.years, found)
-    years = {year.year: _of_year(year, found[year.year]) for year in folder.years}
+    bad_boxes = [box for year in folder.years for box in _bad_boxes(year)]
+    repeated = _repeated(folder.years, scanned)
+    years = {year.year: _year_report(year, scanned[year.year]) for year in folder.years}
     reference = None if faults else _reference(folder)
     refused = [f"{error.message} ({error.hint})" for error in faults]
     problems = _problems(refused, bad_frames, bad_boxes, repeated)
@@ -111,7 +106,7 @@ def check(
         source=str(path),
         ok=not problems,
         problems=tuple(problems),
-        notes=(*_notes(folder, whole=not faults), *_unjudged(years, reference)),
+        notes=(*_notes(folder, complete=not faults), *_missing_classes(years, reference)),
         height=folder.height,
         width=folder.width,
         years=years,
@@ -129,26 +124,26 @@ def check(
     )
 
 
-def _all_of(faults: Sequence[VflopsError], path: Path) -> VflopsError:
-    """One error for a folder of which no file can be used."""
+def _merged_error(faults: Sequence[VflopsError], path: Path) -> VflopsError:
+    """Return one error for a folder without a usable file."""
     if len(faults) == 1:
         return faults[0]
     hints = dict.fromkeys(error.hint for error in faults if error.hint)
-    said = "; ".join(error.message for error in faults)
-    return UsageError(f"no file of {path} can be used: {said}", hint="; ".join(hints))
+    messages = "; ".join(error.message for error in faults)
+    return UsageError(f"no file of {path} can be used: {messages}", hint="; ".join(hints))
 
 
-def _of_year(year: Year, found: FrameMoments) -> YearReport:
+def _year_report(year: Year, scanned: FrameMoments) -> YearReport:
     height, width = year.source.height, year.source.width
-    kept = [mended(year.boxes(frame), height, width)[0] for frame in range(year.frames)]
+    kept = [repaired(year.boxes(frame), height, width)[0] for frame in range(year.frames)]
     labels = np.concatenate([rows[:, 4] for rows in kept])
     return YearReport(
         file=year.name,
         frames=year.frames,
-        readable=year.frames - len(found.bad),
+        readable=year.frames - len(scanned.bad),
         boxes={name: int((labels == number).sum()) for number, name in enumerate(CLASSES)},
         without_boxes=sum(not len(rows) for rows in kept),
-        order=words(year.order) if year.order else "",
+        order=column_names(year.order) if year.order else "",
     )
 
 
@@ -157,23 +152,23 @@ def _bad_boxes(year: Year) -> list[LeftOut]:
     return [
         LeftOut(file=year.name, frame=frame, reason=reason.rpartition(": ")[0])
         for frame in range(year.frames)
-        for reason in mended(year.boxes(frame), height, width)[1]
+        for reason in repaired(year.boxes(frame), height, width)[1]
     ]
 
 
-def _repeated(years: Sequence[Year], found: Mapping[int, FrameMoments]) -> list[Repeated]:
-    """Frames of one year that another has too: a network that learnt them would look good.
+def _repeated(years: Sequence[Year], scanned: Mapping[int, FrameMoments]) -> list[Repeated]:
+    """Return frames of one year that another year has too: they reward memorising.
 
-    Sixteen means and spreads in float64 are equal for equal fields and for no others.
+    Frames count as equal if sixteen means and variances in float64 are equal.
     """
     seen: dict[bytes, tuple[Year, int]] = {}
     repeated = []
     for year in years:
-        of = found[year.year]
-        for place, frame in enumerate(of.frames):
-            if frame in of.bad:
+        frames = scanned[year.year]
+        for i, frame in enumerate(frames.frames):
+            if frame in frames.bad:
                 continue
-            key = of.moments.mean[place].tobytes() + of.moments.squares[place].tobytes()
+            key = frames.moments.mean[i].tobytes() + frames.moments.squares[i].tobytes()
             other, same = seen.setdefault(key, (year, frame))
             if other is not year:
                 repeated.append(
@@ -189,41 +184,42 @@ def _problems(
     repeated: Sequence[Repeated],
 ) -> list[str]:
     problems = list(refused)
-    for what, found in (
-        ("frames cannot be used", [(one.file, one.frame) for one in bad_frames]),
-        ("boxes cannot be used as they are", [(one.file, one.frame) for one in bad_boxes]),
-        ("frames are also in another year", [(one.file, one.frame) for one in repeated]),
+    for what, cases in (
+        ("frames cannot be used", bad_frames),
+        ("boxes cannot be used as they are", bad_boxes),
+        ("frames are also in another year", repeated),
     ):
-        if found:
-            file, frame = found[0]
-            problems.append(f"{len(found):,} {what}, the first in {file}, frame {frame}")
+        if cases:
+            first = f"the first in {cases[0].file}, frame {cases[0].frame}"
+            problems.append(f"{len(cases):,} {what}, {first}")
     return problems
 
 
-def _notes(folder: ClimateYears, whole: bool) -> list[str]:
+def _notes(folder: ClimateYears, complete: bool) -> list[str]:
     notes = [note for year in folder.years for note in year.notes]
     if folder.others:
-        notes.append(f"HDF5 files of other names are left out: {', '.join(folder.others[:3])}")
-    if not whole:
-        notes.append("no split is shown: which years are the last is open while some are refused")
+        notes.append(f"HDF5 files with other names are ignored: {', '.join(folder.others[:3])}")
+    if not complete:
+        notes.append("no split is shown: the last years are unknown while files are refused")
     elif _reference(folder) is None:
         notes.append("the reference split needs 3 years: the last tests, the one before validates")
     return notes
 
 
-def _unjudged(
+def _missing_classes(
     years: Mapping[int, YearReport], split: Mapping[str, Sequence[int]] | None
 ) -> list[str]:
-    """Classes that the validation years of the reference split do not have."""
-    of = [years[number].boxes for number in (split or {}).get("validation", ())]
-    return no_truth([name for name in CLASSES if of and not any(one[name] for one in of)])
+    """Return a note on classes without a box in the validation years of the reference split."""
+    counts = [years[number].boxes for number in (split or {}).get("validation", ())]
+    missing = [name for name in CLASSES if counts and not any(boxes[name] for boxes in counts)]
+    return missing_class_notes(missing)
 
 
-def no_truth(classes: Sequence[str]) -> list[str]:
-    """The note for classes without a box in validation, if there are any."""
+def missing_class_notes(classes: Sequence[str]) -> list[str]:
+    """Return the note for classes without a box in validation, if there are any."""
     if not classes:
         return []
-    return [f"validation has no {', no '.join(classes)}: mAP will be that of the other classes"]
+    return [f"validation has no {', no '.join(classes)}: mAP is over the other classes"]
 
 
 def _reference(folder: ClimateYears) -> dict[str, tuple[int, ...]] | None:

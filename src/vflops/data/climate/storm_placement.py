@@ -1,4 +1,4 @@
-"""Where a frame's storms are: a plan that is made before anything is drawn."""
+"""The storms of a frame and where they are, decided before anything is drawn."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from vflops.data.climate.event_kinds import STORMS, STRANGERS, Kind, Range
+from vflops.data.climate.event_kinds import LOOK_ALIKES, STORMS, EventKind, Range
 
-LOOK_ALIKES = 3
-"""In each frame, each of another kind, where there is room for them."""
+LOOK_ALIKES_PER_FRAME = 3
+"""Each of a different kind; fewer if there is no space for them."""
 
 _TRIES = 40
-_OVERLAP = 0.15  # of the smaller box at most
-_NUMBERS = (0.33, 0.73, 0.93)  # chances of none, at most one, at most two of a class
+_OVERLAP = 0.15  # maximum, relative to the smaller box
+_NUMBERS = (0.33, 0.73, 0.93)  # probabilities of none, at most one, at most two of a class
 
 
 @dataclass(frozen=True)
 class Box:
-    """Rows and columns from ``top`` and ``left``, which are in, to ``bottom`` and ``right``."""
+    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right``, the ends excluded."""
 
     top: int
     left: int
@@ -27,18 +27,18 @@ class Box:
     right: int
 
     def overlap(self, other: Box) -> float:
-        """The part of the smaller one that lies in the other."""
+        """Return the fraction of the smaller box that lies in the other."""
         tall = min(self.bottom, other.bottom) - max(self.top, other.top)
         wide = min(self.right, other.right) - max(self.left, other.left)
         return max(tall, 0) * max(wide, 0) / min(self.area, other.area)
 
     @property
     def area(self) -> int:
-        """Pixels."""
+        """Number of pixels."""
         return (self.bottom - self.top) * (self.right - self.left)
 
     def inside(self, height: int, width: int) -> bool:
-        """Whether the whole box, and a pixel around it, is of the frame."""
+        """Whether the box and a margin of one pixel lie in the frame."""
         return (
             self.top >= 1
             and self.left >= 1
@@ -51,44 +51,44 @@ class Box:
 
 @dataclass(frozen=True)
 class Storm:
-    """One of a kind, in its place; lengths are in pixels."""
+    """One storm or look-alike at its position; lengths are in pixels."""
 
-    kind: Kind
+    kind: EventKind
     row: float
     column: float
     tall: float
     wide: float
-    """Half the box of a vortex; of a filament, from its middle to its poleward, eastern end."""
+    """Half the box of a vortex; for a filament, from its middle to its poleward, eastern end."""
     pole: int
     """1 in the north, −1 in the south."""
     strength: float
-    """0 is the faintest of its kind, 1 the strongest."""
+    """0 is the weakest of its kind, 1 the strongest."""
     bend: float
-    """How far a filament leaves a straight line, and the start of a vortex's spiral."""
+    """Deviation of a filament from a straight line; for a vortex, the start of its spiral."""
     thin: float
     """Half the width of a filament."""
 
     def amount(self, span: Range) -> float:
-        """The value for this strength."""
+        """Interpolate a range by the storm's strength."""
         return span[0] + (span[1] - span[0]) * self.strength
 
     @cached_property
     def box(self) -> Box:
-        """What a person would draw around it."""
+        """The box that a person would draw around the storm."""
         if self.kind.shape != "filament":
             return _box(self.row, self.column, self.tall, self.wide)
         rows, columns = [], []
         for step in range(33):
             along = step / 32.0
             row, column = self._on_line(along)
-            room = self.thin * min(1.0, 0.35 + 6.0 * along * (1.0 - along))
-            rows += [row - room, row + room]
-            columns += [column - room, column + room]
+            half_width = self.thin * min(1.0, 0.35 + 6.0 * along * (1.0 - along))
+            rows += [row - half_width, row + half_width]
+            columns += [column - half_width, column + half_width]
         top, bottom, left, right = min(rows), max(rows), min(columns), max(columns)
         return _box((top + bottom) / 2, (left + right) / 2, (bottom - top) / 2, (right - left) / 2)
 
     def _on_line(self, along: float) -> tuple[float, float]:
-        """Row and column of a filament's middle line, from 0, its begin, to 1."""
+        """Return row and column of a filament's middle line, from 0, its start, to 1."""
         aside = self.bend * 4.0 * along * (1.0 - along)
         step = 2.0 * along - 1.0
         row = self.row + self.pole * self.tall * step + self.wide * aside * self.pole
@@ -99,20 +99,20 @@ def _box(row: float, column: float, tall: float, wide: float) -> Box:
     return Box(round(row - tall), round(column - wide), round(row + tall), round(column + wide))
 
 
-def plan(chance: np.random.Generator, height: int, width: int) -> list[Storm]:
-    """A frame's storms, then its look-alikes, none on top of another."""
-    kinds: list[Kind] = []
+def place_storms(random: np.random.Generator, height: int, width: int) -> list[Storm]:
+    """Return a frame's storms, then its look-alikes, almost without overlap."""
+    kinds: list[EventKind] = []
     for kind in STORMS:
-        pick = float(chance.random())
+        pick = float(random.random())
         kinds += [kind] * sum(pick >= bound for bound in _NUMBERS)
-    # What needs most room goes first, and what is alike to look at does not always.
+    # The largest are placed first; look-alikes come last and may be left out.
     kinds.sort(key=lambda kind: -kind.size[1])
-    order = np.argsort(chance.random(len(STRANGERS)), kind="stable").tolist()
-    kinds += [STRANGERS[number] for number in order[:LOOK_ALIKES]]
+    order = np.argsort(random.random(len(LOOK_ALIKES)), kind="stable").tolist()
+    kinds += [LOOK_ALIKES[number] for number in order[:LOOK_ALIKES_PER_FRAME]]
     placed: list[Storm] = []
     for kind in kinds:
         for _ in range(_TRIES):
-            storm = _drawn(kind, chance, height, width)
+            storm = _draw(kind, random, height, width)
             box = storm.box
             if box.inside(height, width) and all(
                 box.overlap(other.box) <= _OVERLAP for other in placed
@@ -122,9 +122,9 @@ def plan(chance: np.random.Generator, height: int, width: int) -> list[Storm]:
     return placed
 
 
-def _drawn(kind: Kind, chance: np.random.Generator, height: int, width: int) -> Storm:
-    """One anywhere that its kind may be; it may not fit."""
-    numbers: list[float] = chance.random(8).tolist()
+def _draw(kind: EventKind, random: np.random.Generator, height: int, width: int) -> Storm:
+    """Draw a storm at any latitude of its kind; it may not fit the frame."""
+    numbers: list[float] = random.random(8).tolist()
     pole = 1 if numbers[0] < 0.5 else -1
     column = numbers[1] * width
     size = (kind.size[0] + (kind.size[1] - kind.size[0]) * numbers[2]) * height
@@ -142,5 +142,5 @@ def _drawn(kind: Kind, chance: np.random.Generator, height: int, width: int) -> 
         wide = tall * (0.8 + 0.5 * numbers[4])
     bend = (numbers[6] - 0.5) * 0.8
     thin = (0.019 + 0.012 * numbers[7]) * height
-    strength = numbers[5] * numbers[5]  # most are faint
+    strength = numbers[5] * numbers[5]  # most are weak
     return Storm(kind, row, column, tall, wide, pole, strength, bend, thin)

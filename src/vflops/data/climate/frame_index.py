@@ -1,4 +1,4 @@
-"""What the files of packed frames say: ``index.json`` and a shard's part."""
+"""The documents of packed frames: ``index.json``, and the part file of a shard."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 from pydantic import Field
 
 from vflops.data.climate.field_names import CHANNELS, CLASSES
-from vflops.data.packed import PackedDocument, StoredFile, files_of
-from vflops.data.workspace import AnyPart
+from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
+from vflops.data.workspace import ShardPart
 from vflops.record.files.document import Data
 
 Layout = Literal["half", "raw"]
-"""How a value is stored: float16 in standard units, or float32 in the file's."""
+"""How a value is stored: as float16 in standard units, or as float32 in the file's units."""
 
 DTYPES: dict[Layout, type[np.floating[Any]]] = {"half": np.float16, "raw": np.float32}
 SPLITS = ("train", "validation", "test")
 ALIGNMENT = 4096
-"""Frames begin at multiples of it, so that they can be read past the page cache."""
+"""Frames start at multiples of it, so that they can be read past the page cache."""
 
 PerChannel = Annotated[tuple[float, ...], Field(min_length=len(CHANNELS), max_length=len(CHANNELS))]
 
@@ -32,39 +32,39 @@ class LeftOut(Data):
     reason: str
 
 
-class Shard(StoredFile):
+class FrameShard(ShardEntry):
     """A file of frames: height × width × 16 values each, at multiples of 4,096 bytes."""
 
     frames: int = Field(ge=0)
 
+    @property
+    def samples(self) -> int:
+        """Number of frames in the shard."""
+        return self.frames
 
-class Table(StoredFile):
-    """The file with the boxes and labels of every frame of a split."""
 
-
-class Split(Data):
+class FrameSplitEntry(SplitEntry):
     """The packed frames of ``train``, ``validation`` or ``test``, in order over their shards."""
 
     frames: int = Field(ge=0)
     boxes: int = Field(ge=0)
     left_out: tuple[LeftOut, ...] = ()
-    """Frames that are not there."""
+    """Frames that were not packed."""
     mended: tuple[LeftOut, ...] = ()
-    """Boxes that were cut at the edge of their frame or dropped."""
-    table: Table
-    shards: tuple[Shard, ...]
+    """Boxes that were clipped at the edge of their frame or dropped."""
+    shards: tuple[FrameShard, ...]
+
+    @property
+    def samples(self) -> int:
+        """Number of frames in the split."""
+        return self.frames
 
 
-class FramesIndex(PackedDocument):
+class FrameIndex(IndexDocument):
     """``index.json``: what is packed, in which units, and the hash of every file."""
 
     schema_name: ClassVar[str] = "vflops.packed-frames"
 
-    origin: str
-    """The name of the folder that the frames come from, or of the recipe."""
-    synthetic: bool
-    recipe: dict[str, Any] | None
-    """What synthetic frames were made from."""
     layout: Layout
     height: int = Field(ge=1)
     width: int = Field(ge=1)
@@ -74,17 +74,13 @@ class FramesIndex(PackedDocument):
     """A stored value s stands for s · scale + offset in the file's unit."""
     scale: PerChannel
     mean: PerChannel
-    """Of the training frames, in the file's unit, before they were rounded."""
+    """Of the training frames, in the file's unit, before rounding."""
     std: PerChannel
     years: dict[str, tuple[int, ...]]
     """The years of each split."""
     reference_split: bool = False
-    """Whether it is that of the rules: the last year tests, the one before validates."""
-    splits: dict[str, Split]
-
-    def files(self) -> list[StoredFile]:
-        """Every file that the index names."""
-        return files_of(self.splits.values())
+    """Whether the split follows the rules: the last year tests, the one before validates."""
+    splits: dict[str, FrameSplitEntry]
 
     @property
     def frame_shape(self) -> tuple[int, int, int]:
@@ -93,35 +89,35 @@ class FramesIndex(PackedDocument):
 
     @property
     def frame_bytes(self) -> int:
-        """What the values of a frame take."""
+        """Size of the values of a frame."""
         return frame_bytes(self.height, self.width, self.layout)
 
     @property
     def stride_bytes(self) -> int:
-        """From the start of a frame to the next."""
+        """Distance from the start of a frame to the next."""
         return aligned(self.frame_bytes)
 
 
-class Part(AnyPart):
-    """What is known of a finished shard while the others are made."""
+class FramePart(ShardPart):
+    """What the index and the table need from a finished shard."""
 
     schema_name: ClassVar[str] = "vflops.packed-frames-part"
 
-    shard: Shard
+    shard: FrameShard
     frames: tuple[int, ...]
-    """Of the file, those that were packed."""
+    """Numbers of the packed frames in their file."""
     mean: tuple[tuple[float, ...], ...]
     """Of every packed frame, by channel."""
     squares: tuple[tuple[float, ...], ...]
-    """Sums of squared deviations from it."""
+    """Sums of squared deviations from the mean."""
     left_out: tuple[LeftOut, ...]
 
 
 def frame_bytes(height: int, width: int, layout: Layout) -> int:
-    """What the values of a frame take."""
+    """Return the size of the values of a frame."""
     return height * width * len(CHANNELS) * np.dtype(DTYPES[layout]).itemsize
 
 
 def aligned(size: int) -> int:
-    """``size`` up to the next multiple of the alignment."""
+    """Round ``size`` up to a multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT

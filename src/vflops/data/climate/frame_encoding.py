@@ -1,0 +1,119 @@
+"""How fields become stored values, and the shard files that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.climate.field_names import CHANNELS
+from vflops.data.climate.frame_index import DTYPES, FrameShard, Layout, aligned, frame_bytes
+from vflops.data.climate.moments import FILL
+from vflops.data.new_file import NewFile
+from vflops.data.packed_index import hash_file
+from vflops.errors import UsageError
+
+SHARD_BYTES = 1 << 30
+"""Maximum size of a shard: few files for decades of frames, each quickly made again."""
+
+_BAND_VALUES = 1 << 19
+"""Values that are transposed at a time: they stay in the cache."""
+
+
+@dataclass(frozen=True)
+class FrameEncoding:
+    """How fields become stored values: (value - offset) / scale, channels last."""
+
+    height: int
+    width: int
+    layout: Layout
+    offset: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the values of a frame."""
+        return frame_bytes(self.height, self.width, self.layout)
+
+    @property
+    def stride_bytes(self) -> int:
+        """Distance from the start of a frame to the next."""
+        return aligned(self.frame_bytes)
+
+    @property
+    def frames_per_shard(self) -> int:
+        """As many frames as fit, and at least one."""
+        return max(1, SHARD_BYTES // self.stride_bytes)
+
+    def encode(self, fields: NDArray[Any]) -> NDArray[Any]:
+        """Return ``fields`` (16, rows, width) as stored values (rows, width, 16)."""
+        _, rows, width = fields.shape
+        out = np.empty((rows, width, len(CHANNELS)), DTYPES[self.layout])
+        step = max(1, _BAND_VALUES // (width * len(CHANNELS)))
+        offset = self.offset.astype(np.float32)[:, None, None]
+        factor = (1 / self.scale).astype(np.float32)[:, None, None]
+        for start in range(0, rows, step):
+            band = fields[:, start : start + step]
+            if self.layout == "half":
+                with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for it
+                    band = ((band - offset) * factor).astype(np.float16)
+            out[start : start + step] = np.moveaxis(band, 0, -1)
+        return out
+
+
+def frame_encoding(
+    height: int, width: int, layout: Layout, offset: NDArray[Any], scale: NDArray[Any]
+) -> FrameEncoding:
+    """Return the encoding of a layout; ``raw`` keeps the file's units, offset 0 and scale 1."""
+    number = len(CHANNELS)
+    if layout == "raw":
+        offset, scale = np.zeros(number), np.ones(number)
+    # Rounded to float32, so that a reader that decodes in float32 uses the same numbers.
+    offset = np.asarray(offset, np.float32).astype(np.float64)
+    scale = np.asarray(scale, np.float32).astype(np.float64)
+    if offset.shape != (number,) or scale.shape != (number,) or not (scale > 0).all():
+        raise ValueError(f"offset and scale need {number} numbers each, all scales above 0")
+    return FrameEncoding(height, width, layout, offset, scale)
+
+
+def refuse_overflow(stored: NDArray[Any], fields: NDArray[Any], where: str) -> None:
+    """Raise ``UsageError`` if values of finite ``fields`` do not fit into half precision."""
+    if stored.dtype != np.float16 or np.isfinite(stored).all():
+        return
+    if not (np.abs(fields) < FILL).all():  # NaN, infinite or fill values: reported elsewhere
+        return
+    fits = np.isfinite(stored).reshape(-1, len(CHANNELS)).all(axis=0)
+    raise UsageError(
+        f"{where}: {CHANNELS[int(np.argmin(fits))]} has values too far from its mean for half "
+        "precision",
+        hint="keep the values of the file: --layout raw",
+    )
+
+
+class FrameShardFile:
+    """One shard while it is written, in any order: under a temporary name until ``close``."""
+
+    def __init__(self, path: Path, encoding: FrameEncoding) -> None:
+        self._encoding = encoding
+        self._file = NewFile(path)
+
+    def put(self, frame: int, first_row: int, stored: NDArray[Any]) -> None:
+        """Write rows of a frame, (rows, width, 16)."""
+        row_bytes = self._encoding.frame_bytes // self._encoding.height
+        offset = frame * self._encoding.stride_bytes + first_row * row_bytes
+        self._file.write(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data, offset)
+
+    def close(self, frames: int) -> FrameShard:
+        """Rename the shard of ``frames`` frames to its final name and return its index entry."""
+        size = frames * self._encoding.stride_bytes  # including the padding of the last frame
+        self._file.close(size)
+        path = self._file.path
+        # Hashed at the end, because rows come in any order; the page cache still has them.
+        return FrameShard(file=path.name, frames=frames, bytes=size, sha256=hash_file(path))
+
+    def abandon(self) -> None:
+        """Delete the shard unless it was closed."""
+        self._file.abandon()

@@ -1,0 +1,219 @@
+"""Check a folder of images: decode every file completely and report what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from vflops.data.data_report import DataReport
+from vflops.data.images.decode import EMPTY, BadImage, decode, read_file
+from vflops.data.images.image_folder import ImageFolder, ImageSplit, first_few
+from vflops.data.process_pool import OnProgress, Reporter, no_progress, run_all, usable_cpus
+from vflops.record.files.document import Data
+
+_FILES_PER_TASK = 64
+_DIGEST_BYTES = 16
+"""Among a billion different files, two share a digest with a probability of 10⁻²⁰."""
+
+
+class SizeRange(Data):
+    """Minimum, median and maximum of sizes in pixels."""
+
+    min: int
+    median: int
+    max: int
+
+
+class Unreadable(Data):
+    """A file that cannot be decoded."""
+
+    file: str
+    reason: str
+
+
+class Leak(Data):
+    """A file of ``val`` that is, byte for byte, also in ``train``."""
+
+    val: str
+    train: str
+
+
+class SplitReport(Data):
+    """What ``train`` or ``val`` contains."""
+
+    images: int
+    readable: int
+    ignored_files: int
+    """Hidden files and files without the suffix of an image."""
+    by_class: dict[str, int]
+    width: SizeRange | None
+    height: SizeRange | None
+    modes: dict[str, int]
+    """Number of images by Pillow's colour mode; all but RGB are converted when packed."""
+
+
+class ImageReport(DataReport):
+    """The result of decoding every image of a folder."""
+
+    schema_name: ClassVar[str] = "vflops.data-report"
+
+    classes: int
+    splits: dict[str, SplitReport]
+    unreadable: tuple[Unreadable, ...]
+    zero_byte: tuple[str, ...]
+    empty_classes: tuple[str, ...]
+    missing_from_val: tuple[str, ...]
+    only_in_val: tuple[str, ...]
+    leaks: tuple[Leak, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """What is known about one file after reading it."""
+
+    size: tuple[int, int] | None
+    mode: str
+    content: bytes
+    """A digest of the file's bytes; empty if it cannot be read."""
+    reason: str | None
+    """Why the image cannot be decoded."""
+
+
+def check(
+    folder: ImageFolder, *, workers: int | None = None, on_progress: OnProgress = no_progress
+) -> ImageReport:
+    """Decode every image of ``folder`` and report what is there and what is wrong."""
+    starts = [
+        (split, start) for split in folder.splits for start in range(0, len(split), _FILES_PER_TASK)
+    ]
+    tasks = [(folder.path, split.files[start : start + _FILES_PER_TASK]) for split, start in starts]
+    results = run_all(
+        _check_files,
+        tasks,
+        workers=workers or usable_cpus(),
+        total=sum(len(split) for split in folder.splits),
+        on_progress=on_progress,
+        done="groups of files are checked",
+        hint="there is no report of a part: the same command starts again",
+    )
+    checked: dict[str, list[CheckedFile]] = {split.name: [] for split in folder.splits}
+    for (split, _), files in zip(starts, results, strict=True):
+        checked[split.name] += files
+    return _report(folder, checked)
+
+
+def _check_files(task: tuple[Path, Sequence[str]], report: Reporter) -> list[CheckedFile]:
+    root, files = task
+    checked = []
+    for file in files:
+        checked.append(_check_file(root / file))
+        report()
+    return checked
+
+
+def _check_file(path: Path) -> CheckedFile:
+    content = b""
+    try:
+        data = read_file(path)
+        content = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+        image = decode(data)
+    except BadImage as bad:
+        return CheckedFile(None, "", content, bad.reason)
+    return CheckedFile(image.size, image.mode, content, None)
+
+
+def _report(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> ImageReport:
+    bad = [
+        Unreadable(file=name, reason=file.reason)
+        for split in folder.splits
+        for name, file in zip(split.files, checked[split.name], strict=True)
+        if file.reason is not None
+    ]
+    zero_byte = [file.file for file in bad if file.reason == EMPTY]
+    unreadable = [file for file in bad if file.reason != EMPTY]
+    leaks = _leaks(folder, checked)
+    problems = _problems(folder, unreadable, zero_byte, leaks)
+    return ImageReport(
+        source=str(folder.path),
+        ok=not problems,
+        problems=tuple(problems),
+        notes=tuple(_notes(folder, checked)),
+        classes=len(folder.classes),
+        splits={split.name: _split_report(split, checked[split.name]) for split in folder.splits},
+        unreadable=tuple(unreadable),
+        zero_byte=tuple(zero_byte),
+        empty_classes=tuple(folder.empty_classes),
+        missing_from_val=tuple(folder.missing_from_val),
+        only_in_val=tuple(folder.only_in_val),
+        leaks=tuple(leaks),
+    )
+
+
+def _split_report(split: ImageSplit, checked: Sequence[CheckedFile]) -> SplitReport:
+    sizes = [file.size for file in checked if file.size is not None]
+    modes = Counter(file.mode for file in checked if file.size is not None)
+    return SplitReport(
+        images=len(split),
+        readable=len(sizes),
+        ignored_files=split.ignored,
+        by_class=split.counts,
+        width=_size_range([width for width, _ in sizes]),
+        height=_size_range([height for _, height in sizes]),
+        modes=dict(sorted(modes.items())),
+    )
+
+
+def _size_range(sizes: list[int]) -> SizeRange | None:
+    if not sizes:
+        return None
+    ordered = sorted(sizes)
+    return SizeRange(min=ordered[0], median=ordered[(len(ordered) - 1) // 2], max=ordered[-1])
+
+
+def _leaks(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[Leak]:
+    """Return files of val that are also in train: they reward a network that memorises them."""
+    wanted = {file.content for file in checked["val"] if file.content}
+    in_train: dict[bytes, str] = {}
+    for name, file in zip(folder.train.files, checked["train"], strict=True):
+        if file.content in wanted:
+            in_train.setdefault(file.content, name)
+    return [
+        Leak(val=name, train=in_train[file.content])
+        for name, file in zip(folder.val.files, checked["val"], strict=True)
+        if file.content in in_train
+    ]
+
+
+def _problems(
+    folder: ImageFolder,
+    unreadable: Sequence[Unreadable],
+    zero_byte: list[str],
+    leaks: Sequence[Leak],
+) -> list[str]:
+    faults = {
+        "files cannot be decoded": [file.file for file in unreadable],
+        "files are empty": zero_byte,
+        "classes of train have no image": folder.empty_classes,
+        "classes are in val but not in train": folder.only_in_val,
+        "images of val are also in train": [leak.val for leak in leaks],
+    }
+    return [f"{len(names):,} {what}: {first_few(names)}" for what, names in faults.items() if names]
+
+
+def _notes(folder: ImageFolder, checked: dict[str, list[CheckedFile]]) -> list[str]:
+    notes = []
+    missing = [name for name in folder.missing_from_val if name not in folder.empty_classes]
+    if missing:
+        notes.append(f"{len(missing):,} classes have no image in val: {first_few(missing)}")
+    modes = Counter(file.mode for files in checked.values() for file in files if file.size)
+    others = [f"{count:,} {mode}" for mode, count in sorted(modes.items()) if mode != "RGB"]
+    if others:
+        notes.append(f"packing converts to RGB: {', '.join(others)}")
+    ignored = sum(split.ignored for split in folder.splits)
+    if ignored:
+        notes.append(f"{ignored:,} files are hidden or not images by their suffix: left out")
+    return notes

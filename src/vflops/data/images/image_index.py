@@ -1,0 +1,68 @@
+"""The documents of packed images: ``index.json``, and the part file of a shard."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from vflops.data.packed_index import IndexDocument, ShardEntry, SplitEntry
+from vflops.data.workspace import ShardPart
+from vflops.record.files.document import Data
+
+CHANNELS = 3
+SHARD_BYTES = 1 << 28
+"""The usual size of a shard: long enough to read in one go, short enough to make again."""
+
+
+class SkippedImage(Data):
+    """An image that was left out."""
+
+    file: str
+    reason: str
+
+
+class ImageShard(ShardEntry):
+    """A file of images back to back: raw 8-bit RGB, row by row."""
+
+    images: int = Field(ge=0)
+
+    @property
+    def samples(self) -> int:
+        """Number of images in the shard."""
+        return self.images
+
+
+class ImageSplitEntry(SplitEntry):
+    """The packed images of ``train`` or ``val``, in order over their shards."""
+
+    images: int = Field(ge=0)
+    skipped: tuple[SkippedImage, ...] = ()
+    shards: tuple[ImageShard, ...]
+
+    @property
+    def samples(self) -> int:
+        """Number of images in the split."""
+        return self.images
+
+
+class ImageIndex(IndexDocument):
+    """``index.json``: what is packed, and the hash of every file."""
+
+    schema_name: ClassVar[str] = "vflops.packed-images"
+
+    short_side: int = Field(ge=1)
+    classes: tuple[str, ...]
+    splits: dict[str, ImageSplitEntry]
+
+
+class ImagePart(ShardPart):
+    """What the index and the table need from a finished shard."""
+
+    schema_name: ClassVar[str] = "vflops.packed-part"
+
+    shard: ImageShard
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
+    labels: tuple[int, ...]
+    skipped: tuple[SkippedImage, ...]

@@ -1,0 +1,241 @@
+"""Synthetic images in the forms of real ones: a folder of image files, or packed.
+
+Both forms hold the same pixels and appear only when they are complete: they are built in
+``DEST.partial``, then renamed. After a kill, the same call resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflops.data.destination import (
+    move_into_place,
+    refuse_irreplaceable,
+    refuse_occupied,
+    resolve_link,
+)
+from vflops.data.images.drawing import Recipe, draw
+from vflops.data.images.image_index import CHANNELS, SHARD_BYTES, ImagePart, SkippedImage
+from vflops.data.images.image_writer import ImageShardFile, finish, write_shard
+from vflops.data.images.packed_images import PackedImages
+from vflops.data.packed_index import PackingRecord, digest
+from vflops.data.packing import ShardTask, group_by_split, make_shards
+from vflops.data.process_pool import OnProgress, Reporter, default_workers, no_progress, run_all
+from vflops.data.synthetic_folder import begin_folder
+from vflops.data.workspace import Workspace
+from vflops.errors import UsageError
+from vflops.record.files import atomic
+from vflops.record.files.cache import made_once
+
+Format = Literal["png", "jpeg", "webp"]
+ORIGIN = "synthetic images"
+
+_SUFFIX = {"png": "png", "jpeg": "jpg", "webp": "webp"}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"compress_level": 1},  # more effort does not make noise smaller
+    "jpeg": {"quality": 92},
+    "webp": {"quality": 92, "method": 2},
+}
+_SMALL_PIXELS = 1 << 24  # drawn before other processes would have started
+_CHUNK_PIXELS = 1 << 21  # drawn between two reports of progress
+
+
+def class_names(recipe: Recipe) -> tuple[str, ...]:
+    """Return one name per class, in the order of labels, which is also alphabetical."""
+    return tuple(_class_name(label) for label in range(recipe.classes))
+
+
+def _class_name(label: int) -> str:
+    return f"class-{label:04d}"
+
+
+def write_folder(
+    recipe: Recipe,
+    folder: Path,
+    train: int,
+    val: int,
+    format: Format = "png",
+    on_progress: OnProgress = no_progress,
+    workers: int | None = None,
+) -> Path:
+    """Write ``train/<class>/<index>.png`` and ``val/…`` to ``folder``; only PNG is lossless."""
+    folder = resolve_link(folder)
+    splits = _splits(recipe, train, val, folder)
+    if format not in get_args(Format):
+        raise UsageError(
+            f"format is {format!r}", hint=f"expected one of {', '.join(get_args(Format))}"
+        )
+    refuse_irreplaceable(folder)
+    about = {**recipe.as_dict(), "images": splits, "format": format}
+    partial = begin_folder(folder, about, "images")
+    for split in splits:
+        for name in class_names(recipe):
+            atomic.make_folder(partial / split / name)
+    tasks = [
+        _FilesTask(partial, recipe, format, split, start, count)
+        for split, images in splits.items()
+        for start, count in _chunks(images, _chunk_images(recipe))
+    ]
+    run_all(
+        _write_files,
+        tasks,
+        workers=workers or _workers(recipe, train + val),
+        total=train + val,
+        on_progress=on_progress,
+        done="groups of images are written",
+    )
+    move_into_place(partial, folder)
+    return folder
+
+
+def packed(
+    recipe: Recipe,
+    folder: Path,
+    train: int,
+    val: int,
+    on_progress: OnProgress = no_progress,
+    workers: int | None = None,
+) -> PackedImages:
+    """Pack the same images into ``folder``, without writing image files first."""
+    splits = _splits(recipe, train, val, folder)
+    about = {**recipe.as_dict(), "images": splits}
+    with Workspace(folder, PackingRecord(source=ORIGIN, settings=about)).locked() as workspace:
+        tasks = [
+            _DrawnShardTask(split, number, recipe, start, count)
+            for split, images in splits.items()
+            for number, (start, count) in enumerate(_chunks(images, images_per_shard(recipe)))
+        ]
+        parts = make_shards(
+            _make_shard,
+            tasks,
+            workspace,
+            workers=workers or _workers(recipe, train + val),
+            on_progress=on_progress,
+        )
+        index = {
+            "origin": ORIGIN,
+            "synthetic": True,
+            "recipe": about,
+            "short_side": recipe.size,
+            "classes": class_names(recipe),
+        }
+        finish(workspace, index, group_by_split(splits, tasks, parts), digest(about))
+    return PackedImages.open(folder)
+
+
+def cached(recipe: Recipe, train: int, val: int, on_progress: OnProgress = no_progress) -> Path:
+    """Return the folder of these packed images in the cache; create it if it is missing."""
+    about = {**recipe.as_dict(), "images": _splits(recipe, train, val)}
+    name = f"images-{digest(about)[:16]}"
+    return made_once(name, lambda folder: packed(recipe, folder, train, val, on_progress))
+
+
+def images_per_shard(recipe: Recipe) -> int:
+    """Return a quarter of the usual number: more shards to share among processes."""
+    return max(1, SHARD_BYTES // 4 // (recipe.size**2 * CHANNELS))
+
+
+def _chunk_images(recipe: Recipe) -> int:
+    return max(1, _CHUNK_PIXELS // recipe.size**2)
+
+
+def _chunks(images: int, step: int) -> list[tuple[int, int]]:
+    """Return (start, count) of consecutive chunks of up to ``step`` images."""
+    return [(start, min(step, images - start)) for start in range(0, images, step)]
+
+
+def _workers(recipe: Recipe, images: int) -> int:
+    return default_workers(images * recipe.size**2, _SMALL_PIXELS)
+
+
+@dataclass(frozen=True)
+class _FilesTask:
+    """Images of one split that one process writes as files."""
+
+    root: Path
+    recipe: Recipe
+    format: Format
+    split: str
+    start: int
+    count: int
+
+    def path(self, index: int) -> Path:
+        """Return the file of an image."""
+        name = f"{index:07d}.{_SUFFIX[self.format]}"
+        return self.root / self.split / _class_name(index % self.recipe.classes) / name
+
+
+def _write_files(task: _FilesTask, report: Reporter) -> None:
+    paths = [task.path(index) for index in range(task.start, task.start + task.count)]
+    if not all(path.exists() for path in paths):  # else written before the call was stopped
+        images, _ = draw(task.recipe, task.split, task.start, task.count)
+        for path, image in zip(paths, images, strict=True):
+            _write_file(path, image, task.format)
+    report(task.count)
+
+
+def _write_file(path: Path, image: NDArray[np.uint8], format: Format) -> None:
+    from PIL import Image
+
+    temporary = path.with_name(f".{os.getpid()}.tmp")
+    try:
+        Image.fromarray(image).save(temporary, format, **_OPTIONS[format])
+        temporary.replace(path)  # a kill never leaves half an image under its final name
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise atomic.cannot_write(path, error) from error
+
+
+@dataclass(frozen=True)
+class _DrawnShardTask(ShardTask):
+    """Images of one split that one process draws into one shard."""
+
+    recipe: Recipe
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> int:
+        """Number of images to draw."""
+        return self.count
+
+
+def _make_shard(job: tuple[_DrawnShardTask, Workspace], report: Reporter) -> ImagePart:
+    """Make one shard, unless it was finished before the call was stopped."""
+    task, workspace = job
+    part = workspace.finished_part(ImagePart, task.shard, "")
+    if part is not None:
+        report(task.samples)
+        return part
+    return write_shard(workspace, task.shard, lambda shard: _fill(shard, task, report))
+
+
+def _fill(shard: ImageShardFile, task: _DrawnShardTask, report: Reporter) -> list[SkippedImage]:
+    for start, count in _chunks(task.count, _chunk_images(task.recipe)):
+        images, labels = draw(task.recipe, task.split, task.start + start, count)
+        for image, label in zip(images, labels.tolist(), strict=True):
+            shard.add(image, label)
+        report(count)
+    return []
+
+
+def _splits(recipe: Recipe, train: int, val: int, folder: Path | None = None) -> dict[str, int]:
+    """Return the number of images by split; raise ``UsageError`` if they cannot be made."""
+    if folder is not None:
+        refuse_occupied(folder)
+    if train < recipe.classes:
+        raise UsageError(
+            f"synthetic images: {train} training images for {recipe.classes} classes",
+            hint="give at least one per class",
+        )
+    if val < 1:
+        raise UsageError(f"synthetic images: {val} validation images", hint="give 1 or more")
+    return {"train": train, "val": val}

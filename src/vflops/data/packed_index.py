@@ -1,0 +1,139 @@
+"""The documents of a packed folder, whatever is packed in it: ``index.json`` and ``packing.json``.
+
+DEST/
+  index.json        what is packed, and the hash of every file
+  <split>-00000.bin samples back to back
+  <split>.npz       one row per sample: labels, sizes, boxes
+  packing.json      what produced the folder, to recognise it by; not needed for reading
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from vflops.data.process_pool import OnProgress
+from vflops.errors import FolderError
+from vflops.record.files.document import Data, Document
+
+INDEX = "index.json"
+PACKING = "packing.json"
+REPAIR = "copy the folder again, or pack it again: vflops data pack DIR"
+
+_BLOCK_BYTES = 1 << 22
+
+
+class StoredFile(Data):
+    """A file of a packed folder."""
+
+    file: str
+    bytes: int = Field(ge=0)
+    sha256: str
+
+
+class ShardEntry(StoredFile):
+    """A shard as the index names it."""
+
+    @property
+    @abstractmethod
+    def samples(self) -> int:
+        """Number of samples in the shard."""
+
+
+class SplitEntry(Data):
+    """A split as the index names it: its samples, in order over its shards."""
+
+    table: StoredFile
+    shards: tuple[ShardEntry, ...]
+
+    @property
+    @abstractmethod
+    def samples(self) -> int:
+        """Number of samples in the split."""
+
+
+class IndexDocument(Document):
+    """``index.json`` of any kind of data."""
+
+    origin: str
+    """The name of the folder that the samples come from, or of the recipe."""
+    synthetic: bool
+    recipe: dict[str, Any] | None
+    """What synthetic samples were drawn from: the same recipe gives the same bytes."""
+    splits: Mapping[str, SplitEntry]
+
+    def files(self) -> list[StoredFile]:
+        """Return every file that the index names."""
+        return [file for split in self.splits.values() for file in (split.table, *split.shards)]
+
+
+class PackingRecord(Document):
+    """``packing.json``: what produced the folder, so that the same command can resume."""
+
+    schema_name: ClassVar[str] = "vflops.packing"
+
+    source: str
+    """The folder of the data, or the name of a recipe."""
+    settings: dict[str, Any]
+    """Everything that decides the bytes besides the source."""
+    identity: str | None = None
+    """A digest of the source's file names, sizes and times, and of the settings; known at the
+    end. It is kept out of the index, so that a copy of the same data has the same index."""
+
+
+def shard_name(split: str, number: int) -> str:
+    """Return the file name of a shard."""
+    return f"{split}-{number:05d}.bin"
+
+
+def table_name(split: str) -> str:
+    """Return the file name of a split's table."""
+    return f"{split}.npz"
+
+
+def digest(parts: Any) -> str:
+    """Return the SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def hash_file(path: Path, on_bytes: OnProgress | None = None) -> str:
+    """Return the SHA-256 of a large file; ``on_bytes`` gets (block, whole file) per block read."""
+    hashed = hashlib.sha256()
+    try:
+        size = path.stat().st_size
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(_BLOCK_BYTES):
+                hashed.update(block)
+                if on_bytes is not None:
+                    on_bytes(len(block), size)
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    return hashed.hexdigest()
+
+
+def check_size(folder: Path, file: StoredFile) -> None:
+    """Raise ``FolderError`` if a file is missing or its size differs from the index."""
+    path = folder / file.file
+    if Path(file.file).name != file.file or "\0" in file.file:
+        raise FolderError(f"{folder / INDEX} names {file.file!r}, which is not a plain file name")
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise FolderError(f"{path} is missing", hint=REPAIR) from error
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    if size != file.bytes:
+        raise FolderError(
+            f"{path} has {size} bytes, {INDEX} says {file.bytes}: it is damaged", hint=REPAIR
+        )
+
+
+def cannot_read(path: Path, error: OSError) -> FolderError:
+    """Return the error for a file of packed data that cannot be read."""
+    return FolderError(f"cannot read {path}: {error.strerror or error}")
