@@ -46,6 +46,7 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
     )
     page = render(
         "links.html",
+        folder=Path(__file__).parent / "templates",
         title="Parallel training over real links",
         story="Ranks on hosts of their own, behind links that are shaped: what an "
         "exchange of gradients costs there, what bagging saves, and what compression does.",

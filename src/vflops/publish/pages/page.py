@@ -34,17 +34,18 @@ def _harmless(value: object) -> object:
     return printable(value, keep="\n\t") if type(value) is str else value
 
 
-def render(template: str, **context: Any) -> str:
-    """The page that ``template`` makes of ``context``; text is escaped.
+def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
+    """Return the page that ``template`` makes of ``context``, with text escaped.
 
-    A page with charts is given ``library``, the script that draws them.
+    Pass ``library``, the script that draws charts, for a page with charts. ``folder`` holds
+    templates that extend those of this package.
     """
     from markupsafe import Markup
 
     library = context.pop("library", None)
     scripts = [Markup(each) for each in (library, _script("page.js"))] if library else []
     return (
-        templates()
+        templates(folder)
         .get_template(template)
         .render(
             version=__version__,
@@ -76,12 +77,13 @@ def _script(name: str) -> str:
 
 
 @cache
-def templates() -> Environment:
-    """Where templates are found; it keeps those that it has compiled."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def templates(folder: Path | None = None) -> Environment:
+    """Return an environment with the templates of this package, and of ``folder`` if given."""
+    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 
+    extra = [] if folder is None else [FileSystemLoader(folder)]
     environment = Environment(
-        loader=PackageLoader("vflops.publish.pages"),
+        loader=ChoiceLoader([*extra, PackageLoader("vflops.publish.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_harmless,
