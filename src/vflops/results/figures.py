@@ -1,38 +1,119 @@
-"""The figures of a score by name, each with its repeats: what comparisons and histories look at."""
+"""The figures of a score by key, each with its label, unit, direction and subject."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from vflops.metrics import mean
 from vflops.results.score.figure_text import number
-from vflops.results.score.score_file import EnsembleScore, PowerScore, Score
+from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.units import percent, quantity, seconds
 
 MODELS = "models"
-"""The unit of what is counted, so it has no decimals."""
+"""The unit of counted models, which are shown without decimals."""
 Better = Literal["higher", "lower"]
 Kind = Literal["result", "ceiling"]
+SubjectKind = Literal["training", "base model", "ensemble", "search", "ceiling"]
+Key = Literal[
+    "vflops",
+    "flops",
+    "regulated",
+    "throughput",
+    "quality",
+    "target",
+    "quality_factor",
+    "time_to_quality",
+    "mfu",
+    "power",
+    "energy",
+    "vflops_per_watt",
+    "ops_per_watt",
+    "wall_time",
+    "work_time",
+    "samples_trained",
+    "epochs",
+    "bytes_per_step",
+    "candidates",
+    "ceiling",
+]
 
 
 @dataclass(frozen=True)
 class FigureName:
-    """What a figure is of, and how it is read."""
+    """What makes figures of several runs comparable: the same subject, name and unit."""
 
     workload: str
-    """Or the benchmark of a ceiling."""
+    """The workload, with the number of models of an ensemble; the benchmark of a ceiling."""
     name: str
     unit: str | None
     better: Better
     seeded: bool = False
-    """Whether the seed decides it too: repeats of one seed then say nothing of other seeds."""
+    """Whether the seed affects it: repeats with one seed say nothing about other seeds."""
     kind: Kind = "result"
 
     @property
     def title(self) -> str:
-        """How it is called where there are others."""
+        """The name with its subject, for lists of several subjects."""
         return f"{self.workload}: {self.name}"
+
+
+class Subject(NamedTuple):
+    """What a figure describes: a training, an ensemble, a search or a ceiling."""
+
+    kind: SubjectKind
+    workload: str
+    """The benchmark of a ceiling."""
+    complete: bool
+    """False for trainings that did not finish, and for ensembles with missing models."""
+    seed: int = 0
+    """The seed of the first model of an ensemble; 0 for a ceiling."""
+    repeat: int = 0
+    job: int | None = None
+    """None where several jobs produced it together."""
+    models: int | None = None
+    """The planned number of base models of an ensemble."""
+
+    @property
+    def name(self) -> str:
+        """The workload, with the number of models of an ensemble."""
+        models = "" if self.models is None else f", {self.models} models"
+        return f"{self.workload}{models}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a score."""
+
+    subject: Subject
+    key: Key
+    label: str
+    unit: str | None
+    better: Better | None
+    """None where neither direction is better, as for a target."""
+    value: float | None
+    """None: not measured."""
+    seeded: bool = False
+    """Whether the seed affects it."""
+    shared: bool = False
+    """Whether other jobs contribute to it: power from sensors that several jobs share."""
+
+    @property
+    def text(self) -> str:
+        """The value with its unit, or a dash."""
+        return "—" if self.value is None else shown(self.unit, self.value)
+
+    @property
+    def name(self) -> FigureName:
+        """The name under which figures of several runs are compared."""
+        kind: Kind = "ceiling" if self.key == "ceiling" else "result"
+        better = self.better or "higher"
+        return FigureName(self.subject.name, self.label, self.unit, better, self.seeded, kind)
+
+
+Figures = dict[Key, Figure]
+"""The figures of one subject."""
 
 
 class Sample(NamedTuple):
@@ -45,18 +126,172 @@ class Sample(NamedTuple):
 Samples = dict[FigureName, list[Sample]]
 
 
+class _Definition(NamedTuple):
+    label: str
+    unit: str | None
+    better: Better | None
+    seeded: bool = False
+
+
+_DEFINITIONS: dict[Key, _Definition] = {
+    "vflops": _Definition("VFLOPS", "VFLOPS", "higher", True),
+    "flops": _Definition("FLOPS", "FLOPS", "higher"),
+    "regulated": _Definition("regulated score", "OPS", "higher", True),
+    "throughput": _Definition("throughput", "samples/s", "higher"),
+    "quality": _Definition("quality", None, "higher", True),
+    "target": _Definition("target", None, None),
+    "quality_factor": _Definition("quality factor", None, "higher", True),
+    "time_to_quality": _Definition("time to quality", "s", "lower", True),
+    "mfu": _Definition("MFU", "share", "higher"),
+    "power": _Definition("power", "W", "lower"),
+    "energy": _Definition("energy", "J", "lower"),
+    "vflops_per_watt": _Definition("VFLOPS per watt", "VFLOPS/W", "higher", True),
+    "ops_per_watt": _Definition("OPS per watt", "OPS/W", "higher"),
+    "wall_time": _Definition("wall time", "s", "lower"),
+    "work_time": _Definition("work time", "s", "lower"),
+    "samples_trained": _Definition("samples trained", "samples", None),
+    "epochs": _Definition("epochs", None, None),
+    "bytes_per_step": _Definition("traffic per step", "B", "lower"),
+    "candidates": _Definition("candidates trained", MODELS, "higher", True),
+}
+_COMPARED: dict[SubjectKind, tuple[Key, ...]] = {
+    "training": (
+        "vflops",
+        "flops",
+        "throughput",
+        "quality",
+        "time_to_quality",
+        "mfu",
+        "power",
+        "vflops_per_watt",
+    ),
+    "ensemble": ("vflops", "flops", "quality", "wall_time", "power", "vflops_per_watt"),
+    "search": ("flops", "regulated", "quality", "candidates", "power", "ops_per_watt"),
+    "ceiling": ("ceiling",),
+}
+"""The figures that comparisons and histories look at, in the order in which they show them."""
+
+
+def figures(score: Score) -> Iterator[Figures]:
+    """Yield the figures of each training, ensemble, search and ceiling, in that order."""
+    yield from (training_figures(training) for training in score.trainings)
+    yield from (ensemble_figures(score, ensemble) for ensemble in score.ensembles)
+    yield from (search_figures(search) for search in score.searches)
+    yield from _ceiling_figures(score)
+
+
 def samples(score: Score) -> Samples:
-    """Every figure of what came to its end, with its repeats; what was not measured is left out."""
-    found: Samples = {}
-    for figures in (_trainings(score), _ensembles(score), _searches(score), _ceilings(score)):
-        for name, seed, value in figures:
-            if value is not None:
-                found.setdefault(name, []).append(Sample(seed, value))
-    return found
+    """Return the compared figures of complete subjects with their repeats.
+
+    Figures that were not measured are left out, and so are base models: their ensemble has figures.
+    """
+    repeats: Samples = {}
+    for named in figures(score):
+        subject = next(iter(named.values())).subject
+        for key in _COMPARED.get(subject.kind, ()) if subject.complete else ():
+            figure = named[key]
+            if figure.value is not None and not figure.shared:
+                sample = Sample(subject.seed, figure.value)
+                repeats.setdefault(figure.name, []).append(sample)
+    return repeats
+
+
+def mean_of(repeats: Sequence[Figures], key: Key) -> float | None:
+    """Return the mean of one figure over ``repeats``; None unless all of them have it."""
+    values = [named[key].value if key in named else None for named in repeats]
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def training_figures(training: TrainingScore) -> Figures:
+    """Return the figures of one training, also of a base model of an ensemble."""
+    speed, quality = training.speed, training.quality
+    subject = Subject(
+        "training" if training.model is None else "base model",
+        training.workload,
+        training.complete,
+        training.seed,
+        training.repeat,
+        training.job,
+    )
+    values: dict[Key, float | None] = {
+        "vflops": speed.vflops if speed else None,
+        "flops": speed.flops if speed else None,
+        "throughput": speed.samples_per_s if speed else None,
+        "quality": quality.achieved,
+        "target": quality.target,
+        "quality_factor": quality.penalty,
+        "time_to_quality": quality.time_to_quality_s,
+        "mfu": training.mfu.value,
+        "power": training.power.power_w,
+        "energy": training.power.energy_j,
+        "vflops_per_watt": training.vflops_per_watt,
+        "wall_time": training.wall_s,
+        "work_time": training.work_s,
+        "samples_trained": training.samples_trained,
+        "epochs": training.epochs,
+        "bytes_per_step": training.shared.bytes if training.shared else None,
+    }
+    achieved = _Definition(quality.name, None, quality.better, True)
+    return _named(subject, values, {"quality": achieved}, bool(training.power.shared_with))
+
+
+def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
+    """Return the figures of one ensemble of ``score``."""
+    repeat = ensemble.workload, ensemble.repeat
+    members = [
+        training for training in score.trainings if (training.workload, training.repeat) == repeat
+    ]
+    seed = min(member.seed for member in members)
+    subject = Subject(
+        "ensemble",
+        ensemble.workload,
+        not ensemble.partial,
+        seed,
+        ensemble.repeat,
+        models=ensemble.planned,
+    )
+    values: dict[Key, float | None] = {
+        "vflops": ensemble.vflops,
+        "flops": ensemble.flops,
+        "quality": ensemble.achieved,
+        "target": ensemble.target,
+        "quality_factor": ensemble.penalty,
+        "wall_time": ensemble.window_s,
+        "power": ensemble.power.power_w,
+        "energy": ensemble.power.energy_j,
+        "vflops_per_watt": ensemble.vflops_per_watt,
+    }
+    definitions: dict[Key, _Definition] = {
+        "quality": _Definition(ensemble.quality_name, None, members[0].quality.better, True),
+        "wall_time": _Definition("time of all models", "s", "lower"),
+    }
+    return _named(subject, values, definitions)
+
+
+def search_figures(search: SearchScore) -> Figures:
+    """Return the figures of one search; its quality is the error of the best candidate."""
+    subject = Subject("search", search.workload, True, search.seed, search.repeat)
+    values: dict[Key, float | None] = {
+        "flops": search.ops_per_s,
+        "regulated": search.regulated,
+        "quality": search.error,
+        "target": search.error_limit,
+        "candidates": sum(candidate.state == "trained" for candidate in search.candidates),
+        "wall_time": search.duration_s,
+        "power": search.power.power_w,
+        "energy": search.power.energy_j,
+        "ops_per_watt": search.ops_per_watt,
+    }
+    definitions: dict[Key, _Definition] = {
+        "flops": _Definition("OPS", "OPS", "higher"),
+        "quality": _Definition("best error", None, "lower", True),
+    }
+    return _named(subject, values, definitions)
 
 
 def shown(unit: str | None, value: float) -> str:
-    """A figure as people write it."""
+    """Return ``value`` with its unit, in the form that people write."""
     if unit == "s":
         return seconds(value)
     if unit == "share":
@@ -66,81 +301,36 @@ def shown(unit: str | None, value: float) -> str:
     return quantity(value, unit) if unit else number(value)
 
 
-_Found = Iterator[tuple[FigureName, int, float | None]]
+def _named(
+    subject: Subject,
+    values: Mapping[Key, float | None],
+    definitions: Mapping[Key, _Definition],
+    shared_power: bool = False,
+) -> Figures:
+    """Return ``values`` as figures; ``definitions`` replace the usual ones."""
+    defined = {**_DEFINITIONS, **definitions}
+    return {
+        key: Figure(
+            subject,
+            key,
+            defined[key].label,
+            defined[key].unit,
+            defined[key].better,
+            value,
+            defined[key].seeded,
+            shared_power and key in ("power", "energy"),
+        )
+        for key, value in values.items()
+    }
 
 
-def _trainings(score: Score) -> _Found:
-    for each in score.trainings:
-        if not each.complete or each.model is not None:
-            continue
-        of, quality, speed = each.workload, each.quality, each.speed
-        if speed is not None:
-            yield FigureName(of, "VFLOPS", "VFLOPS", "higher", True), each.seed, speed.vflops
-            yield FigureName(of, "FLOPS", "FLOPS", "higher"), each.seed, speed.flops
-            yield (
-                FigureName(of, "throughput", "samples/s", "higher"),
-                each.seed,
-                speed.samples_per_s,
-            )
-        named = FigureName(of, quality.name, None, quality.better, True)
-        yield named, each.seed, quality.achieved
-        time = FigureName(of, "time to quality", "s", "lower", True)
-        yield time, each.seed, quality.time_to_quality_s
-        yield FigureName(of, "share of the ceiling", "share", "higher"), each.seed, each.mfu.value
-        yield FigureName(of, "power", "W", "lower"), each.seed, _own_power(each.power)
-        per_watt = FigureName(of, "VFLOPS a watt", "VFLOPS/W", "higher", True)
-        yield per_watt, each.seed, each.vflops_per_watt
+def _ceiling_figures(score: Score) -> Iterator[Figures]:
+    """Yield one figure per ceiling: the samples of a measurement are not independent repeats.
 
-
-def _own_power(power: PowerScore) -> float | None:
-    """Power that was this training's alone."""
-    return None if power.shared_with else power.power_w
-
-
-def _ensembles(score: Score) -> _Found:
-    for each in score.ensembles:
-        if each.partial:
-            continue
-        of, seed = f"{each.workload}, {each.planned} models", _seed(score, each)
-        yield FigureName(of, "VFLOPS", "VFLOPS", "higher", True), seed, each.vflops
-        yield FigureName(of, "FLOPS", "FLOPS", "higher"), seed, each.flops
-        better = _better(score, each.workload)
-        yield FigureName(of, each.quality_name, None, better, True), seed, each.achieved
-        yield FigureName(of, "time of all models", "s", "lower"), seed, each.window_s
-        yield FigureName(of, "power", "W", "lower"), seed, each.power.power_w
-        per_watt = FigureName(of, "VFLOPS a watt", "VFLOPS/W", "higher", True)
-        yield per_watt, seed, each.vflops_per_watt
-
-
-def _seed(score: Score, ensemble: EnsembleScore) -> int:
-    """Of the first of its models: other repeats begin with another."""
-    of = ensemble.workload, ensemble.repeat
-    return min(each.seed for each in score.trainings if (each.workload, each.repeat) == of)
-
-
-def _better(score: Score, workload: str) -> Better:
-    return next(each.quality.better for each in score.trainings if each.workload == workload)
-
-
-def _searches(score: Score) -> _Found:
-    for each in score.searches:
-        of = each.workload
-        yield FigureName(of, "OPS", "OPS", "higher"), each.seed, each.ops_per_s
-        regulated = FigureName(of, "regulated score", "OPS", "higher", True)
-        yield regulated, each.seed, each.regulated
-        yield FigureName(of, "best error", None, "lower", True), each.seed, each.error
-        trained = sum(one.state == "trained" for one in each.candidates)
-        yield FigureName(of, "candidates trained", MODELS, "higher", True), each.seed, trained
-        yield FigureName(of, "power", "W", "lower"), each.seed, each.power.power_w
-        yield FigureName(of, "OPS a watt", "OPS/W", "higher"), each.seed, each.ops_per_watt
-
-
-def _ceilings(score: Score) -> _Found:
-    """A ceiling once a run: samples of one measurement follow one another, they are no repeats.
-
-    A machine's best is compared with another's, also where one has an accelerator and one has none.
+    The device is not part of the name, so that machines with and without an accelerator compare.
     """
-    for each in score.ceilings:
-        name = " ".join(filter(None, (each.case, each.precision)))
-        named = FigureName(each.benchmark, name, each.unit, "higher", kind="ceiling")
-        yield named, 0, each.value
+    for ceiling in score.ceilings:
+        label = " ".join(filter(None, (ceiling.case, ceiling.precision)))
+        subject = Subject("ceiling", ceiling.benchmark, True)
+        figure = Figure(subject, "ceiling", label, ceiling.unit, "higher", ceiling.value)
+        yield {"ceiling": figure}
