@@ -39,7 +39,7 @@ def accepted(stderr: str) -> Settings:
     pairs = list(zip(words[::2], words[1::2], strict=True))
     given = {name: value for name, value in pairs if name != "--set"}
     assignments = [value for name, value in pairs if name == "--set"]
-    assignments += [f"data={given['--data']}"] if "--data" in given else []
+    assignments += [f"seed={given['--seed']}"] if "--seed" in given else []
     chosen = given.get("--profile", "tiny")
     return for_one(load(profile(chosen, [workload]), None, assignments))
 
@@ -190,7 +190,7 @@ def test_after_a_missed_target_the_same_run_is_named_but_longer(
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
     said = capsys.readouterr().err
-    assert f"next: vflops run {name} --profile tiny" in said and "--set seed=5" in said
+    assert f"next: vflops run {name} --profile tiny" in said and "--seed 5" in said
     assert ("micro." in said) == any(setting.startswith("micro.") for setting in given)
     ran.workloads[name]["train"]["epochs"] = 4
     assert accepted(said) == ran

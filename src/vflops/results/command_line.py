@@ -14,75 +14,95 @@ from vflops.errors import VflopsError
 from vflops.record.folder import RunRecord
 from vflops.workloads.contract.run_settings import load, profile
 
-_LEFT_TO_FOLLOW = (("count", "micro"), ("micro",), ("count",), ())
-"""Sections that a run of one workload makes of its other settings, unless they are set."""
+_SUITE = "suite"
+_IMPLIED = (("count", "micro"), ("micro",), ("count",), ())
+"""Sections that a run of one workload derives from its other settings unless they are given."""
 _WORD = re.compile("(?!true$|false$|nan$|inf$)[a-z][a-z0-9_/-]*")
-"""A text that ``--set`` takes as one without quotes."""
+"""A text that ``--set`` accepts without quotes."""
 
 
 def command(record: RunRecord) -> str | None:
-    """``vflops run …`` with all that differs from the profile; None where no words say it all.
+    """Return ``vflops run …`` with every setting that differs from the profile.
 
-    It is taken through the same steps as a user's words, and shown only if it gives the record.
+    None if no command line gives exactly these settings: the command is parsed as a user's would
+    be, and returned only if the result equals the record.
     """
     try:
-        found = _command(record)
+        words = _words(record.workload, record.settings)
     except VflopsError:  # a workload or a setting that this version does not know
         return None
-    return shlex.join(found) if found else None
+    return shlex.join(words) if words else None
 
 
-def _command(record: RunRecord) -> list[str] | None:
-    wanted, names = record.settings, list(record.settings.workloads)
-    if record.workload == "micro":
+def command_for_epochs(record: RunRecord, workload: str, epochs: int) -> str | None:
+    """Return the command that runs one workload of the run for another number of epochs.
+
+    None if there is none, as for settings that do not allow that number.
+    """
+    settings = record.settings
+    try:
+        one = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
+        longer = load(one, None, [f"train.epochs={epochs}"])
+        words = _words(workload, for_one(longer) if record.workload == _SUITE else longer)
+    except VflopsError:
+        return None
+    return shlex.join(words) if words else None
+
+
+def _words(workload: str, wanted: Settings) -> list[str] | None:
+    names = list(wanted.workloads)
+    if workload == "micro":
         return _micro(wanted)
     if not names:
         return None
-    one = record.workload != "suite"
+    one = workload != _SUITE
     base = profile(wanted.profile, names)
     if not one:
         base = for_all(base)
     base = load(base, None, [])
-    words = dict(_words(base, wanted, short=one))
+    changes = dict(_changes(base, wanted, short=one))
 
-    def gives_it(said: list[str]) -> bool:
-        given = load(base, None, said)
+    def gives_wanted(assignments: list[str]) -> bool:
+        try:
+            given = load(base, None, assignments)
+        except VflopsError:  # one setting needs another that was left out
+            return False
         return (for_one(given) if one else given) == wanted
 
-    for left in _LEFT_TO_FOLLOW if one else [()]:
-        said = [f"{key}={text}" for key, text in words.items() if key.partition(".")[0] not in left]
-        if gives_it(said):
-            for each in [*said]:  # a setting may follow from another of its section
-                less = [other for other in said if other != each]
-                said = less if gives_it(less) else said
-            return ["vflops", "run", *_named(record, one), *_flags(said)]
+    for implied in _IMPLIED if one else [()]:
+        assignments = [
+            f"{key}={text}" for key, text in changes.items() if key.partition(".")[0] not in implied
+        ]
+        if gives_wanted(assignments):
+            for assignment in [*assignments]:  # a setting may follow from another of its section
+                fewer = [other for other in assignments if other != assignment]
+                assignments = fewer if gives_wanted(fewer) else assignments
+            named = [workload] if one else []
+            return ["vflops", "run", *named, "--profile", wanted.profile, *_flags(assignments)]
     return None
 
 
 def _micro(wanted: Settings) -> list[str] | None:
     base = load(profile(wanted.profile), None, ["count.models=[]"])
     micro = wanted.micro
-    if base.model_copy(update={"seed": wanted.seed, "micro": _sized(base, wanted)}) != wanted:
+    if base.model_copy(update={"seed": wanted.seed, "micro": _expressible(base, wanted)}) != wanted:
         return None
-    same = base.micro
-    found = ["vflops", "micro", *(micro.benchmarks if micro.benchmarks != same.benchmarks else ())]
-    found += ["--profile", wanted.profile]
-    if micro.budget_s != same.budget_s:
-        found += ["--budget", f"{micro.budget_s:g}"]
-    for precision in micro.precisions if micro.precisions != same.precisions else ():
-        found += ["--precision", precision]
-    if micro.device != same.device:
-        found += ["--device", micro.device]
-    return [*found, *(["--seed", str(wanted.seed)] if wanted.seed != base.seed else [])]
+    usual = base.micro
+    words = ["vflops", "micro"]
+    words += micro.benchmarks if micro.benchmarks != usual.benchmarks else ()
+    words += ["--profile", wanted.profile]
+    if micro.budget_s != usual.budget_s:
+        words += ["--budget", f"{micro.budget_s:g}"]
+    for precision in micro.precisions if micro.precisions != usual.precisions else ():
+        words += ["--precision", precision]
+    if micro.device != usual.device:
+        words += ["--device", micro.device]
+    return [*words, *(["--seed", str(wanted.seed)] if wanted.seed != base.seed else [])]
 
 
-def _sized(base: Settings, wanted: Settings) -> MicroSettings:
-    """The ceilings of ``wanted``, less what ``vflops micro`` has no option for."""
+def _expressible(base: Settings, wanted: Settings) -> MicroSettings:
+    """Return ``wanted.micro`` without what ``vflops micro`` has no option for."""
     return wanted.micro.model_copy(update={"ranks": base.micro.ranks})
-
-
-def _named(record: RunRecord, one: bool) -> list[str]:
-    return [*([record.workload] if one else []), "--profile", record.settings.profile]
 
 
 def _flags(assignments: list[str]) -> Iterator[str]:
@@ -91,9 +111,9 @@ def _flags(assignments: list[str]) -> Iterator[str]:
         yield from ("--seed", value) if key == "seed" else ("--set", assignment)
 
 
-def _words(base: Settings, wanted: Settings, *, short: bool) -> Iterator[tuple[str, str]]:
-    """Every setting that differs, by the name that ``--set`` knows, as TOML writes its value."""
-    before, after = (dict(_flat(each.model_dump(mode="json"))) for each in (base, wanted))
+def _changes(base: Settings, wanted: Settings, *, short: bool) -> Iterator[tuple[str, str]]:
+    """Yield each setting that differs: the name that ``--set`` accepts, and its value in TOML."""
+    before, after = (dict(_flat(s.model_dump(mode="json"))) for s in (base, wanted))
     for key, value in after.items():
         if before.get(key) != value and value is not None:
             name = key.removeprefix("workloads.")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from vflops.cli.terminal.console import console, next_step, open_report, say, shown
-from vflops.errors import CheckFailed, VflopsError
+from vflops.errors import CheckFailed
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
 from vflops.run.pipeline import Watch
@@ -213,47 +211,10 @@ def _missed(folder: RunFolder) -> TrainingScore | None:
 
 
 def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
-    """The command of the same run for twice the epochs; None where none can be given."""
-    from vflops.config.profiles import for_one
-    from vflops.workloads.contract.run_settings import load, profile
+    """Return the command of the same training for twice the epochs, if there is one."""
+    from vflops.results.command_line import command_for_epochs
 
-    ran = folder.record.settings
-    name = missed.workload
-    try:
-        before = profile(ran.profile, [name])
-        given = ran.workloads.get(name, {})
-        data = given.get("data")
-        place = [f"data={data}"] if data else []
-        changes = _changes(before.workloads[name], {**given, "data": None})
-        # What is counted and measured follows from the workload, unless it was asked for.
-        implied = for_one(load(before, None, [*_assigned(changes), *place])).model_dump(mode="json")
-        usual = before.model_dump(mode="json", exclude={"workloads"})
-        for section, value in ran.model_dump(mode="json", include=set(usual)).items():
-            if value != implied[section]:
-                changes |= _changes(usual, {section: value})
-        changes["train.epochs"] = str(2 * ceil(missed.epochs))
-        load(before, None, [*_assigned(changes), *place])
-    except VflopsError:  # of another version, or settings that no other number of epochs allows
-        return None
-    said = [word for setting in _assigned(changes) for word in ("--set", setting)]
-    where = ["--data", data] if data else []
-    return shlex.join(["vflops", "run", name, "--profile", ran.profile, *where, *said])
-
-
-def _assigned(changes: Mapping[str, str]) -> list[str]:
-    return [f"{key}={value}" for key, value in changes.items()]
-
-
-def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """What ``given`` says otherwise than ``before``, as ``--set`` is told it."""
-    found: dict[str, str] = {}
-    for key, value in given.items():
-        old = before.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            found |= _changes(old, value, f"{path}{key}.")
-        elif value != old and value is not None:
-            found[f"{path}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return found
+    return command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
 
 
 def _results(folder: RunFolder) -> None:
