@@ -105,7 +105,7 @@ def test_several_trainings_are_told_apart(trained_folder: RunFolder, clients: li
 
 
 def test_a_server_that_is_down_is_named(handmade_run: HandmadeRun, clients: list[Client]) -> None:
-    with pytest.raises(RunFailed, match="MLflow at http://down did not take"):
+    with pytest.raises(RunFailed, match="MLflow at http://down did not accept"):
         log_run(repeated(handmade_run, QUALITIES), "http://down")
 
 

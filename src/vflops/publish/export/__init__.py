@@ -1,1 +1,1 @@
-"""A run in the forms that others read: MLPerf, CSV, JSON, OpenMetrics, MLflow; without torch."""
+"""Exports of a run for other tools: MLPerf, CSV, JSON, OpenMetrics, MLflow; none needs torch."""

@@ -1,4 +1,4 @@
-"""CSV: a row a scored pass, its units in the header; or a row a reading."""
+"""CSV tables: one row per scored pass with units in the header, or one row per reading."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ Cell = str | int | float | None
 
 
 def runs_csv(runs: Iterable[Contents]) -> str:
-    """A row a pass; a figure that was not measured is an empty cell."""
-    found = (each for contents in runs for each in passes(contents))
-    units = (f"{each.name} [{each.unit}]" if each.unit else each.name for each in QUANTITIES)
-    header = ("run", "kind", "workload", "job", "repeat", *FACTS, *units)
-    return _text(header, (_row(each) for each in found))
+    """Return one row per pass; a figure that was not measured is an empty cell."""
+    titles = (
+        f"{figure.name} [{figure.unit}]" if figure.unit else figure.name for figure in QUANTITIES
+    )
+    header = ("run", "kind", "workload", "job", "repeat", *FACTS, *titles)
+    return _text(header, (_row(scored) for contents in runs for scored in passes(contents)))
 
 
 def series_csv(runs: Iterable[Contents]) -> str:
-    """A row a reading: loss, learning rate, samples, quality, and all telemetry."""
+    """Return one row per reading of loss, learning rate, samples, quality and telemetry."""
     return _text(SERIES, (row for contents in runs for row in _readings(contents)))
 
 
-def _row(it: Pass) -> list[Cell]:
-    facts = (it.facts.get(name) for name in FACTS)
-    figures = (it.figures.get(each.name) for each in QUANTITIES)
-    return [it.run, it.kind, it.workload, it.job, it.repeat, *facts, *figures]
+def _row(scored: Pass) -> list[Cell]:
+    facts = (scored.facts.get(name) for name in FACTS)
+    figures = (scored.figures.get(quantity.name) for quantity in QUANTITIES)
+    return [scored.run, scored.kind, scored.workload, scored.job, scored.repeat, *facts, *figures]
 
 
 def _readings(contents: Contents) -> Iterator[list[Cell]]:
@@ -42,12 +43,12 @@ def _readings(contents: Contents) -> Iterator[list[Cell]]:
     for job in (*contents.trained, *contents.workers):
         for attempt in range(len(job.logs)):
             lead: list[Cell] = [run, job.record.job, int(job.folders[attempt].name)]
-            yield from ([*lead, 0, *rest] for rest in _noted(job, attempt))
+            yield from ([*lead, 0, *rest] for rest in _logged(job, attempt))
             yield from ([*lead, *rest] for rest in _sampled(job, attempt))
 
 
-def _noted(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
-    """What the job wrote down of its training."""
+def _logged(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
+    """Yield the readings of the job's log."""
     for event in job.logs[attempt].events:
         if event.kind == "progress":
             progress = event.payload(Progressed)
@@ -60,7 +61,7 @@ def _noted(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
 
 
 def _sampled(job: TrainedJob, attempt: int) -> Iterator[list[Cell]]:
-    """What was sampled on its nodes, series by series."""
+    """Yield the telemetry of its nodes, series by series."""
     from vflops.record.log.telemetry_log import read
 
     node = 0
@@ -85,7 +86,7 @@ def _text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _plain(cell: Cell) -> Cell:
-    """Text that a spreadsheet would compute is quoted, so that nobody's run runs anything."""
+    """Return ``cell``, quoted if a spreadsheet would evaluate it as a formula."""
     if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{cell}"
     return cell

@@ -1,4 +1,4 @@
-"""JSON: all that follows from runs, in one document."""
+"""Settings, system, score and findings of runs in one JSON document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.results.score.scoring import score
 
 
 def runs_json(runs: Iterable[Contents]) -> str:
-    """Settings, system, score and findings of each run, each part with its schema's name."""
+    """Return the parts of each run, each with the name of its schema."""
     return atomic.json_text(
         {"vflops": vflops.__version__, "runs": [_run(contents) for contents in runs]}
     )

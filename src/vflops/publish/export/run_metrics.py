@@ -1,4 +1,4 @@
-"""The figures of runs as metrics."""
+"""The figures of runs as OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CEILINGS = {
 
 
 def runs_openmetrics(runs: Iterable[Contents]) -> str:
-    """All runs as the text of OpenMetrics: passes, ceilings, and what the rules say."""
+    """Return all runs as OpenMetrics text: passes, ceilings, and rules by verdict."""
     about: list[tuple[Labels, float]] = []
     verdicts: list[tuple[Labels, float]] = []
     ceilings: list[tuple[Labels, CeilingScore]] = []
-    found: list[Pass] = []
+    scored_passes: list[Pass] = []
     for contents in runs:
         record, scored = contents.folder.record, contents.once(score)
         run = {"run": record.id}
@@ -32,37 +32,38 @@ def runs_openmetrics(runs: Iterable[Contents]) -> str:
         profile = record.settings.profile
         names = {"workload": record.workload, "profile": profile, "version": version}
         about.append(({**run, **names}, 1.0))
-        found += passes(contents)
-        ceilings += [(run, each) for each in scored.ceilings]
+        scored_passes += passes(contents)
+        ceilings += [(run, ceiling) for ceiling in scored.ceilings]
         tally = Counter(finding.verdict for finding in check(contents).findings)
         verdicts += [({**run, "verdict": verdict}, count) for verdict, count in tally.items()]
     return openmetrics(
         (
             Family("run", "A run that was measured.", tuple(about), kind="info"),
-            *_pass_families(found),
+            *_pass_families(scored_passes),
             *_ceiling_families(ceilings),
             Family("rules", "Rules of the run's rule set by verdict.", tuple(verdicts)),
         )
     )
 
 
-def _pass_families(found: list[Pass]) -> Iterator[Family]:
-    for each in QUANTITIES:
+def _pass_families(scored_passes: list[Pass]) -> Iterator[Family]:
+    for quantity in QUANTITIES:
         samples = tuple(
-            (_labels(it), value) for it in found if (value := it.figures.get(each.name)) is not None
+            (_labels(scored), value)
+            for scored in scored_passes
+            if (value := scored.figures.get(quantity.name)) is not None
         )
-        yield Family(each.metric, each.help, samples, unit=each.metric_unit)
+        yield Family(quantity.metric, quantity.help, samples, unit=quantity.metric_unit)
 
 
-def _labels(it: Pass) -> Labels:
-    job = "" if it.job is None else str(it.job)
+def _labels(scored: Pass) -> Labels:
     return {
-        "run": it.run,
-        "workload": it.workload,
-        "kind": it.kind,
-        "job": job,
-        "repeat": str(it.repeat),
-        "data": it.facts.get("data", ""),
+        "run": scored.run,
+        "workload": scored.workload,
+        "kind": scored.kind,
+        "job": "" if scored.job is None else str(scored.job),
+        "repeat": str(scored.repeat),
+        "data": scored.facts.get("data", ""),
     }
 
 
@@ -72,14 +73,14 @@ def _ceiling_families(ceilings: list[tuple[Labels, CeilingScore]]) -> Iterator[F
             (
                 {
                     **run,
-                    "benchmark": each.benchmark,
-                    "case": each.case,
-                    "precision": each.precision or "",
-                    "device": each.device,
+                    "benchmark": ceiling.benchmark,
+                    "case": ceiling.case,
+                    "precision": ceiling.precision or "",
+                    "device": ceiling.device,
                 },
-                each.value,
+                ceiling.value,
             )
-            for run, each in ceilings
-            if each.unit == unit and each.value is not None
+            for run, ceiling in ceilings
+            if ceiling.unit == unit and ceiling.value is not None
         )
         yield Family(name, "What the machine can do at most.", samples, unit=metric_unit)

@@ -1,4 +1,4 @@
-"""What a run scored, pass by pass, as plain figures with names and units."""
+"""The scored trainings, ensembles and searches of a run as plain figures with names and units."""
 
 from __future__ import annotations
 
@@ -7,41 +7,71 @@ from dataclasses import dataclass
 
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.figures import (
+    Figures,
+    Key,
+    ensemble_figures,
+    search_figures,
+    training_figures,
+)
 from vflops.results.score.score_file import EnsembleScore, SearchScore, TrainingScore
 from vflops.results.score.scoring import score as scored
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a figure is of, for those who read it without us."""
+    """A figure as exports name it."""
 
+    key: Key
     name: str
+    """The name of its column."""
     unit: str
-    """As people write it; empty for what has none."""
+    """Empty if it has none."""
     metric: str
-    """As OpenMetrics names it, its unit last."""
+    """Its OpenMetrics name, which ends with the unit."""
     metric_unit: str
     help: str
 
 
 QUANTITIES = (
-    Quantity("wall time", "s", "wall_time_seconds", "seconds", "All time of the pass."),
-    Quantity("work time", "s", "work_time_seconds", "seconds", "What FLOPS are divided by."),
-    Quantity("samples trained", "", "samples_trained", "", "Samples that were trained on."),
-    Quantity("epochs", "", "epochs", "", "Passes over the data."),
-    Quantity("samples a second", "1/s", "samples_per_second", "", "Speed of training."),
-    Quantity("quality", "", "quality", "", "Quality that was reached; of a search the error."),
-    Quantity("target", "", "quality_target", "", "Quality asked for; of a search the error."),
-    Quantity("penalty", "", "quality_penalty", "", "What FLOPS are multiplied with."),
     Quantity(
+        "wall_time", "wall time", "s", "wall_time_seconds", "seconds", "All time of the pass."
+    ),
+    Quantity(
+        "work_time", "work time", "s", "work_time_seconds", "seconds", "What FLOPS are divided by."
+    ),
+    Quantity(
+        "samples_trained",
+        "samples trained",
+        "",
+        "samples_trained",
+        "",
+        "Samples that were trained on.",
+    ),
+    Quantity("epochs", "epochs", "", "epochs", "", "Passes over the data."),
+    Quantity(
+        "throughput", "samples a second", "1/s", "samples_per_second", "", "Speed of training."
+    ),
+    Quantity(
+        "quality", "quality", "", "quality", "", "Quality that was reached; of a search the error."
+    ),
+    Quantity(
+        "target", "target", "", "quality_target", "", "Quality asked for; of a search the error."
+    ),
+    Quantity(
+        "quality_factor", "penalty", "", "quality_penalty", "", "What FLOPS are multiplied with."
+    ),
+    Quantity(
+        "time_to_quality",
         "time to quality",
         "s",
         "time_to_quality_seconds",
         "seconds",
         "Until the target was reached.",
     ),
-    Quantity("FLOPS", "FLOPS", "training_flops", "flops", "Operations a second."),
+    Quantity("flops", "FLOPS", "FLOPS", "training_flops", "flops", "Operations a second."),
     Quantity(
+        "vflops",
         "VFLOPS",
         "FLOPS",
         "valid_flops",
@@ -49,6 +79,7 @@ QUANTITIES = (
         "FLOPS times the penalty of quality.",
     ),
     Quantity(
+        "regulated",
         "regulated score",
         "OPS",
         "regulated_flops",
@@ -56,20 +87,26 @@ QUANTITIES = (
         "Of a search: operations a second times -ln(error).",
     ),
     Quantity(
+        "bytes_per_step",
         "sent a step",
         "B",
         "exchanged_bytes",
         "bytes",
         "Sent by all ranks to average the gradients of a step.",
     ),
-    Quantity("MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
-    Quantity("power", "W", "power_watts", "watts", "Mean power of what was measured."),
-    Quantity("energy", "J", "energy_joules", "joules", "Energy of what was measured."),
+    Quantity("mfu", "MFU", "", "mfu_ratio", "ratio", "FLOPS over the measured ceiling."),
+    Quantity("power", "power", "W", "power_watts", "watts", "Mean power of what was measured."),
+    Quantity("energy", "energy", "J", "energy_joules", "joules", "Energy of what was measured."),
     Quantity(
-        "VFLOPS a watt", "FLOPS/W", "valid_flops_per_watt", "flops_per_watt", "VFLOPS over power."
+        "vflops_per_watt",
+        "VFLOPS a watt",
+        "FLOPS/W",
+        "valid_flops_per_watt",
+        "flops_per_watt",
+        "VFLOPS over power.",
     ),
 )
-"""All figures that a pass may have, in the order in which they are shown."""
+"""All figures that a pass may have, in the order in which they are exported."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +117,10 @@ class Pass:
     run: str
     workload: str
     job: int | None
-    """None of what several jobs made together."""
+    """None if several jobs produced it together."""
     repeat: int
     facts: Mapping[str, str]
-    """What tells it from others, in words."""
+    """What distinguishes it from others, by the names of ``FACTS``."""
     figures: Mapping[str, float | None]
     """By the names of ``QUANTITIES``; None or absent: not measured."""
 
@@ -104,121 +141,70 @@ FACTS = (
 
 
 def passes(contents: Contents) -> Iterator[Pass]:
-    """Everything that was scored: trainings, then ensembles, then searches."""
+    """Yield everything that was scored: trainings, then ensembles, then searches."""
     score = contents.once(scored)
     for training in score.trainings:
-        yield _training(score.run, training)
+        yield _pass(score.run, training_figures(training), _training_facts(training))
     for ensemble in score.ensembles:
-        yield _ensemble(score.run, ensemble, _of_jobs(contents.trained, ensemble))
+        facts = {
+            **_job_facts(contents.trained, ensemble),
+            "complete": "no" if ensemble.partial else "yes",
+            "quality is": ensemble.quality_name,
+        }
+        yield _pass(score.run, ensemble_figures(score, ensemble), facts)
     for search in score.searches:
-        yield _search(score.run, search, _of_jobs(contents.workers, search))
+        facts = {
+            **_job_facts(contents.workers, search),
+            "seed": str(search.seed),
+            "complete": "no" if search.lost_workers else "yes",
+            "ranks": str(search.ranks),
+            "quality is": "error",
+        }
+        yield _pass(score.run, search_figures(search), facts)
 
 
-def _of_jobs(jobs: Sequence[TrainedJob], it: EnsembleScore | SearchScore) -> dict[str, str]:
-    """What is known of the jobs that made something together; what differs is named in full."""
-    own = [job for job in jobs if (job.record.workload, job.record.repeat) == _key(it)]
-    started = [job.started for job in own if job.started is not None]
-    found = {
-        "data": ["synthetic" if job.record.data.synthetic else "real" for job in own],
-        "device": [each.device_name for each in started],
-        "precision": [each.precision for each in started],
-    }
-    return {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
-
-
-def _key(it: EnsembleScore | SearchScore) -> tuple[str, int]:
-    return it.workload, it.repeat
-
-
-def _training(run: str, it: TrainingScore) -> Pass:
-    speed = it.speed
-    sent = (it.shared.exchange or it.shared.within) if it.shared else None
+def _pass(run: str, figures: Figures, facts: Mapping[str, str]) -> Pass:
+    subject = figures["flops"].subject
     return Pass(
-        kind="training" if it.model is None else "base model",
+        kind=subject.kind,
         run=run,
-        workload=it.workload,
-        job=it.job,
-        repeat=it.repeat,
-        facts={
-            "seed": str(it.seed),
-            "complete": "yes" if it.complete else "no",
-            "data": "synthetic" if it.synthetic else "real",
-            "device": it.device or "",
-            "ranks": str(it.ranks),
-            "parallel mode": it.shared.settings.mode if it.shared else "",
-            "communication": f"{sent.mode} {sent.precision}" if sent else "",
-            "precision": it.precision or "",
-            "batch": "" if it.batch is None else str(it.batch),
-            "quality is": it.quality.name,
-        },
-        figures={
-            "wall time": it.wall_s,
-            "work time": it.work_s,
-            "samples trained": it.samples_trained,
-            "epochs": it.epochs,
-            "samples a second": speed.samples_per_s if speed else None,
-            "quality": it.quality.achieved,
-            "target": it.quality.target,
-            "penalty": it.quality.penalty,
-            "time to quality": it.quality.time_to_quality_s,
-            "FLOPS": speed.flops if speed else None,
-            "VFLOPS": speed.vflops if speed else None,
-            "sent a step": it.shared.bytes if it.shared else None,
-            "MFU": it.mfu.value,
-            "power": it.power.power_w,
-            "energy": it.power.energy_j,
-            "VFLOPS a watt": it.vflops_per_watt,
-        },
-    )
-
-
-def _ensemble(run: str, it: EnsembleScore, jobs: Mapping[str, str]) -> Pass:
-    facts = {**jobs, "complete": "no" if it.partial else "yes", "quality is": it.quality_name}
-    figures = {
-        "wall time": it.window_s,
-        "quality": it.achieved,
-        "target": it.target,
-        "penalty": it.penalty,
-        "FLOPS": it.flops,
-        "VFLOPS": it.vflops,
-        "VFLOPS a watt": it.vflops_per_watt,
-    }
-    return _together("ensemble", run, it, facts, figures)
-
-
-def _search(run: str, it: SearchScore, jobs: Mapping[str, str]) -> Pass:
-    """A search by AIPerf's rules: it has a regulated score in place of VFLOPS."""
-    facts = {
-        **jobs,
-        "seed": str(it.seed),
-        "complete": "no" if it.lost_workers else "yes",
-        "ranks": str(it.ranks),
-        "quality is": "error",
-    }
-    figures = {
-        "wall time": it.duration_s,
-        "quality": it.error,
-        "target": it.error_limit,
-        "FLOPS": it.ops_per_s,
-        "regulated score": it.regulated,
-    }
-    return _together("search", run, it, facts, figures)
-
-
-def _together(
-    kind: str,
-    run: str,
-    it: EnsembleScore | SearchScore,
-    facts: Mapping[str, str],
-    figures: Mapping[str, float | None],
-) -> Pass:
-    """What several jobs made, with the power of all of them."""
-    return Pass(
-        kind=kind,
-        run=run,
-        workload=it.workload,
-        job=None,
-        repeat=it.repeat,
+        workload=subject.workload,
+        job=subject.job,
+        repeat=subject.repeat,
         facts=facts,
-        figures={**figures, "power": it.power.power_w, "energy": it.power.energy_j},
+        figures={
+            quantity.name: figures[quantity.key].value
+            for quantity in QUANTITIES
+            if quantity.key in figures
+        },
     )
+
+
+def _job_facts(jobs: Sequence[TrainedJob], made: EnsembleScore | SearchScore) -> dict[str, str]:
+    """Return the facts of the jobs that produced ``made``; differing values are all listed."""
+    repeat = made.workload, made.repeat
+    members = [job for job in jobs if (job.record.workload, job.record.repeat) == repeat]
+    started = [job.started for job in members if job.started is not None]
+    facts = {
+        "data": ["synthetic" if job.record.data.synthetic else "real" for job in members],
+        "device": [start.device_name for start in started],
+        "precision": [start.precision for start in started],
+    }
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in facts.items()}
+
+
+def _training_facts(training: TrainingScore) -> dict[str, str]:
+    shared = training.shared
+    exchange = (shared.exchange or shared.within) if shared else None
+    return {
+        "seed": str(training.seed),
+        "complete": "yes" if training.complete else "no",
+        "data": "synthetic" if training.synthetic else "real",
+        "device": training.device or "",
+        "ranks": str(training.ranks),
+        "parallel mode": shared.settings.mode if shared else "",
+        "communication": f"{exchange.mode} {exchange.precision}" if exchange else "",
+        "precision": training.precision or "",
+        "batch": "" if training.batch is None else str(training.batch),
+        "quality is": training.quality.name,
+    }

@@ -1,7 +1,7 @@
-"""MLflow: a run as a run there, with its settings, figures, curves and files.
+"""Export to MLflow: settings, figures, curves and files of a run.
 
-Its own client does the talking, so that every store and every way to log in works that works for
-it; it is an extra because it brings 40 packages.
+MLflow's own client writes them, so every store and log-in method that it supports works. It is an
+extra because it installs 40 packages.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from vflops.publish.export.scored_passes import QUANTITIES, passes
 from vflops.record.readout.contents import Contents
 
 _AT_ONCE = {"params": 100, "metrics": 1000}
-"""What MLflow takes in one call, at the most."""
+"""The most that MLflow accepts in one call."""
 _LONGEST = 6000
-"""Characters of a parameter."""
+"""The maximum number of characters of a parameter."""
 _FILES = ("run.json", "system.json", "score.json", "findings.json", "report.html")
 
 
 class Point(NamedTuple):
-    """A value of a metric, as MLflow's ``Metric`` takes it."""
+    """One value of a metric, with the fields of MLflow's ``Metric``."""
 
     key: str
     value: float
@@ -33,17 +33,17 @@ class Point(NamedTuple):
 
 
 def log_run(contents: Contents, to: str) -> str:
-    """Write the run to the MLflow at ``to``, a URI or a folder; gives its id there."""
+    """Write the run to the MLflow at ``to``, a URI or a folder, and return its id there."""
     mlflow = _package()
     if "://" not in to and to != "databricks":
-        # The user asks for a folder, which newer versions want to be asked for twice.
+        # Newer versions refuse a folder unless this is set; naming one is consent enough.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     try:
         return _logged(mlflow, mlflow.MlflowClient(tracking_uri=to), contents)
     except (mlflow.exceptions.MlflowException, OSError) as error:
         raise RunFailed(
-            f"MLflow at {to} did not take {contents.folder.path}: {error}",
-            hint="check the address and that you are logged in there",
+            f"MLflow at {to} did not accept {contents.folder.path}: {error}",
+            hint="check the address and that you are logged in",
         ) from error
 
 
@@ -54,7 +54,7 @@ def _package() -> Any:
         import mlflow.exceptions
     except ImportError as error:
         raise UsageError(
-            "an export to MLflow needs its client, which is not installed",
+            "the export to MLflow needs its client, which is not installed",
             hint="pip install 'vflops[mlflow]'",
         ) from error
     return mlflow
@@ -78,11 +78,11 @@ def _logged(mlflow: Any, client: Any, contents: Contents) -> str:
     ]
     curves = list(_curves(contents))
     end_ms = max((point.timestamp for point in curves), default=began_ms)
-    metrics = [mlflow.entities.Metric(*each) for each in (*curves, *_figures(contents, end_ms))]
-    for kind, found in (("params", parameters), ("metrics", metrics)):
-        for some in _parts(found, _AT_ONCE[kind]):
-            client.log_batch(run, **{kind: some})
-    for path in (folder.path / each for each in _FILES):
+    metrics = [mlflow.entities.Metric(*point) for point in (*curves, *_figures(contents, end_ms))]
+    for kind, entities in (("params", parameters), ("metrics", metrics)):
+        for batch in _batches(entities, _AT_ONCE[kind]):
+            client.log_batch(run, **{kind: batch})
+    for path in (folder.path / name for name in _FILES):
         if path.is_file():
             client.log_artifact(run, str(path))
     status = "FINISHED" if contents.state.complete else "FAILED"
@@ -91,7 +91,7 @@ def _logged(mlflow: Any, client: Any, contents: Contents) -> str:
 
 
 def _curves(contents: Contents) -> Iterator[Point]:
-    """Loss, learning rate and quality of each training, by step."""
+    """Yield loss, learning rate and quality of each training by step."""
     for job in contents.trained:
         lead = _lead(contents, job.record.job)
         names = {"loss": "loss", "learning_rate": "learning rate", "quality": "quality"}
@@ -105,17 +105,19 @@ def _curves(contents: Contents) -> Iterator[Point]:
 
 
 def _figures(contents: Contents, end_ms: int) -> Iterator[Point]:
-    """What the run scored, once."""
-    for it in passes(contents):
-        lead = f"{it.kind} {it.repeat}/" if it.job is None else _lead(contents, it.job)
-        for each in QUANTITIES:
-            value = it.figures.get(each.name)
-            if value is not None and each.name != "quality":  # its curve has it
-                yield Point(lead + each.metric, float(value), end_ms, 0)
+    """Yield the figures that the run scored."""
+    for scored in passes(contents):
+        lead = f"{scored.kind} {scored.repeat}/"
+        if scored.job is not None:
+            lead = _lead(contents, scored.job)
+        for quantity in QUANTITIES:
+            value = scored.figures.get(quantity.name)
+            if value is not None and quantity.key != "quality":  # it has a curve
+                yield Point(lead + quantity.metric, float(value), end_ms, 0)
 
 
 def _lead(contents: Contents, job: int) -> str:
-    """What tells one training from others, where there are several."""
+    """Return a prefix that distinguishes the training if there are several."""
     return f"job {job}/" if len(contents.trained) > 1 else ""
 
 
@@ -127,8 +129,8 @@ def _flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
             yield f"{path}{key}", str(value)[:_LONGEST]
 
 
-def _parts(found: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (found[start : start + size] for start in range(0, len(found), size))
+def _batches(entities: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (entities[start : start + size] for start in range(0, len(entities), size))
 
 
 def _ms(utc: str) -> int:
