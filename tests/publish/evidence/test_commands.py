@@ -87,6 +87,6 @@ def test_reproduce_runs_the_recorded_settings_again(
     assert (found.recorded, found.run) == (folder.record.id, made.name)
     assert found.same_machine is False and found.differences
     assert [each.name for each in found.figures] == ["memory copy"]
-    assert "was run again on another machine with other software" in done.stdout
+    assert "was run again on another machine with different software" in done.stdout
     assert RunFolder.open(made).record.settings == settings
     assert "reproduction.json" in (made / "manifest.json").read_text()

@@ -1,1 +1,1 @@
-"""Runs side by side: which of their figures differ beyond chance, and what else differs."""
+"""Comparisons of runs: which figures differ beyond chance, and what else differs."""

@@ -1,4 +1,4 @@
-"""``compare.html``: the sides' curves over each other, and the tables."""
+"""``compare.html``: the curves of all sides in one chart each, and the tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class Overlay:
     chart: dict[str, Any]
 
 
-def write_page(found: Comparison, given: Sequence[Side], path: Path) -> None:
-    """Write the page; it needs no network."""
+def write_page(comparison: Comparison, given: Sequence[Side], path: Path) -> None:
+    """Write the page, which needs no network."""
+    first, *others = [side.name for side in comparison.sides]
     page = render(
         "compare.html",
-        title=f"{', '.join(side.name for side in found.sides[1:])} against {found.sides[0].name}",
-        found=found,
+        title=f"{', '.join(others)} against {first}",
+        found=comparison,
         words=compare_text,
         overlays=overlays(given),
         library=chart_library(),
@@ -41,25 +42,25 @@ def write_page(found: Comparison, given: Sequence[Side], path: Path) -> None:
 
 
 def overlays(given: Sequence[Side]) -> list[Overlay]:
-    """The curves that more than one side may have: quality and speed over time, by workload."""
+    """Return charts of quality and speed over time, by workload."""
     runs = [run for side in given for run in side.runs]
-    trained = dict.fromkeys(each.record.workload for run in runs for each in run.contents.trained)
-    searched = dict.fromkeys(each.workload for run in runs for each in run.score.searches)
-    drawn = [
+    trained = dict.fromkeys(job.record.workload for run in runs for job in run.contents.trained)
+    searched = dict.fromkeys(search.workload for run in runs for search in run.score.searches)
+    wanted = [
         *((name, "quality over time", "quality", _quality) for name in trained),
-        *((name, "samples a second over time", "samples/s", _throughput) for name in trained),
-        *((name, "operations a second over time", "OPS", _operations) for name in searched),
+        *((name, "samples per second over time", "samples/s", _throughput) for name in trained),
+        *((name, "operations per second over time", "OPS", _operations) for name in searched),
     ]
-    found = []
-    for number, (workload, title, unit, lines) in enumerate(drawn):
+    drawn = []
+    for number, (workload, title, unit, lines) in enumerate(wanted):
         chart = _chart(given, workload, unit, lines)
         if chart is not None:
-            found.append(Overlay(f"overlay-{number}", f"{workload}: {title}", chart))
-    return found
+            drawn.append(Overlay(f"overlay-{number}", f"{workload}: {title}", chart))
+    return drawn
 
 
 Lines = list[tuple[str, curves.Points]]
-"""Points by what tells a line of a run from its others."""
+"""The lines of one run: a name that is unique in the run, and points."""
 
 
 def _quality(run: ReadRun, workload: str) -> Lines:
@@ -81,16 +82,16 @@ def _throughput(run: ReadRun, workload: str) -> Lines:
 
 def _operations(run: ReadRun, workload: str) -> Lines:
     return [
-        (str(each.repeat), curves.thinned([(m.time_s, m.ops_per_s) for m in each.moments]))
-        for each in run.score.searches
-        if each.workload == workload
+        (str(search.repeat), curves.thinned([(m.time_s, m.ops_per_s) for m in search.moments]))
+        for search in run.score.searches
+        if search.workload == workload
     ]
 
 
 def _chart(
     given: Sequence[Side], workload: str, unit: str, lines: Callable[[ReadRun, str], Lines]
 ) -> dict[str, Any] | None:
-    """A line a training, the colour of its side; None where there is no point."""
+    """Return one line per training in the colour of its side; None without any point."""
     import altair as alt
 
     rows = [

@@ -1,4 +1,4 @@
-"""A comparison as people read it: the rows of its tables, for terminal and page alike."""
+"""A comparison in words: the rows of its tables, for both the terminal and the page."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from vflops.results.figures import shown
 from vflops.studies.compare.comparison import ComparedFigure, Comparison, Differing, SideRecord
 
-TOLD = {"better": "yes, better", "worse": "yes, worse", "not significant": "no"}
+_VERDICTS = {"better": "yes, better", "worse": "yes, worse", "not significant": "no"}
 SIGNIFICANT = ("better", "worse")
+_MOST_NAMED = 4
+"""Figures that a sentence names."""
 
 
 def figure_columns(side: str) -> tuple[str, ...]:
-    """The titles over the rows of a side."""
+    """Return the column titles of the figures of ``side``."""
     return "figure", "A", side, "difference", "95 % interval", "significant?"
 
 
 def figure_row(figure: ComparedFigure) -> tuple[str, ...]:
-    """A figure as a table of its workload has it."""
+    """Return the row of one figure."""
     values = (
         "—" if value is None else shown(figure.unit, value) for value in (figure.base, figure.value)
     )
@@ -25,83 +27,87 @@ def figure_row(figure: ComparedFigure) -> tuple[str, ...]:
 
 
 def verdict(figure: ComparedFigure) -> str:
-    """Whether a difference is more than chance, in words; why that is so say ``reasons``."""
+    """Return whether the difference is significant, in words."""
     if figure.verdict == "absent":
         return figure.reason or figure.verdict
-    return TOLD.get(figure.verdict, figure.verdict)
+    return _VERDICTS.get(figure.verdict, figure.verdict)
 
 
 def reasons(figures: Sequence[ComparedFigure], side: str) -> list[str]:
-    """Why figures of a side cannot be told, or are no difference, each said once."""
-    found: dict[str, list[str]] = {}
-    for each in figures:
-        if each.side == side and each.reason and each.verdict != "absent":
-            name = f"{each.workload} {each.name}" if each.kind == "ceiling" else each.name
-            found.setdefault(f"{verdict(each)}: {each.reason}", []).append(name)
-    return [f"{why} ({_named(names)})" for why, names in found.items()]
+    """Return the reasons for the verdicts of a side, each once with the figures it concerns."""
+    by_reason: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.side == side and figure.reason and figure.verdict != "absent":
+            in_full = figure.kind == "ceiling"
+            name = f"{figure.workload} {figure.name}" if in_full else figure.name
+            by_reason.setdefault(f"{verdict(figure)}: {figure.reason}", []).append(name)
+    return [f"{reason} ({_listed(names)})" for reason, names in by_reason.items()]
 
 
-def _named(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
-    return ", ".join(names) if len(names) < 4 else f"{len(names)} figures"
+    return ", ".join(names) if len(names) < _MOST_NAMED else f"{len(names)} figures"
 
 
 def alone(figures: Sequence[ComparedFigure]) -> str | None:
-    """That only one side has a workload; None where both have a figure of it."""
-    said = {each.reason for each in figures}
-    if len(said) > 1 or any(each.verdict != "absent" for each in figures):
+    """Return that only one side has the workload; None if both have a figure of it."""
+    said = {figure.reason for figure in figures}
+    if len(said) > 1 or any(figure.verdict != "absent" for figure in figures):
         return None
     return f"{said.pop()} ({len(figures)} figure{'' if len(figures) == 1 else 's'})"
 
 
 def interval(figure: ComparedFigure) -> str:
-    """From where to where the difference may be; empty where that is not known."""
+    """Return the confidence interval of the difference; empty if there is none."""
     if figure.low is None or figure.high is None:
         return ""
     return f"{signed(figure.low).removesuffix(' %')} … {signed(figure.high)}"
 
 
-def signed(share: float | None) -> str:
-    """A difference in per cent, with its sign."""
+def signed(share: float | None, *, digits: int = 1) -> str:
+    """Return a difference as a percentage with its sign."""
     if share is None:
         return "—"
-    text = f"{100 * share:.1f}" if abs(share) < 9.995 else f"{100 * share:.0f}"
+    text = f"{100 * share:.{digits}f}" if abs(share) < 9.995 else f"{100 * share:.0f}"
     return f"{'+' if not text.startswith('-') and float(text) else ''}{text} %"
 
 
-def sentence(found: Comparison, side: SideRecord) -> str:
-    """What a side came to beside A, in one sentence."""
-    own = [each for each in found.figures if each.side == side.name]
-    named = [each for each in own if each.verdict in SIGNIFICANT]
-    if named:
+def sentence(comparison: Comparison, side: SideRecord) -> str:
+    """Return the outcome of one side in a sentence."""
+    figures = [figure for figure in comparison.figures if figure.side == side.name]
+    significant = [figure for figure in figures if figure.verdict in SIGNIFICANT]
+    if significant:
         words = ", ".join(
-            f"{each.name} {signed(each.difference)} ({each.verdict})" for each in named[:4]
+            f"{figure.name} {signed(figure.difference)} ({figure.verdict})"
+            for figure in significant[:_MOST_NAMED]
         )
-        rest = f" and {len(named) - 4} more" if len(named) > 4 else ""
+        more = len(significant) - _MOST_NAMED
+        rest = f" and {more} more" if more > 0 else ""
         return f"{side.name} differs from A significantly in {words}{rest}."
-    if any(each.p is not None for each in own):
+    if any(figure.p is not None for figure in figures):
         return f"No figure of {side.name} differs from A significantly."
-    if not any(each.difference is not None for each in own):
+    if not any(figure.difference is not None for figure in figures):
         return f"{side.name} and A have no figure in common."
-    return f"Whether {side.name} differs from A cannot be told: there are too few repeats."
+    return f"There are too few repeats to tell whether {side.name} differs from A."
 
 
 def by_workload(
     figures: Sequence[ComparedFigure], side: str
 ) -> list[tuple[str, list[ComparedFigure]]]:
-    """The figures of one side under what they are of, results before ceilings."""
-    own = sorted(
-        (each for each in figures if each.side == side), key=lambda each: each.kind == "ceiling"
+    """Return the figures of one side by workload or benchmark, results before ceilings."""
+    of_side = sorted(
+        (figure for figure in figures if figure.side == side),
+        key=lambda figure: figure.kind == "ceiling",
     )
-    names = dict.fromkeys(each.workload for each in own)
-    return [(name, [each for each in own if each.workload == name]) for name in names]
+    names = dict.fromkeys(figure.workload for figure in of_side)
+    return [(name, [figure for figure in of_side if figure.workload == name]) for name in names]
 
 
-def differing_row(each: Differing) -> tuple[str, ...]:
-    """Something that differs, with its value on each side."""
-    return each.layer, each.name, *("none" if value is None else value for value in each.values)
+def differing_row(row: Differing) -> tuple[str, ...]:
+    """Return the row of something that differs, with its value on each side."""
+    return row.layer, row.name, *("none" if value is None else value for value in row.values)
 
 
 def runs(side: SideRecord) -> str:
-    """The runs of a side."""
+    """Return the ids of the runs of a side."""
     return ", ".join(side.runs)

@@ -1,26 +1,24 @@
-"""From sides to their comparison: every figure beside that of A, and whether chance explains it."""
+"""Comparison of sides: every figure beside that of side A, and whether chance explains it."""
 
 from __future__ import annotations
 
-import math
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.metrics.statistics import mean
-from vflops.metrics.welch import MeanDifference, holm, welch
+from vflops.metrics.welch import MeanDifference, holm
 from vflops.results.check.checking import check
 from vflops.results.figures import FigureName, Sample
 from vflops.studies.compare import differences
 from vflops.studies.compare.comparison import ComparedFigure, Comparison, SideRecord, Verdict
+from vflops.studies.compare.figure_pairs import LEAST_REPEATS, FigurePair
 from vflops.studies.compare.side import ReadRun, read_run
 from vflops.units import percent
 
-LEAST_REPEATS = 3
-"""Of either side, for a difference to be told from chance."""
 LEVEL = 0.05
 SEPARATOR = "vs"
 """The word between the runs of one side and those of the next."""
@@ -28,39 +26,26 @@ SEPARATOR = "vs"
 
 @dataclass(frozen=True)
 class Side:
-    """A run, or several that repeat one thing."""
+    """One run, or several repeats of it."""
 
     name: str
     runs: tuple[ReadRun, ...]
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A figure of two sides, before it is judged."""
+class _Tested:
+    """A figure of two sides with its test, before the correction for many tests."""
 
     side: str
-    name: FigureName
-    base: list[float]
-    value: list[float]
-    few: str | None
-    """Why it cannot be told."""
-    found: MeanDifference | None = None
-
-    @property
-    def by_ratio(self) -> bool:
-        """Whether the means are compared as a ratio: of figures that all are above 0."""
-        return min(*self.base, *self.value) > 0
-
-    def share(self, difference: float) -> float:
-        """A bound of the difference as a share of A's."""
-        if self.by_ratio:
-            return math.expm1(difference)
-        share = difference / abs(mean(self.base))
-        return share if min(*self.base, *self.value) < 0 else max(share, -1.0)
+    pair: FigurePair[FigureName]
+    test: MeanDifference | None
+    """None without enough repeats."""
+    untested: str | None
+    """Why there is no test."""
 
 
 def sides(words: Sequence[str]) -> list[Side]:
-    """The runs that are named, by side: each its own, or those up to the next ``vs`` together."""
+    """Return the named runs by side: one side per run, or the runs between two ``vs``."""
     groups: list[list[str]] = [[]]
     for word in words:
         if word == SEPARATOR:
@@ -72,41 +57,43 @@ def sides(words: Sequence[str]) -> list[Side]:
     if len(groups) < 2 or not all(groups):
         raise UsageError(
             f"{' '.join(words) or 'no run'}: a comparison needs two sides",
-            hint="vflops compare A B, or several repeats a side: vflops compare A1 A2 vs B1 B2",
+            hint="vflops compare A B, or several repeats per side: vflops compare A1 A2 vs B1 B2",
         )
     if len(groups) > len(string.ascii_uppercase):
-        raise UsageError(f"{len(groups)} sides, at most 26 are compared", hint="name fewer")
-    found = [
+        raise UsageError(
+            f"{len(groups)} sides are given; at most 26 can be compared", hint="name fewer runs"
+        )
+    given = [
         Side(name, tuple(read_run(Path(word)) for word in group))
         for name, group in zip(string.ascii_uppercase, groups, strict=False)
     ]
-    _must_differ(found)
-    return found
+    _require_different_runs(given)
+    return given
 
 
-def _must_differ(found: Sequence[Side]) -> None:
-    """Refuse a run that is given twice, itself or a copy: it is no repeat and no other side."""
-    runs = [run for side in found for run in side.runs]
+def _require_different_runs(given: Sequence[Side]) -> None:
+    """Refuse a run that is given twice, itself or as a copy."""
+    runs = [run for side in given for run in side.runs]
     for id, times in Counter(run.id for run in runs).items():
         if times > 1:
             paths = [run.contents.folder.path for run in runs if run.id == id]
             raise UsageError(
                 f"run {id} is given {times} times: {', '.join(map(str, paths))}",
-                hint="give each run once; whether a copy was altered says: "
+                hint="give each run once; to see whether a copy was altered: "
                 f"vflops verify {paths[-1]}",
             )
 
 
 def compare(given: Sequence[Side]) -> Comparison:
-    """All that differs between the sides, each against the first."""
+    """Return everything that differs between the first side and each of the others."""
     firsts, names = [side.runs[0] for side in given], [side.name for side in given]
-    records = tuple(_side(side) for side in given)
-    rows = [row for side in given[1:] for row in _rows(given[0], side)]
+    records = tuple(_record(side) for side in given)
+    tested = [figure for side in given[1:] for figure in _tested(given[0], side)]
     system, equal = differences.system([run.facts for run in firsts])
     return Comparison(
         sides=records,
         level=LEVEL,
-        figures=tuple(_judged(rows)),
+        figures=tuple(_judged(tested)),
         system=system,
         equal_layers=equal,
         settings=differences.settings([side.runs for side in given]),
@@ -115,13 +102,13 @@ def compare(given: Sequence[Side]) -> Comparison:
             *differences.incomparable(names, firsts),
             *(line for side in given for line in differences.unlike(side.name, side.runs)),
             *(line for side in given for line in _unfinished(side)),
-            *(line for record in records for line in _broken(record)),
+            *(line for record in records for line in _broken_rules(record)),
         ),
         notes=tuple(_notes(given)),
     )
 
 
-def _side(side: Side) -> SideRecord:
+def _record(side: Side) -> SideRecord:
     first = side.runs[0]
     failures = {run.id: check(run.contents).failures for run in side.runs}
     return SideRecord(
@@ -130,7 +117,11 @@ def _side(side: Side) -> SideRecord:
         workload=first.record.workload,
         created_utc=first.record.created_utc,
         machine=first.machine,
-        failed={id: tuple(each.rule for each in found) for id, found in failures.items() if found},
+        failed={
+            id: tuple(finding.rule for finding in findings)
+            for id, findings in failures.items()
+            if findings
+        },
     )
 
 
@@ -140,133 +131,120 @@ def _unfinished(side: Side) -> Iterator[str]:
             yield f"side {side.name}: {run.id} is not complete: {run.score.incomplete_reason}"
 
 
-def _broken(side: SideRecord) -> Iterator[str]:
+def _broken_rules(side: SideRecord) -> Iterator[str]:
     for run, rules in side.failed.items():
-        yield f"side {side.name}: {run} does not meet its rules: {', '.join(rules)}"
+        yield f"side {side.name}: {run} breaks its rules: {', '.join(rules)}"
 
 
 def _notes(given: Sequence[Side]) -> Iterator[str]:
     yield (
-        "An interval holds the difference of its figure with 95 % (Welch, of the ratio to A); "
-        f"significant is what Holm's correction leaves at {percent(LEVEL, digits=0)} of "
-        "all results, and of all ceilings."
+        "Intervals are 95 % confidence intervals of each figure's ratio to A (Welch's t-test); a"
+        f" difference is significant if Holm's correction at {percent(LEVEL, digits=0)} keeps it"
+        " among all results, or among all ceilings."
     )
     few = [side.name for side in given if len(side.runs) < LEAST_REPEATS]
     if few and any(
-        len(each) > 1 for side in given for run in side.runs for each in run.samples.values()
+        len(repeats) > 1 for side in given for run in side.runs for repeats in run.samples.values()
     ):
         yield (
-            f"Repeats are trainings within a run where a side has fewer than {LEAST_REPEATS} runs "
-            f"({', '.join(few)}): what differs from one run to the next is not in their intervals."
+            f"For sides with fewer than {LEAST_REPEATS} runs ({', '.join(few)}), the trainings"
+            " within a run are the repeats: variation from run to run is not in their intervals."
         )
 
 
-def _rows(base: Side, other: Side) -> Iterator[_Row]:
+def _tested(base: Side, other: Side) -> Iterator[_Tested]:
     names = dict.fromkeys(
         name for side in (base, other) for run in side.runs for name in run.samples
     )
     for name in names:
-        held = [
+        samples = [
             [run.samples[name] for run in side.runs if name in run.samples]
             for side in (base, other)
         ]
-        by_run = all(len(runs) >= LEAST_REPEATS for runs in held)
-        first, second = (_repeats(name, runs, by_run) for runs in held)
-        row = _Row(other.name, name, first, second, _few(name, held, (first, second)))
-        spread = len(set(first)) > 1 or len(set(second)) > 1
-        if row.few is None and spread:
-            row = replace(row, found=_tested(row))
-        elif row.few is None:
-            row = replace(row, few="all repeats of a side are equal to the last digit")
-        yield row
-
-
-def _tested(row: _Row) -> MeanDifference:
-    """Welch's test: of logarithms where figures have them, so that no bound is below −100 %."""
-    if not row.by_ratio:
-        return welch(row.base, row.value)
-    return welch([math.log(each) for each in row.base], [math.log(each) for each in row.value])
+        by_run = all(len(runs) >= LEAST_REPEATS for runs in samples)
+        first, second = (_repeats(name, runs, by_run) for runs in samples)
+        pair = FigurePair(name, first, second)
+        untested = _too_few(pair, samples)
+        if untested is None and not pair.spreads:
+            untested = "all repeats of a side are equal to the last digit"
+        yield _Tested(other.name, pair, None if untested else pair.test(), untested)
 
 
 def _repeats(name: FigureName, runs: Sequence[Sequence[Sample]], by_run: bool) -> list[float]:
-    """Values that are independent of each other.
+    """Return values that are independent of each other.
 
-    Of a figure that the seed decides that is one a seed; of another one a run, where there are runs
-    enough, because trainings within a run share its circumstances.
+    That is one per seed for a figure that the seed affects. For any other it is one per run if
+    there are enough runs, because the trainings of a run share its circumstances.
     """
     if name.seeded:
-        seeds = dict.fromkeys(each.seed for run in runs for each in run)
-        return [mean([e.value for run in runs for e in run if e.seed == seed]) for seed in seeds]
+        seeds = dict.fromkeys(sample.seed for run in runs for sample in run)
+        return [mean([s.value for run in runs for s in run if s.seed == seed]) for seed in seeds]
     if by_run:
-        return [mean([each.value for each in run]) for run in runs]
-    return [each.value for run in runs for each in run]
+        return [mean([sample.value for sample in run]) for run in runs]
+    return [sample.value for run in runs for sample in run]
 
 
-def _few(
-    name: FigureName,
-    held: Sequence[Sequence[Sequence[Sample]]],
-    repeats: Sequence[Sequence[float]],
+def _too_few(
+    pair: FigurePair[FigureName], samples: Sequence[Sequence[Sequence[Sample]]]
 ) -> str | None:
-    """Why two sides have too few repeats to tell a difference; None where they have enough."""
-    least = min(len(each) for each in repeats)
+    """Return why there are too few repeats for a test; None if there are enough."""
+    least = min(len(pair.base), len(pair.value))
     if least >= LEAST_REPEATS:
         return None
-    trained = min(sum(len(run) for run in runs) for runs in held)
-    what = "seed" if name.seeded and trained >= LEAST_REPEATS else "repeat"
+    trained = min(sum(len(run) for run in runs) for runs in samples)
+    what = "seed" if pair.name.seeded and trained >= LEAST_REPEATS else "repeat"
     return f"{least} {what}{'' if least == 1 else 's'}, {LEAST_REPEATS} are needed"
 
 
-def _judged(rows: Sequence[_Row]) -> Iterator[ComparedFigure]:
-    """Each row with its verdict; results and ceilings are corrected for their own number."""
+def _judged(figures: Sequence[_Tested]) -> Iterator[ComparedFigure]:
+    """Yield each figure with its verdict; results and ceilings are corrected separately."""
     significant: set[int] = set()
     tests: dict[str, int] = {}
     for kind in ("result", "ceiling"):
-        tested = [
-            (at, row.found.p)
-            for at, row in enumerate(rows)
-            if row.found is not None and row.name.kind == kind
-        ]
-        tests[kind] = len(tested)
-        named = holm([p for _, p in tested], level=LEVEL)
-        significant |= {at for (at, _), yes in zip(tested, named, strict=True) if yes}
-    for at, row in enumerate(rows):
-        yield _figure(row, at in significant, tests[row.name.kind])
+        chances = {
+            at: figure.test.p
+            for at, figure in enumerate(figures)
+            if figure.test is not None and figure.pair.name.kind == kind
+        }
+        tests[kind] = len(chances)
+        kept = holm(list(chances.values()), level=LEVEL)
+        significant |= {at for at, is_kept in zip(chances, kept, strict=True) if is_kept}
+    for at, figure in enumerate(figures):
+        yield _compared(figure, at in significant, tests[figure.pair.name.kind])
 
 
-def _figure(row: _Row, significant: bool, tests: int) -> ComparedFigure:
-    name = row.name
-    base = mean(row.base) if row.base else None
-    value = mean(row.value) if row.value else None
-    verdict, reason = _verdict(row, base, value, significant)
-    if verdict == "not significant" and row.found is not None and row.found.p <= LEVEL:
+def _compared(figure: _Tested, significant: bool, tests: int) -> ComparedFigure:
+    pair, test = figure.pair, figure.test
+    name, base = pair.name, pair.base_mean
+    verdict, reason = _verdict(figure, significant)
+    if verdict == "not significant" and test is not None and test.p <= LEVEL:
         reason = f"not among {tests} figures"
-    unit = abs(base) if base else None  # a share of nothing is none
     return ComparedFigure(
-        side=row.side,
+        side=figure.side,
         workload=name.workload,
         name=name.name,
         unit=name.unit,
         better=name.better,
         kind=name.kind,
         base=base,
-        value=value,
-        repeats=(len(row.base), len(row.value)),
-        difference=(value - base) / unit if unit and value is not None and base else None,
-        low=row.share(row.found.low) if unit and row.found else None,
-        high=row.share(row.found.high) if unit and row.found else None,
-        p=row.found.p if row.found else None,
+        value=pair.value_mean,
+        repeats=(len(pair.base), len(pair.value)),
+        difference=pair.difference,
+        low=pair.bound(test.low) if base and test else None,
+        high=pair.bound(test.high) if base and test else None,
+        p=test.p if test else None,
         verdict=verdict,
         reason=reason,
     )
 
 
-def _verdict(
-    row: _Row, base: float | None, value: float | None, significant: bool
-) -> tuple[Verdict, str | None]:
+def _verdict(figure: _Tested, significant: bool) -> tuple[Verdict, str | None]:
+    base, value = figure.pair.base_mean, figure.pair.value_mean
     if base is None or value is None:
-        return "absent", f"{'A' if base is None else row.side} has none"
-    if row.found is None:
-        return ("equal", None) if base == value else ("cannot tell", row.few)
+        return "absent", f"{'A' if base is None else figure.side} has none"
+    if figure.test is None:
+        return ("equal", None) if base == value else ("cannot tell", figure.untested)
     if not significant:
         return "not significant", None
-    return ("better" if (value > base) == (row.name.better == "higher") else "worse"), None
+    higher_is_better = figure.pair.name.better == "higher"
+    return ("better" if (value > base) == higher_is_better else "worse"), None

@@ -11,21 +11,21 @@ Verdict = Literal["better", "worse", "not significant", "equal", "cannot tell", 
 
 
 class SideRecord(Data):
-    """One side: a run, or several that repeat one thing."""
+    """One side: a run, or several repeats of it."""
 
     name: str
-    """``A`` is what the others are compared with."""
+    """``A`` is the side that the others are compared with."""
     runs: tuple[str, ...]
     workload: str
     created_utc: str
-    """Of its first run."""
+    """When its first run was created."""
     machine: str
     failed: dict[str, tuple[str, ...]]
-    """The rules that a run of it does not meet, by run."""
+    """The rules that its runs break, by run."""
 
 
 class ComparedFigure(Data):
-    """One figure of a side beside that of A; each is the mean of its repeats."""
+    """One figure of a side beside that of A; both are means of their repeats."""
 
     side: str
     workload: str
@@ -34,32 +34,32 @@ class ComparedFigure(Data):
     better: Better
     kind: Kind
     base: float | None
-    """Of A; None: it has none."""
+    """The figure of A; None if it has none."""
     value: float | None
-    """Of the side."""
+    """The figure of the side."""
     repeats: tuple[int, int]
-    """Of A and of the side."""
+    """Numbers of repeats of A and of the side."""
     difference: float | None
-    """A share of A's."""
+    """A share of A's figure."""
     low: float | None
     high: float | None
-    """The 95 % confidence interval of the difference, of this figure alone; a share of A's."""
+    """The 95 % confidence interval of the difference, uncorrected; shares of A's figure."""
     p: float | None
-    """The chance of such a difference where there is none, by Welch's test."""
+    """The probability of such a difference by chance, by Welch's test."""
     verdict: Verdict
-    """``better`` and ``worse`` are significant, with Holm's correction for all of a kind."""
+    """``better`` and ``worse`` are significant after Holm's correction within the kind."""
     reason: str | None
-    """Why it cannot be told, or which side has no such figure."""
+    """Why there is no verdict, or which side lacks the figure."""
 
 
 class Differing(Data):
-    """One thing that is not the same on all sides."""
+    """One fact, setting or version that differs between sides."""
 
     layer: str
-    """Of the system; ``settings`` or ``versions`` for what is none."""
+    """The layer of the system, ``settings`` or ``versions``."""
     name: str
     values: tuple[str | None, ...]
-    """Of each side; None: it has none."""
+    """One value per side; None if the side has none."""
 
 
 class Comparison(Document):
@@ -69,14 +69,14 @@ class Comparison(Document):
 
     sides: tuple[SideRecord, ...]
     level: float
-    """The chance that any difference of a kind of figures is called significant by mistake."""
+    """The probability that any difference of a kind is called significant by mistake."""
     figures: tuple[ComparedFigure, ...]
     system: tuple[Differing, ...]
     equal_layers: tuple[str, ...]
-    """Of the nine layers of the system."""
+    """The layers of the system in which nothing differs."""
     settings: tuple[Differing, ...]
     versions: tuple[Differing, ...]
     warnings: tuple[str, ...]
-    """Why the sides, or figures of theirs, do not compare."""
+    """Why sides, or some of their figures, are not comparable."""
     notes: tuple[str, ...]
-    """What the intervals rest on."""
+    """How the intervals and verdicts are computed."""

@@ -1,4 +1,4 @@
-"""A run as comparisons and histories need it: its figures, and what makes it another's equal."""
+"""A run as comparisons and histories need it: its figures, and what makes runs comparable."""
 
 from __future__ import annotations
 
@@ -20,30 +20,37 @@ from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 
 REPEATED = ("seed", "repeat")
-"""Settings in which repeats of one thing differ."""
+"""Settings in which repeats of one measurement may differ."""
 MOMENTARY = ("* clock now", "*pcie generation now", "* free", "allocation*")
-"""Facts of a system that are others at every look."""
+"""Facts of a system that change from moment to moment."""
 
 Facts = dict[tuple[str, str], str]
-"""Of a system, by layer and name."""
+"""Facts of a system, by layer and name."""
 
 
 @dataclass(frozen=True)
 class ReadRun:
-    """A run that was read."""
+    """A run with its score and its system."""
 
     contents: Contents
     score: Score
     system: SystemRecord | None
 
+    @classmethod
+    def of(cls, folder: RunFolder) -> ReadRun:
+        """Read the run of an open folder."""
+        contents, file = Contents(folder), folder.system_file
+        system = SystemRecord.read(file) if file.is_file() else None
+        return cls(contents, score(contents), system)
+
     @property
     def record(self) -> RunRecord:
-        """Its ``run.json``."""
+        """The content of its ``run.json``."""
         return self.contents.folder.record
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The run's id."""
         return self.record.id
 
     @cached_property
@@ -53,17 +60,20 @@ class ReadRun:
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        """Every setting by its whole name, as JSON writes it."""
+        """Every setting as JSON, by its full name."""
         return dict(_flat(self.record.settings.model_dump(mode="json")))
 
     @cached_property
-    def own_settings(self) -> dict[str, str]:
-        """The settings that make it another measurement; the data has its fingerprint for that."""
-        apart = {f"workloads.{name}.data" for name in self.record.settings.workloads}
+    def measurement_settings(self) -> dict[str, str]:
+        """The settings that define the measurement, without the path of the data.
+
+        Data is compared by its fingerprint.
+        """
+        paths = {f"workloads.{name}.data" for name in self.record.settings.workloads}
         return {
             key: value
             for key, value in self.settings.items()
-            if key not in REPEATED and key not in apart
+            if key not in REPEATED and key not in paths
         }
 
     @cached_property
@@ -78,65 +88,63 @@ class ReadRun:
 
     @property
     def machine(self) -> str:
-        """Processor, cores and accelerators, in words."""
+        """Processor, cores and accelerators in words."""
         return ", ".join(self.system.machine) if self.system else "a system that is not described"
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """The fingerprints of the data of each workload."""
+        """The fingerprint of the data by workload."""
         jobs = [*self.contents.trained, *self.contents.workers]
-        return {each.record.workload: each.record.data.fingerprint for each in jobs}
+        return {job.record.workload: job.record.data.fingerprint for job in jobs}
 
     @cached_property
     def rules(self) -> dict[str, str]:
-        """By which rules the operations of each workload are counted, and how."""
-        found = {
-            each.workload: f"{each.work.rules}/{each.work.rules_version} ({each.work.source})"
-            for each in self.score.trainings
-            if each.work is not None
+        """The rules by which operations are counted, by workload."""
+        counted = {
+            training.workload: f"{work.rules}/{work.rules_version} ({work.source})"
+            for training in self.score.trainings
+            if (work := training.work) is not None
         }
-        return {**found, **{each.workload: each.rules for each in self.score.searches}}
+        return {**counted, **{search.workload: search.rules for search in self.score.searches}}
 
     @cached_property
     def work(self) -> dict[str, str]:
-        """Operations that one sample of each workload takes."""
+        """The operations of one sample, by workload."""
         return {
-            each.workload: f"{each.work.ops_total:,}"
-            for each in self.score.trainings
-            if each.work is not None
+            training.workload: f"{training.work.ops_total:,}"
+            for training in self.score.trainings
+            if training.work is not None
         }
 
     @cached_property
     def goals(self) -> dict[str, str]:
-        """What each workload should reach, and what a miss costs."""
+        """Target quality and exponent, by workload."""
         return {
-            each.workload: f"{each.quality.name} {each.quality.target:g}, "
-            f"exponent {each.quality.exponent}"
-            for each in self.score.trainings
+            training.workload: f"{training.quality.name} {training.quality.target:g}, "
+            f"exponent {training.quality.exponent}"
+            for training in self.score.trainings
         }
 
     @cached_property
     def lengths(self) -> dict[str, str]:
-        """How long each workload was told to train."""
+        """The planned number of epochs, by workload."""
         return {
-            each.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
-            for each in self.contents.trained
-            if "epochs" in (train := each.record.settings.get("train", {}))
+            job.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
+            for job in self.contents.trained
+            if "epochs" in (train := job.record.settings.get("train", {}))
         }
 
     @cached_property
     def kind(self) -> str:
-        """The same for runs that measure the same thing on the same kind of machine."""
-        parts = (self.record.workload, self.own_settings, self.data, self.rules, self.machine)
+        """A hash that is equal for runs of the same measurement on the same kind of machine."""
+        settings, machine = self.measurement_settings, self.machine
+        parts = (self.record.workload, settings, self.data, self.rules, machine)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def read_run(path: Path) -> ReadRun:
-    """The run in ``path``, or an error that says why it cannot be read."""
-    contents = Contents(RunFolder.open(path))
-    file = contents.folder.system_file
-    system = SystemRecord.read(file) if file.is_file() else None
-    return ReadRun(contents, score(contents), system)
+    """Return the run in ``path``; raise an error that says why it cannot be read."""
+    return ReadRun.of(RunFolder.open(path))
 
 
 def _flat(data: Any, name: str = "") -> list[tuple[str, str]]:

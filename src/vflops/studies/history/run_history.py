@@ -155,7 +155,7 @@ def _read(path: Path, place: str) -> _Past:
         facts=run.facts,
         versions=record.versions,
         figures={name: mean([e.value for e in each]) for name, each in run.samples.items()},
-        settings=run.own_settings,
+        settings=run.measurement_settings,
         measured={
             **{f"data of {name}": text[:12] for name, text in run.data.items()},
             **{f"rules of {name}": text for name, text in run.rules.items()},

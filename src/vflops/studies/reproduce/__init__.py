@@ -1,1 +1,1 @@
-"""A recorded run repeated on the reader's machine, and how the two compare."""
+"""Reproductions: the recorded settings of a run, run again here and compared with the record."""

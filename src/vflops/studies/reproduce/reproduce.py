@@ -1,4 +1,4 @@
-"""The recorded settings of a run once more, on the reader's machine, and how the two compare."""
+"""Reproduction of a run: its recorded settings for this machine, and how both runs compare."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.background_load import quiet
-from vflops.results.score.scoring import score
 from vflops.results.score.twins import same_bits
+from vflops.studies.compare.differences import differing
+from vflops.studies.compare.side import ReadRun
 from vflops.studies.reproduce.reproduced_figures import figures
 from vflops.studies.reproduce.reproduction import Difference, Figure, Reproduction
 from vflops.workloads.contract.run_settings import load
 
 SOFTWARE = ("communication libraries", "accelerator libraries", "framework")
-"""The layers that decide which bits come out."""
+"""The layers of the system that determine the exact bits of a result."""
+_MOST_SENTENCES = 6
+"""Differences that are put into words; all of them are in ``reproduction.json``."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run that is to be reproduced."""
+    """A run to reproduce."""
 
     folder: RunFolder
     alterations: tuple[str, ...]
@@ -39,18 +42,19 @@ class Recorded:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Recorded]:
-    """The run in a folder or in an archive, which is unpacked as long as it is needed."""
+    """Open the run in a folder, or in an archive that is extracted for the time being."""
     if not path.is_file():
         yield _recorded(path)
         return
-    with TemporaryDirectory() as place:
-        yield _recorded(extract(path, Path(place)))
+    with TemporaryDirectory() as temporary:
+        yield _recorded(extract(path, Path(temporary)))
 
 
 def _recorded(path: Path) -> Recorded:
-    found = verify(path)
-    open_ = (f"it was not concluded: {found.unconcluded}",) if found.unconcluded else ()
-    return Recorded(RunFolder.open(path), (*open_, *found.alterations))
+    verification = verify(path)
+    unconcluded = verification.unconcluded
+    open_ = (f"the run was not concluded: {unconcluded}",) if unconcluded else ()
+    return Recorded(RunFolder.open(path), (*open_, *verification.alterations))
 
 
 def settings_of(
@@ -61,9 +65,9 @@ def settings_of(
     container: str | None = None,
     allow_command: bool = False,
 ) -> Settings:
-    """The settings of a run, for this machine.
+    """Return the settings of a run for this machine.
 
-    A program or a container image that somebody else's record names is not run unasked.
+    A program or a container image of somebody else's record is never run without consent.
     """
     settings = folder.record.settings
     for name, section in settings.workloads.items():
@@ -73,11 +77,11 @@ def settings_of(
                 f"{name} of {folder.record.id} runs its author's program: {shlex.join(words)}",
                 hint="read that program first; if you trust it, add --allow-command",
             )
-        place = section.get("data")
-        if data is None and place is not None and not Path(place).exists():
+        recorded_data = section.get("data")
+        if data is None and recorded_data is not None and not Path(recorded_data).exists():
             raise UsageError(
-                f"{name} of {folder.record.id} was trained with {place}, which is not here",
-                hint="say where that data is: --data DIR",
+                f"{name} of {folder.record.id} was trained with {recorded_data}, which is not here",
+                hint="give the path of that data: --data DIR",
             )
     assignments = [f"launch.on={on}"] if on else []
     if data is not None:
@@ -89,29 +93,28 @@ def settings_of(
 
 
 def reproduction_file(folder: RunFolder) -> Path:
-    """Where the comparison goes, in the folder of the new run."""
+    """Return the path of the comparison in the folder of the new run."""
     return folder.path / "reproduction.json"
 
 
 def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
-    """What is the same in both runs and what is not, in figures and in words."""
-    old, new = Contents(recorded.folder), Contents(folder)
-    systems = _system(recorded.folder), _system(folder)
-    pairs = _pairs(old, new)
+    """Return what is equal in both runs and what is not, in figures and in words."""
+    old, new = ReadRun.of(recorded.folder), ReadRun.of(folder)
+    pairs = _pairs(old.contents, new.contents)
     same_data = _same_data(pairs)
     machine = software = None
     differences: tuple[Difference, ...] = ()
-    if systems[0] is not None and systems[1] is not None:
-        machine = systems[0].machine == systems[1].machine
-        differences = tuple(_differences(systems[0], systems[1]))
+    if old.system is not None and new.system is not None:
+        machine = old.system.machine == new.system.machine
+        differences = tuple(_software_differences(old.system, new.system))
         software = not differences
     bits, reason = _bits(pairs)
     if bits is False and not (machine and software and same_data):
-        bits, reason = None, "machine, software or data are not the same, so bits need not be"
-    found = figures(score(old), score(new))
+        bits, reason = None, "machine, software or data differ, so the bits may differ too"
+    compared = figures(old.score, new.score)
     facts = Reproduction(
-        recorded=recorded.folder.record.id,
-        run=folder.record.id,
+        recorded=old.id,
+        run=new.id,
         altered=recorded.alterations,
         same_machine=machine,
         same_software=software,
@@ -119,42 +122,40 @@ def compare(recorded: Recorded, folder: RunFolder) -> Reproduction:
         differences=differences,
         same_bits=bits,
         bits_reason=reason,
-        figures=found,
+        figures=compared,
         sentences=(),
-        contradictions=tuple(_contradictions(found, bits, same_data)),
+        contradictions=tuple(_contradictions(compared, bits, same_data)),
     )
-    loud = [line for run, when in ((old, "then"), (new, "here")) for line in _loud(run, when)]
-    return facts.model_copy(update={"sentences": (*_sentences(facts), *loud)})
+    busy = [*_busy(old.contents, "then"), *_busy(new.contents, "here")]
+    return facts.model_copy(update={"sentences": (*_sentences(facts), *busy)})
 
 
-def _loud(contents: Contents, when: str) -> Iterator[str]:
-    """That a run was not alone on its machine, as its rule ``quiet`` judges."""
-    found = quiet(contents)
-    if found.verdict == "fail":
-        yield f"The machine was not quiet {when}: {found.evidence}."
+def _busy(contents: Contents, when: str) -> Iterator[str]:
+    """Yield a sentence if other processes used the machine, by the rule ``quiet``."""
+    outcome = quiet(contents)
+    if outcome.verdict == "fail":
+        yield f"The machine was not quiet {when}: {outcome.evidence}."
 
 
-def _system(folder: RunFolder) -> SystemRecord | None:
-    return SystemRecord.read(folder.system_file) if folder.system_file.is_file() else None
-
-
-def _differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
+def _software_differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
     for layer in SOFTWARE:
-        facts = [{fact.name: fact.value for fact in each.layer(layer).facts} for each in (old, new)]
-        for name in dict.fromkeys([*facts[0], *facts[1]]):
-            one, other = facts[0].get(name), facts[1].get(name)
-            if one != other:
-                words = [None if value is None else str(value) for value in (one, other)]
-                yield Difference(layer=layer, name=name, recorded=words[0], here=words[1])
+        values = [
+            {fact.name: str(fact.value) for fact in facts if fact.value is not None}
+            for facts in (old.layer(layer).facts, new.layer(layer).facts)
+        ]
+        for row in differing(layer, values):
+            recorded, here = row.values
+            yield Difference(layer=layer, name=row.name, recorded=recorded, here=here)
 
 
 def _pairs(old: Contents, new: Contents) -> list[tuple[TrainedJob, TrainedJob]]:
-    """The trainings of both runs that have the same number, workload and seed."""
-    there = {(each.record.job, each.record.workload, each.record.seed): each for each in _jobs(new)}
-    keys = [
-        ((each.record.job, each.record.workload, each.record.seed), each) for each in _jobs(old)
-    ]
-    return [(each, there[key]) for key, each in keys if key in there]
+    """Return the trainings of both runs with the same number, workload and seed."""
+    there = {_key(job): job for job in _jobs(new)}
+    return [(job, there[_key(job)]) for job in _jobs(old) if _key(job) in there]
+
+
+def _key(job: TrainedJob) -> tuple[int, str, int]:
+    return job.record.job, job.record.workload, job.record.seed
 
 
 def _jobs(contents: Contents) -> list[TrainedJob]:
@@ -168,49 +169,56 @@ def _same_data(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> bool | None:
 
 
 def _bits(pairs: Sequence[tuple[TrainedJob, TrainedJob]]) -> tuple[bool | None, str | None]:
-    """Whether all trainings agree to the last bit; one that differs decides, then one unknown."""
+    """Return whether all trainings are equal to the last bit, or why that is not known.
+
+    One pair that differs decides; after that, one pair that is unknown does.
+    """
     trainings = [(a, b) for a, b in pairs if a.record.worker is None]
     if not trainings:
-        return None, "nothing was trained in both, or only by a search, whose time decides"
-    found = [same_bits(a, b) for a, b in trainings]
-    for wanted in (False, None):
-        for verdict, reason in found:
-            if verdict is wanted:
+        return None, "no training is in both runs except those of a search, which depend on time"
+    outcomes = [same_bits(a, b) for a, b in trainings]
+    for decisive in (False, None):
+        for verdict, reason in outcomes:
+            if verdict is decisive:
                 return verdict, reason
     return True, None
 
 
 def _contradictions(
-    found: Sequence[Figure], bits: bool | None, same_data: bool | None
+    compared: Sequence[Figure], bits: bool | None, same_data: bool | None
 ) -> Iterator[str]:
     if same_data is False:
         yield "the data is not that of the record"
     if bits is False:
-        yield "machine, software and data are the same, and the trained weights are not"
+        yield "machine, software and data are the same, but the trained weights differ"
     elif same_data:
-        for each in found:
-            if each.kind == "quality" and each.verdict == "outside":
-                yield f"{each.name} is outside the spread of the record"
+        for figure in compared:
+            if figure.kind == "quality" and figure.verdict == "outside":
+                yield f"{figure.name} is outside the spread of the record"
 
 
-def _sentences(found: Reproduction) -> Iterator[str]:
-    """The comparison in words, what matters most first."""
-    kind = {True: "the same kind of machine", False: "another machine", None: "a machine"}
-    with_ = {True: "the same software", False: "other software", None: "software"}
-    unknown = "" if found.same_machine is not None else "; of one of them the system is not known"
+def _sentences(reproduction: Reproduction) -> Iterator[str]:
+    """Yield the comparison in words, the most important first."""
+    machine = {True: "the same kind of machine", False: "another machine", None: "a machine"}
+    software = {True: "the same software", False: "different software", None: "software"}
+    known = reproduction.same_machine is not None
+    unknown = "" if known else "; the system of one of the runs is not described"
     yield (
-        f"{found.recorded} was run again on {kind[found.same_machine]} "
-        f"with {with_[found.same_software]}{unknown}."
+        f"{reproduction.recorded} was run again on {machine[reproduction.same_machine]} "
+        f"with {software[reproduction.same_software]}{unknown}."
     )
-    for each in found.differences[:6]:
-        yield f"{each.name}: {each.recorded or 'none'} then, {each.here or 'none'} here."
-    if len(found.differences) > 6:
-        yield f"{len(found.differences) - 6} more differences are in reproduction.json."
-    if found.same_data is not None:
-        yield f"The data is {'the same' if found.same_data else 'not the same'}, by fingerprint."
-    if found.same_bits:
+    differences = reproduction.differences
+    for row in differences[:_MOST_SENTENCES]:
+        yield f"{row.name}: {row.recorded or 'none'} then, {row.here or 'none'} here."
+    if len(differences) > _MOST_SENTENCES:
+        more = len(differences) - _MOST_SENTENCES
+        yield f"{more} more differences are in reproduction.json."
+    if reproduction.same_data is not None:
+        same = "the same" if reproduction.same_data else "not the same"
+        yield f"The data is {same}, by fingerprint."
+    if reproduction.same_bits:
         yield "The trained weights and all qualities are equal to the last bit."
-    elif found.same_bits is False:
-        yield "The trained weights are not equal to the last bit, and should be."
-    elif found.same_data is not None:
-        yield f"Equal to the last bit? That cannot be told: {found.bits_reason}."
+    elif reproduction.same_bits is False:
+        yield "The trained weights should be equal to the last bit, but they are not."
+    elif reproduction.same_data is not None:
+        yield f"Whether the weights are equal to the last bit is not known: {reproduction.bits_reason}."

@@ -1,121 +1,99 @@
-"""The figures of two runs of the same settings, and whether chance explains the difference."""
+"""The figures of a run and of its reproduction, and whether chance explains the difference."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from vflops.metrics.statistics import mean, stdev
-from vflops.metrics.student_t import student_t_quantile
+from vflops.results.figures import Key
+from vflops.results.figures import figures as score_figures
 from vflops.results.score.score_file import Score
-from vflops.studies.reproduce.reproduction import Figure, Kind
+from vflops.studies.compare.figure_pairs import LEAST_REPEATS, FigurePair, common_figures
+from vflops.studies.reproduce.reproduction import Figure, Kind, Verdict
 from vflops.units import percent
 
-LEAST_RUNS = 3
-"""Trainings that a spread needs."""
-_LEVEL = 0.95
-Named = tuple[str, Kind, str | None]
+_KINDS: dict[Key, tuple[Kind, str | None, str | None]] = {
+    "quality": ("quality", None, None),
+    "flops": ("speed", "speed", "FLOPS"),
+    "vflops": ("score", "score", "VFLOPS"),
+    "regulated": ("score", "regulated score", "FLOPS"),
+    "time_to_quality": ("time", "time to quality", "s"),
+}
+"""The compared figures: kind, name (None: that of the figure) and unit in ``reproduction.json``."""
+
+
+class _Name(NamedTuple):
+    name: str
+    kind: Kind
+    unit: str | None
 
 
 def figures(recorded: Score, here: Score) -> tuple[Figure, ...]:
-    """Every figure that both runs have."""
-    old, new = _samples(recorded), _samples(here)
-    found = [_figure(name, old[name], new[name]) for name in old if name in new]
-    return (*found, *_ceilings(recorded, here))
+    """Return every figure that both runs have, with a verdict on the difference."""
+    pairs = common_figures(_repeats(recorded), _repeats(here))
+    return (*(_judged_by_repeats(pair) for pair in pairs), *_ceilings(recorded, here))
 
 
-def _samples(score: Score) -> dict[Named, list[float]]:
-    """The figures of all trainings that ended, the repeats of one thing together."""
-    found: dict[Named, list[float]] = {}
-    for name, value in _values(score):
-        if value is not None:
-            found.setdefault(name, []).append(value)
-    return found
+def _repeats(score: Score) -> dict[_Name, list[float]]:
+    """Return the values of each figure over the finished trainings that repeat each other."""
+    repeats: dict[_Name, list[float]] = {}
+    for named in score_figures(score):
+        subject = next(iter(named.values())).subject
+        if subject.kind == "base model" or (subject.kind == "training" and not subject.complete):
+            continue
+        of = f"{subject.workload} ensemble" if subject.kind == "ensemble" else subject.workload
+        for key, (kind, name, unit) in _KINDS.items():
+            figure = named.get(key)
+            if figure is not None and figure.value is not None:
+                full_name = _Name(f"{of} {name or figure.label}", kind, unit)
+                repeats.setdefault(full_name, []).append(figure.value)
+    return repeats
 
 
-def _values(score: Score) -> Iterator[tuple[Named, float | None]]:
-    for each in score.trainings:
-        if each.complete and each.model is None:
-            yield (f"{each.workload} {each.quality.name}", "quality", None), each.quality.achieved
-            if each.speed is not None:
-                yield (f"{each.workload} speed", "speed", "FLOPS"), each.speed.flops
-                yield (f"{each.workload} score", "score", "VFLOPS"), each.speed.vflops
-            time_s = each.quality.time_to_quality_s
-            yield (f"{each.workload} time to quality", "time", "s"), time_s
-    for whole in score.ensembles:
-        name = f"{whole.workload} ensemble"
-        yield (f"{name} {whole.quality_name}", "quality", None), whole.achieved
-        yield (f"{name} speed", "speed", "FLOPS"), whole.flops
-        yield (f"{name} score", "score", "VFLOPS"), whole.vflops
-    for search in score.searches:
-        yield (f"{search.workload} best error", "quality", None), search.error
-        yield (f"{search.workload} speed", "speed", "FLOPS"), search.ops_per_s
-        yield (f"{search.workload} regulated score", "score", "FLOPS"), search.regulated
-
-
-def _figure(name: Named, old: Sequence[float], new: Sequence[float]) -> Figure:
-    few = None
-    if len(old) < LEAST_RUNS:
-        few = f"too few trainings in the record, {len(old)} of {LEAST_RUNS}"
-    spread = None if few else _chance(old, len(new))
-    return _judged(name, mean(old), mean(new), spread, few)
-
-
-def _chance(old: Sequence[float], many: int) -> float:
-    """How far the mean of ``many`` more trainings may be from that of ``old`` by chance."""
-    t = -student_t_quantile((1 - _LEVEL) / 2, degrees_of_freedom=len(old) - 1)
-    return t * stdev(old) * math.sqrt(1 / len(old) + 1 / many)
+def _judged_by_repeats(pair: FigurePair[_Name]) -> Figure:
+    if len(pair.base) < LEAST_REPEATS:
+        few = f"too few trainings in the record, {len(pair.base)} of {LEAST_REPEATS}"
+        return _judged(pair, None, few)
+    return _judged(pair, pair.expected_spread())
 
 
 def _ceilings(recorded: Score, here: Score) -> Iterator[Figure]:
-    new = {(each.benchmark, each.case, each.precision): each for each in here.ceilings}
+    """Yield the ceilings of both, judged by the spread of their samples."""
+    new = {(c.benchmark, c.case, c.precision): c for c in here.ceilings}
     for old in recorded.ceilings:
         other = new.get((old.benchmark, old.case, old.precision))
         if other is None or old.value is None or other.value is None:
             continue
         name = " ".join(filter(None, (old.benchmark, old.case, old.precision)))
-        named: Named = (name, "ceiling", old.unit)
+        pair = FigurePair(_Name(name, "ceiling", old.unit), [old.value], [other.value])
         apart = abs(other.value - old.value)
         if old.spread is None or other.spread is None:
-            few = "its samples have no spread"
-            yield _judged(named, old.value, other.value, None, few)
+            yield _judged(pair, None, "the spread of its samples is not known")
         elif 0 < apart - old.value * old.spread <= other.value * other.spread:
-            few = f"measured here it spreads by {percent(other.spread)}"
-            yield _judged(named, old.value, other.value, None, few)
+            yield _judged(pair, None, f"its samples here spread by {percent(other.spread)}")
         else:
-            yield _judged(named, old.value, other.value, old.value * old.spread, None)
+            yield _judged(pair, old.value * old.spread)
 
 
-def _judged(name: Named, old: float, new: float, chance: float | None, few: str | None) -> Figure:
-    difference = (new - old) / abs(old) if old else None
-    spread = None if chance is None or not old else chance / abs(old)
+def _judged(pair: FigurePair[_Name], spread: float | None, unknown: str | None = None) -> Figure:
+    """Return the figure with its verdict; ``unknown`` says why there is no ``spread``."""
+    old, new = pair.base_mean, pair.value_mean
+    assert old is not None and new is not None
+    verdict: Verdict
     if new == old:
-        return _made(name, old, new, difference, spread, "equal", None)
-    if chance is None:
-        return _made(name, old, new, difference, None, "cannot tell", few)
-    verdict = "within" if abs(new - old) <= chance else "outside"
-    return _made(name, old, new, difference, spread, verdict, None)
-
-
-def _made(
-    name: Named,
-    old: float,
-    new: float,
-    difference: float | None,
-    spread: float | None,
-    verdict: str,
-    reason: str | None,
-) -> Figure:
-    return Figure.model_validate(
-        {
-            "name": name[0],
-            "kind": name[1],
-            "unit": name[2],
-            "recorded": old,
-            "here": new,
-            "difference": difference,
-            "spread": spread,
-            "verdict": verdict,
-            "reason": reason,
-        }
+        verdict = "equal"
+    elif spread is None:
+        verdict = "cannot tell"
+    else:
+        verdict = "within" if abs(new - old) <= spread else "outside"
+    return Figure(
+        name=pair.name.name,
+        kind=pair.name.kind,
+        unit=pair.name.unit,
+        recorded=old,
+        here=new,
+        difference=pair.difference,
+        spread=None if spread is None or not old else spread / abs(old),
+        verdict=verdict,
+        reason=unknown if verdict == "cannot tell" else None,
     )

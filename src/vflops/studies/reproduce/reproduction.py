@@ -1,12 +1,13 @@
-"""``reproduction.json``: a run beside the one whose settings it repeated."""
+"""``reproduction.json``: a run compared with the run whose settings it repeated."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
 from vflops.record.files.document import Data, Document
-from vflops.results.score.figure_text import number
-from vflops.units import percent, quantity, seconds
+from vflops.results.figures import shown
+from vflops.studies.compare.compare_text import signed
+from vflops.units import percent
 
 Kind = Literal["quality", "speed", "score", "time", "ceiling"]
 Verdict = Literal["equal", "within", "outside", "cannot tell"]
@@ -14,7 +15,7 @@ COLUMNS = ("", "recorded", "here", "difference", "")
 
 
 class Difference(Data):
-    """A fact of the system that is another one here."""
+    """A fact of the system that is different here."""
 
     layer: str
     name: str
@@ -26,22 +27,22 @@ class Figure(Data):
     """One figure of both runs, each the mean of its trainings."""
 
     name: str
-    """Of what: the workload and the figure."""
+    """The workload and the figure."""
     kind: Kind
     unit: str | None
     recorded: float
     here: float
     difference: float | None
-    """Of the recorded figure, a share; None where that is 0."""
+    """A share of the recorded figure; None where that is 0."""
     spread: float | None
-    """The share up to which a difference is chance; None: it is not known."""
+    """The share up to which a difference may be chance; None if it is not known."""
     verdict: Verdict
     reason: str | None = None
-    """Why it cannot be told."""
+    """Why there is no verdict."""
 
 
 class Reproduction(Document):
-    """What became of the recorded settings here."""
+    """The comparison of a recorded run with its reproduction."""
 
     schema_name: ClassVar[str] = "vflops.reproduction"
 
@@ -50,51 +51,41 @@ class Reproduction(Document):
     run: str
     """The run that reproduced it."""
     altered: tuple[str, ...]
-    """What of the recorded run was not as it was concluded."""
+    """What was changed in the recorded run since it was concluded."""
     same_machine: bool | None
     """Whether processor, cores and accelerators are of the same kind."""
     same_software: bool | None
     same_data: bool | None
-    """By fingerprints; None: nothing was trained."""
+    """Whether the fingerprints of the data are equal; None if nothing was trained."""
     differences: tuple[Difference, ...]
-    """Of the software."""
+    """Differences in software."""
     same_bits: bool | None
-    """Whether all trainings came to the same weights and qualities; None: that cannot be told."""
+    """Whether all trainings gave the same weights and qualities; None if that is not known."""
     bits_reason: str | None
     figures: tuple[Figure, ...]
     sentences: tuple[str, ...]
-    """All of it in words."""
+    """The comparison in words."""
     contradictions: tuple[str, ...]
-    """What should have come out the same and did not; speed is none: machines differ."""
+    """What should be equal and is not; speed is never listed, because machines differ."""
 
 
-def rows(found: Reproduction) -> list[tuple[str, str, str, str, str]]:
-    """The figures as a table has them."""
+def rows(reproduction: Reproduction) -> list[tuple[str, str, str, str, str]]:
+    """Return the figures as rows of a table."""
     return [
         (
-            each.name,
-            _shown(each, each.recorded),
-            _shown(each, each.here),
-            _signed(each.difference),
-            verdict_words(each),
+            figure.name,
+            shown(figure.unit, figure.recorded),
+            shown(figure.unit, figure.here),
+            signed(figure.difference, digits=2),
+            verdict_words(figure),
         )
-        for each in found.figures
+        for figure in reproduction.figures
     ]
 
 
 def verdict_words(figure: Figure) -> str:
-    """Whether a difference is one, in words."""
+    """Return the verdict on the difference in words."""
     if figure.verdict in ("equal", "cannot tell"):
         why = f": {figure.reason}" if figure.reason else ""
         return f"{figure.verdict}{why}"
     return f"{figure.verdict} the spread of ± {percent(figure.spread)}"
-
-
-def _shown(figure: Figure, value: float) -> str:
-    if figure.kind == "time":
-        return seconds(value)
-    return quantity(value, figure.unit) if figure.unit else number(value)
-
-
-def _signed(share: float | None) -> str:
-    return "—" if share is None else f"{'+' if share > 0 else ''}{percent(share, digits=2)}"
