@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 
-FORMAT = 4
+FORMAT = 5
 """Of the entries that a site keeps; others are read anew."""
 
 

@@ -15,11 +15,12 @@ from types import FrameType
 from pydantic import ValidationError
 
 from vflops.errors import FolderError, VflopsError
-from vflops.publish.ranking import summary
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.judge import judge
 from vflops.publish.ranking.submission_folders import MOST_ARCHIVE, Submission, bounded
+from vflops.publish.ranking.summary import results
+from vflops.publish.ranking.system_summary import framework, system_facts, system_name
 from vflops.record.files.document import first_fault
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.system import SystemRecord
@@ -87,7 +88,7 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     findings = verdict.findings
     found: tuple[Result, ...] = ()
     try:
-        found = summary.results(contents, contents.once(score))
+        found = results(contents, contents.once(score))
     except ValidationError:
         if not verdict.reasons:  # else they say more: of a run that never began there is no time
             raise
@@ -103,9 +104,9 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",
             "level": verdict.level,
-            "system": summary.system_of(system, found),
-            "facts": summary.facts_of(system),
-            "framework": summary.framework_of(system),
+            "system": system_name(system, found),
+            "facts": system_facts(system),
+            "framework": framework(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
             "reasons": [_public(each, path) for each in verdict.reasons]

@@ -1,4 +1,4 @@
-"""The figures of trainings as tables of the report: what ran once, what it came to a seed."""
+"""The figures of trainings as tiles and tables of the report."""
 
 from __future__ import annotations
 
@@ -6,72 +6,82 @@ from collections.abc import Callable, Sequence
 
 from vflops.metrics import coefficient_of_variation, mean
 from vflops.record.formats.job import PHASES
+from vflops.results.figures import Figure, Key, shown, training_figures
 from vflops.results.score import figure_text, parallelism_text
 from vflops.results.score.score_file import TrainingScore
 from vflops.units import integer, percent, quantity, seconds
 
 Tile = dict[str, str]
-_TO_QUALITY = "time to quality"
+_TILES: dict[Key, str | None] = {
+    "vflops": None,
+    "flops": None,
+    "quality": None,
+    "time_to_quality": None,
+    "throughput": "speed",
+    "mfu": None,
+    "vflops_per_watt": "VFLOPS/W",
+}
+"""The figures that are quoted most, with the name of the tile; None: the figure's own label."""
 
 
 def tiles(training: TrainingScore) -> list[Tile]:
-    """The figures that people quote first, each with what it rests on."""
-    quality, speed, power = training.quality, training.speed, training.power
-    found = [
-        ("VFLOPS", quantity(speed.vflops if speed else None, "VFLOPS"), _exponent(training)),
-        (
-            "FLOPS",
-            quantity(speed.flops if speed else None, "FLOPS"),
-            figure_text.rules(training.work),
-        ),
-        (
-            quality.name,
-            "—" if quality.achieved is None else figure_text.number(quality.achieved),
-            f"target {quality.target:g}",
-        ),
-        (
-            _TO_QUALITY,
-            figure_text.NOT_REACHED
-            if quality.time_to_quality_s is None
-            else seconds(quality.time_to_quality_s),
-            "from the start of the processes"
-            if quality.epochs_to_quality is None
-            else f"epoch {quality.epochs_to_quality:g}",
-        ),
-        ("speed", figure_text.rate(speed.samples_per_s if speed else None), "of training"),
-        (
-            "MFU",
-            percent(training.mfu.value),
-            training.mfu.reason
-            or f"of {quantity(training.mfu.ceiling_flops, 'FLOPS')}, {training.mfu.ceiling}",
-        ),
-        ("VFLOPS/W", quantity(training.vflops_per_watt, "VFLOPS/W"), _watts(training)),
+    """Return the figures that are quoted most, each with what it is based on."""
+    figures, notes = training_figures(training), _notes(training)
+    return [
+        {
+            "name": name or figures[key].label,
+            "value": _tile_text(figures[key], figures[key].value),
+            "note": notes[key],
+        }
+        for key, name in _TILES.items()
     ]
-    if power.power_w is None:
-        found[-1] = ("VFLOPS/W", "—", figure_text.NOT_MEASURED)
-    return [{"name": name, "value": value, "note": note} for name, value, note in found]
 
 
 def mean_tiles(trainings: Sequence[TrainingScore]) -> list[Tile]:
-    """The same figures of repeats: the mean of the seeds, each with how far they are apart."""
-    of = f"mean of {figure_text.count(len(trainings), 'seed')}"
+    """Return the same figures as means over several seeds, each with their variation."""
+    seeds = figure_text.count(len(trainings), "seed")
+    repeats = [training_figures(training) for training in trainings]
     rows: list[Tile] = []
-    for first, (pick, shown) in zip(tiles(trainings[0]), _MEANS, strict=True):
-        values = [value for each in trainings if (value := pick(each)) is not None]
+    for key, first in zip(_TILES, tiles(trainings[0]), strict=True):
+        figure = repeats[0][key]
+        values = [value for named in repeats if (value := named[key].value) is not None]
         if len(values) < len(trainings):
-            some = f"{len(values)} of {figure_text.count(len(trainings), 'seed')}"
-            absent = figure_text.NOT_REACHED if first["name"] == _TO_QUALITY else "—"
-            note = f"{some}; {first['note']}" if values else first["note"]
-            rows.append({"name": first["name"], "value": absent, "note": note})
-            continue
-        apart = percent(coefficient_of_variation(values)) if mean(values) > 0 else "—"
-        note = f"{of}, CV {apart}" + ("" if rows else f"; {_rules(trainings[0])}")
-        rows.append({"name": first["name"], "value": shown(mean(values)), "note": note})
+            note = f"{len(values)} of {seeds}; {first['note']}" if values else first["note"]
+            text = _tile_text(figure, None)
+        else:
+            variation = percent(coefficient_of_variation(values)) if mean(values) > 0 else "—"
+            note = f"mean of {seeds}, CV {variation}"
+            note += "" if rows else f"; {_rules(trainings[0])}"
+            text = _tile_text(figure, mean(values))
+        rows.append({"name": first["name"], "value": text, "note": note})
     return rows
 
 
+def _tile_text(figure: Figure, value: float | None) -> str:
+    if value is None:
+        return figure_text.NOT_REACHED if figure.key == "time_to_quality" else "—"
+    return figure_text.rate(value) if figure.key == "throughput" else shown(figure.unit, value)
+
+
+def _notes(training: TrainingScore) -> dict[Key, str]:
+    quality, mfu = training.quality, training.mfu
+    epochs = quality.epochs_to_quality
+    ceiling = f"of {quantity(mfu.ceiling_flops, 'FLOPS')}, {mfu.ceiling}"
+    return {
+        "vflops": _exponent(training),
+        "flops": figure_text.rules(training.work),
+        "quality": f"target {quality.target:g}",
+        "time_to_quality": "from the start of the processes"
+        if epochs is None
+        else f"epoch {epochs:g}",
+        "throughput": "of training",
+        "mfu": mfu.reason or ceiling,
+        "vflops_per_watt": _watts(training),
+    }
+
+
 def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
-    """What ran: the same for all seeds of a workload."""
+    """Return what ran, which is the same for all seeds of a workload."""
     work, quality = training.work, training.quality
     rows = [
         ("device", training.device or "—"),
@@ -82,7 +92,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *([("", figure_text.data_facts(training))] if training.data_facts else []),
     ]
     if work is None:
-        return [*rows, ("operations of one sample", "not known: no graph and none declared")]
+        return [*rows, ("operations of one sample", "not known: no graph, and none declared")]
     source = f"counted from {work.detail} by {figure_text.rules(work)}"
     if work.source != "counted":
         source = f"DECLARED, not counted: {work.detail}"
@@ -99,15 +109,16 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
 
 
 def figure_rows(trainings: Sequence[TrainingScore]) -> list[tuple[str, list[str]]]:
-    """What each seed came to: a name, and a text for each training."""
-    rows = [(name, [text(each) for each in trainings]) for name, text in _FIGURES]
+    """Return the figures of each seed: a name, and one text per training."""
+    rows = [(name, [text(training) for training in trainings]) for name, text in _FIGURES]
     for phase in PHASES:
-        rows.append((f"time in {phase}", [_phase(each, phase) for each in trainings]))
-    rows.append(("wall time, the sum of these", [seconds(each.wall_s) for each in trainings]))
-    rows.append(("time that FLOPS count", [seconds(each.work_s) for each in trainings]))
-    sensors = {source for each in trainings for source in each.power.sources}
-    if sensors:
-        rows.append(("power read from", [", ".join(each.power.sources) for each in trainings]))
+        rows.append((f"time in {phase}", [_phase(training, phase) for training in trainings]))
+    walls = [seconds(training.wall_s) for training in trainings]
+    rows.append(("wall time, the sum of these", walls))
+    rows.append(("time for FLOPS", [seconds(training.work_s) for training in trainings]))
+    sources = [", ".join(training.power.sources) for training in trainings]
+    if any(sources):
+        rows.append(("power read from", sources))
     return rows
 
 
@@ -119,36 +130,26 @@ def _speed(pick: str, unit: str) -> Callable[[TrainingScore], str]:
     return text
 
 
-_MEANS: tuple[tuple[Callable[[TrainingScore], float | None], Callable[[float], str]], ...] = (
-    (lambda each: each.speed.vflops if each.speed else None, lambda v: quantity(v, "VFLOPS")),
-    (lambda each: each.speed.flops if each.speed else None, lambda v: quantity(v, "FLOPS")),
-    (lambda each: each.quality.achieved, figure_text.number),
-    (lambda each: each.quality.time_to_quality_s, seconds),
-    (lambda each: each.speed.samples_per_s if each.speed else None, figure_text.rate),
-    (lambda each: each.mfu.value, percent),
-    (lambda each: each.vflops_per_watt, lambda v: quantity(v, "VFLOPS/W")),
-)
-"""What ``tiles`` shows, in its order."""
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("VFLOPS", _speed("vflops", "VFLOPS")),
     ("FLOPS of training", _speed("flops", "FLOPS")),
     ("FLOPS of evaluation", _speed("flops_evaluation", "FLOPS")),
     ("FLOPS over the wall time", _speed("flops_whole", "FLOPS")),
-    ("quality", lambda each: figure_text.achieved(each.quality)),
-    (figure_text.FACTOR, lambda each: figure_text.factor(each.quality)),
-    ("time to quality", lambda each: figure_text.time_to_quality(each.quality)),
-    ("speed", lambda each: figure_text.rate(each.speed.samples_per_s if each.speed else None)),
-    ("MFU", lambda each: figure_text.mfu(each.mfu)),
-    ("VFLOPS/W", lambda each: quantity(each.vflops_per_watt, "VFLOPS/W")),
-    ("mean power", lambda each: _watts(each)),
-    ("energy", lambda each: quantity(each.power.energy_j, "J")),
-    ("epochs", lambda each: figure_text.number(each.epochs)),
-    ("samples trained on", lambda each: integer(each.samples_trained)),
-    ("samples trained on again", lambda each: integer(each.samples_redone)),
-    ("samples evaluated", lambda each: integer(each.samples_evaluated)),
+    ("quality", lambda t: figure_text.achieved(t.quality)),
+    (figure_text.FACTOR, lambda t: figure_text.factor(t.quality)),
+    ("time to quality", lambda t: figure_text.time_to_quality(t.quality)),
+    ("speed", lambda t: figure_text.rate(t.speed.samples_per_s if t.speed else None)),
+    ("MFU", lambda t: figure_text.mfu(t.mfu)),
+    ("VFLOPS/W", lambda t: quantity(t.vflops_per_watt, "VFLOPS/W")),
+    ("mean power", lambda t: _watts(t)),
+    ("energy", lambda t: quantity(t.power.energy_j, "J")),
+    ("epochs", lambda t: figure_text.number(t.epochs)),
+    ("samples trained on", lambda t: integer(t.samples_trained)),
+    ("samples repeated", lambda t: integer(t.samples_redone)),
+    ("samples evaluated", lambda t: integer(t.samples_evaluated)),
     ("operations of training", _speed("ops_training", "FLOP")),
     ("operations of evaluation", _speed("ops_evaluation", "FLOP")),
-    ("attempts", lambda each: str(each.attempts) + ("" if each.complete else ", not ended")),
+    ("attempts", lambda t: str(t.attempts) + ("" if t.complete else ", not finished")),
 )
 
 

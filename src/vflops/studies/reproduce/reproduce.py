@@ -221,4 +221,5 @@ def _sentences(reproduction: Reproduction) -> Iterator[str]:
     elif reproduction.same_bits is False:
         yield "The trained weights should be equal to the last bit, but they are not."
     elif reproduction.same_data is not None:
-        yield f"Whether the weights are equal to the last bit is not known: {reproduction.bits_reason}."
+        reason = reproduction.bits_reason
+        yield f"Whether the weights are equal to the last bit is not known: {reason}."

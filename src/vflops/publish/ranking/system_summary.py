@@ -1,0 +1,68 @@
+"""What a ranking shows of a system: its name, its framework and its main facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vflops.publish.ranking.entry import Result
+from vflops.record.formats.system import SystemRecord
+
+_FACTS = {
+    "hardware": (
+        "machine model",
+        "cpu model",
+        "cpu sockets",
+        "usable cpus",
+        "memory",
+        "accelerators",
+        "accelerator 0 model",
+        "accelerator 0 memory",
+        "rdma ports",
+        "file system",
+    ),
+    "operating system": ("distribution", "kernel", "container", "scheduler"),
+    "communication libraries": ("nccl", "mpi"),
+    "accelerator libraries": ("nvidia driver", "cuda", "cudnn", "rocm"),
+    "framework": ("torch", "python", "vflops"),
+}
+"""The facts on the page of a system, by layer; the report of a run has all nine layers."""
+
+
+def system_name(record: SystemRecord, results: Sequence[Result]) -> str:
+    """Return a system in a few words: all its accelerators, and its processor."""
+    models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
+    known = [model for model in dict.fromkeys(models) if model != "None"]
+    parts = [f"{models.count(model)} × {model}" for model in known]
+    if not parts:  # the described machine may not be the one that trained
+        parts = list(dict.fromkeys(result.device for result in results if result.accelerators))
+    processors = record.matching("hardware", "cpu model")
+    parts += [str(fact.value) for fact in processors if fact.value is not None]
+    return ", ".join(parts) or "not described"
+
+
+def system_facts(record: SystemRecord) -> list[dict[str, str]]:
+    """Return names and values of the main facts that are known."""
+    return [
+        {"name": fact.name, "value": _with_unit(fact.value, fact.unit)}
+        for layer, names in _FACTS.items()
+        for fact in sorted(
+            (fact for fact in record.layer(layer).facts if fact.name in names),
+            key=lambda fact: names.index(fact.name),
+        )
+        if fact.value is not None
+    ]
+
+
+def framework(record: SystemRecord) -> str:
+    """Return the framework and its version."""
+    for fact in record.matching("framework", "torch"):
+        if fact.value is not None:
+            return f"PyTorch {fact.value}"
+    return "not known"
+
+
+def _with_unit(value: Any, unit: str | None) -> str:
+    if unit == "B" and isinstance(value, int | float):
+        return f"{value / 2**30:.4g} GiB"
+    return f"{value} {unit}" if unit else str(value)
