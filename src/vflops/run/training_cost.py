@@ -9,6 +9,8 @@ from math import e
 from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
+from vflops.metrics import apc
+from vflops.metrics.training_time import training_steps
 from vflops.record.files.document import Data
 from vflops.results.roofline.analysis import Ceilings, bound
 from vflops.results.score.score_file import TrainingScore
@@ -51,7 +53,10 @@ class Training:
     @property
     def trained(self) -> int:
         """Samples that it is trained on, whatever its bag holds; the last batch is a whole one."""
-        return -(-self.train.epochs * self.samples // self.train.batch) * self.train.batch
+        steps = training_steps(
+            epochs=self.train.epochs, samples=self.samples, batch_size=self.train.batch
+        )
+        return steps * self.train.batch
 
     @property
     def evaluated(self) -> int:
@@ -169,7 +174,7 @@ def estimate(
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
-        apc=models * one.train.batch * one.ops_total,
+        apc=apc(ops_per_sample=one.ops_total, batch_size=one.train.batch, models=models),
         ops_training=times * one.trained * one.ops_total,
         ops_evaluation=times * one.evaluated * one.ops_forward,
         samples=times * one.trained,

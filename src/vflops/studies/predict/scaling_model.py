@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from vflops.config.parallel import ParallelSettings
 from vflops.errors import UsageError
 from vflops.metrics import system_scale
-from vflops.studies.predict import step_time as steps
+from vflops.metrics.training_time import training_steps
+from vflops.studies.predict import step_time as step_times
 from vflops.studies.predict.exchange_time import Group, Link, needs
 from vflops.studies.predict.inputs import MOST, Inputs
 from vflops.studies.predict.step_time import Exchanging, StepTime
@@ -61,9 +62,10 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
     if flops is not None and training.quality_factor is not None and not reason:
         vflops = flops * training.quality_factor
     if training.samples and training.epochs and batch and not reason:
-        # As the trainer takes them: one stream of samples, so only its last batch is filled up.
-        taken = math.ceil(training.epochs * training.samples / (batch * ranks))
-        time_s = taken * step.total_s
+        steps = training_steps(
+            epochs=training.epochs, samples=training.samples, batch_size=batch * ranks
+        )
+        time_s = steps * step.total_s
     if inputs.node.power_w is not None:
         watts = accelerators * inputs.node.power_w
         energy_j = None if time_s is None else watts * time_s
@@ -102,15 +104,15 @@ def step_time(inputs: Inputs, ranks: int) -> StepTime:
     parallel = _as_a_run(inputs, ranks)
     near = inputs.communication.near
     if parallel.mode == "data":
-        return steps.data(compute_s, replace(group, near=near), _exchanging(inputs))
+        return step_times.data(compute_s, replace(group, near=near), _exchanging(inputs))
     if parallel.mode == "sharded":  # what gathers and scatters is a ring in every library
-        return steps.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
+        return step_times.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
     if parallel.mesh is None:
         return _shared(inputs, parallel, group)
     sharing = parallel.mesh[1]
     inner = _shared(inputs, parallel, group_of(inputs, sharing))
-    between = steps.copies(group, sharing, near)
-    return steps.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
+    between = step_times.copies(group, sharing, near)
+    return step_times.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
 
 
 def _as_a_run(inputs: Inputs, ranks: int) -> ParallelSettings:
@@ -171,7 +173,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
     layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
     if parallel.divides_channels:
         size = inputs.model.layer_bytes or activations
-        return steps.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
+        return step_times.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
     chunks, sharing = inputs.parallel.chunks, group.ranks
     if layers is not None and sharing * chunks > layers:
         each = f" of {chunks} stages each" if chunks > 1 else ""
@@ -180,7 +182,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
             hint=f"at most {layers // chunks:,} would fit",
         )
     if parallel.inner == "model":
-        return steps.model(compute_s, group, activations)
+        return step_times.model(compute_s, group, activations)
     micro_batches, samples = _micro_batches(inputs, sharing), (inputs.step.batch or 0) * sharing
     if samples % micro_batches:
         raise UsageError(
@@ -188,7 +190,7 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
             f" {samples:,} samples",
             hint=f"train.accumulate = {sharing} would",
         )
-    return steps.pipeline(compute_s, group, activations, micro_batches, chunks)
+    return step_times.pipeline(compute_s, group, activations, micro_batches, chunks)
 
 
 def _exchanging(inputs: Inputs, sharing: int = 1) -> Exchanging:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 
 from pydantic import ValidationError
 
@@ -12,6 +11,7 @@ import vflops
 from vflops.config.training import TrainSettings
 from vflops.errors import FolderError
 from vflops.machine.system.mlperf_system import RDI
+from vflops.metrics.training_time import training_steps
 from vflops.publish.export.mlperf import BENCHMARK
 from vflops.publish.export.mlperf.course import Course
 from vflops.publish.export.mlperf.mllog_lines import Line, Value
@@ -67,7 +67,7 @@ def result_lines(course: Course, submitter: Submitter, run_id: str) -> Iterator[
 def hyper_parameters(job: JobRecord) -> dict[str, Value]:
     """The settings of a training under MLPerf's names; what it has none of is left out."""
     train = train_settings(job)
-    steps = ceil(train.epochs * job.data.train / train.batch)
+    steps = training_steps(epochs=train.epochs, samples=job.data.train, batch_size=train.batch)
     warmup = round(train.warmup_epochs * job.data.train / train.batch)
     span = train.rank_batch // train.ghosts
     found: dict[str, Value] = {

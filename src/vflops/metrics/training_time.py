@@ -1,0 +1,20 @@
+"""How many steps a training takes: what ``vflops plan`` and ``vflops predict`` estimate time by."""
+
+from __future__ import annotations
+
+import math
+
+from vflops.metrics.arguments import require_count, require_positive
+
+
+def training_steps(*, epochs: float, samples: int, batch_size: int) -> int:
+    """Return the steps of ``epochs`` epochs of ``samples`` in batches of ``batch_size``.
+
+    Samples are one stream over all epochs, so only the last batch of the training is filled up.
+    """
+    require_positive("epochs", epochs)
+    require_count("samples", samples, at_least=1)
+    require_count("batch_size", batch_size, at_least=1)
+    if isinstance(epochs, int):
+        return -(-epochs * samples // batch_size)
+    return math.ceil(epochs * samples / batch_size)
