@@ -1,4 +1,4 @@
-"""Counts as a console table, as JSON and as a page."""
+"""Operation counts as a console table, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Figure = Callable[[int], str]
 
 
 def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
-    """What the console shows: one table of one rule set, or two rule sets side by side.
+    """Return console tables: one rule set, or two rule sets side by side.
 
-    Counts are exact where ``width`` columns hold them, and rounded where they do not.
+    Counts are exact if ``width`` columns are enough for them, and rounded otherwise.
     """
     from rich.console import Group
     from rich.text import Text
@@ -38,13 +38,13 @@ def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
 
 
 def as_json(counts: Sequence[Count], by: str) -> str:
-    """The same as data: exact integers, and what no rule covers."""
+    """Return the counts as JSON: exact integers, and the operators without a rule."""
     data = [_data(count, by) for count in counts]
     return json.dumps(data[0] if len(data) == 1 else data, indent=2, ensure_ascii=False) + "\n"
 
 
 def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
-    """Write the counts to ``path``: ``html`` a page that stands alone, ``graph`` the graph."""
+    """Write the counts to ``path``: a self-contained page (``html``) or the graph (``graph``)."""
     if format == "graph":
         counts[0].graph.write(path)
         return
@@ -84,10 +84,10 @@ def _single(count: Count, by: str, figure: Figure) -> RenderableType:
     table.title = f"{count.rules.title} · {count.rules.source}"
     for heading in ("forward", "backward", "update", "total", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
-    whole = count.total.total or 1
+    total = count.total.total or 1
     for row in _rows(count, by):
         if row.ruled:
-            table.add_row(row.name, *_figures_of(row.ops, figure), percent(row.ops.total / whole))
+            table.add_row(row.name, *_figures_of(row.ops, figure), percent(row.ops.total / total))
         else:
             table.add_row(row.name, "no rule", style="dim")
     table.add_section()
@@ -144,8 +144,8 @@ def _footnotes(count: Count) -> list[str]:
     if total.forward:
         both = total.backward + total.update
         lines.append(
-            f"{count.rules.id}: {quantity(total.total, 'FLOP')} a batch, "
-            f"{quantity(total.total / count.graph.batch, 'FLOP')} a sample, "
+            f"{count.rules.id}: {quantity(total.total, 'FLOP')} per batch, "
+            f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, "
             f"backward and update are {both / total.forward:.4f} × forward"
         )
     uncounted = count.uncounted

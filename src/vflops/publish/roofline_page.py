@@ -1,4 +1,4 @@
-"""The roofline as a page or a picture."""
+"""The roofline as a page or an image."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ class Roofline:
         counts: Sequence[Count],
         precision: str | None,
     ) -> Roofline:
-        """Place ``counts`` under the run's ceilings, in the fastest precision by default."""
+        """Return ``counts`` under the run's ceilings, in the fastest precision by default."""
         machine = measured_ceilings(measurements)
         known = machine.precisions()
         if not known or machine.memory is None:
             raise UsageError(
-                f"run {run.id} has no roofline: it needs gemm, convolution and memory",
+                f"run {run.id} has no roofline, which needs gemm, convolution and memory",
                 hint="measure them: vflops micro gemm convolution memory all-reduce",
             )
         if precision is not None and precision not in known:
             raise UsageError(
                 f"run {run.id} has no ceilings in {precision!r}",
-                hint=f"it has matrix product and convolution in: {', '.join(known)}",
+                hint=f"it has both matrix product and convolution in: {', '.join(known)}",
             )
         chosen = precision or known[0]
         bounds = tuple(bound(count, machine, chosen) for count in counts)
-        idle = [each.model for each in bounds if not each.step_s]
+        idle = [bound_.model for bound_ in bounds if not bound_.step_s]
         if idle:
             raise UsageError(f"model {idle[0]} moves no data: nothing bounds it")
         return cls(run, machine, bounds)
 
     @property
     def sentences(self) -> list[str]:
-        """What bounds each model, in words."""
-        return [sentence for each in self.bounds for sentence in sentences(each)]
+        """Sentences that say what bounds each model."""
+        return [sentence for bound_ in self.bounds for sentence in sentences(bound_)]
 
     def write(self, path: Path, format: str) -> None:
-        """Write the page (``html``) or the picture (``svg``, ``png``)."""
+        """Write the page (``html``) or the image (``svg``, ``png``)."""
         from vflops.publish.pages import roofline_chart
         from vflops.publish.pages.page import chart_library, render
 
@@ -65,7 +65,7 @@ class Roofline:
         if format != "html":
             roofline_chart.save(chart, path, format)
             return
-        names = ", ".join(each.model for each in self.bounds) or "this machine"
+        names = ", ".join(bound_.model for bound_ in self.bounds) or "this machine"
         page = render(
             "roofline.html",
             title=f"Roofline of {names}",

@@ -94,7 +94,7 @@ def test_a_run_that_has_not_ended_is_neither_packed_nor_called_altered(
     found = verify(run_folder.path)
     assert (found.alterations, found.intact, found.goes_on) == ((), False, False)
     assert str(found.unconcluded).startswith("it stopped after 'start'")
-    with pytest.raises(UsageError, match="is not packed: it is not complete") as error:
+    with pytest.raises(UsageError, match="cannot be packed: it is not complete") as error:
         archive(run_folder, tmp_path)
     assert "vflops resume" in str(error.value.hint)
     with run_folder.in_use(), pytest.raises(UsageError, match="is in progress") as error:
@@ -106,7 +106,7 @@ def test_a_run_that_has_not_ended_is_neither_packed_nor_called_altered(
 def test_an_altered_run_is_not_packed(run_folder: RunFolder, tmp_path: Path) -> None:
     concluded(run_folder)
     (run_folder.path / "extra").write_text("x")
-    with pytest.raises(UsageError, match=r"is not packed: .*: extra: added") as error:
+    with pytest.raises(UsageError, match=r"cannot be packed: .*: extra: added") as error:
         archive(run_folder, tmp_path)
     assert "vflops verify" in str(error.value.hint)
 

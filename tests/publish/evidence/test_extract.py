@@ -43,16 +43,16 @@ ATTACKS: dict[str, tuple[Entry, str]] = {
     "sparse": (Entry("RUN/a", type=tarfile.GNUTYPE_SPARSE), "an entry of kind"),
     "renaming header": (Entry("x", b"20 path=../../evil\n", type=tarfile.XHDTYPE), "of kind"),
     "long name": (Entry("x", b"/etc/evil\0", type=tarfile.GNUTYPE_LONGNAME), "of kind"),
-    "the same again": (Entry("RUN/run.json"), "is there twice"),
-    "a folder by case": (Entry("RUN/JOBS/x"), "/jobs' for some file systems"),
-    "by case": (Entry("RUN/GRAPHS.json"), "is there twice"),
-    "by width": (Entry("RUN/\uff47raphs.json"), "is there twice"),
-    "a file as a folder": (Entry("RUN/graphs.json/x"), "is there twice"),
-    "a folder as a file": (Entry("RUN/jobs"), "is there twice"),
+    "the same again": (Entry("RUN/run.json"), "is a duplicate"),
+    "a folder by case": (Entry("RUN/JOBS/x"), "/jobs' on some file systems"),
+    "by case": (Entry("RUN/GRAPHS.json"), "is a duplicate"),
+    "by width": (Entry("RUN/\uff47raphs.json"), "is a duplicate"),
+    "a file as a folder": (Entry("RUN/graphs.json/x"), "is a duplicate"),
+    "a folder as a file": (Entry("RUN/jobs"), "is a duplicate"),
     "a second folder": (Entry("other/run.json"), "is not in the folder of the run"),
     "no folder": (Entry("evil"), "is not in the folder of the run"),
-    "a run inside": (Entry("RUN/jobs/run.json"), "is of a second run"),
-    "a run by case": (Entry("RUN/Run.json"), "is of a second run"),
+    "a run inside": (Entry("RUN/jobs/run.json"), "belongs to a second run"),
+    "a run by case": (Entry("RUN/Run.json"), "belongs to a second run"),
     "space": (Entry("RUN/a b"), "odd characters"),
     "back slash": (Entry("RUN/..\\evil"), "odd characters"),
     "escape": (Entry("RUN/\x1b[2J"), "odd characters"),
@@ -63,17 +63,17 @@ ATTACKS: dict[str, tuple[Entry, str]] = {
     "option": (Entry("RUN/-rf"), "odd characters"),
     "not Unicode": (Entry("RUN/\udcff"), "not a tar"),
     "a long part": (Entry("RUN/" + "é" * 50 + "x/y"), "more than 100 bytes"),
-    "checkpoint": (Entry("RUN/jobs/1/checkpoint/step.pt", b"pickle"), "no archive holds"),
-    "weights": (Entry("RUN/weights/a.pt", b"pickle"), "no archive holds"),
-    "weights by case": (Entry("RUN/Weights/a.pt", b"pickle"), "no archive holds"),
-    "a checkpoint by case": (Entry("RUN/jobs/1/CheckPoint/a.pt", b"x"), "no archive holds"),
+    "checkpoint": (Entry("RUN/jobs/1/checkpoint/step.pt", b"pickle"), "archives hold no"),
+    "weights": (Entry("RUN/weights/a.pt", b"pickle"), "archives hold no"),
+    "weights by case": (Entry("RUN/Weights/a.pt", b"pickle"), "archives hold no"),
+    "a checkpoint by case": (Entry("RUN/jobs/1/CheckPoint/a.pt", b"x"), "archives hold no"),
     "a dot at the end": (Entry("RUN/a."), "takes for another"),
     "a device of Windows": (Entry("RUN/jobs/Con"), "takes for another"),
     "a device with an end": (Entry("RUN/nul.json"), "takes for another"),
     "a size that is a lie": (Entry("RUN/a", b"x", size=9 << 30), "more than 8192 MiB"),
     "a negative size": (Entry("RUN/a", b"x", size=-512), "has the size -512"),
     "a folder with bytes": (Entry("RUN/a", type=tarfile.DIRTYPE, size=512), "has the size 512"),
-    "cut off": (Entry("RUN/a", b"x" * 600, size=5000), "is cut off"),
+    "cut off": (Entry("RUN/a", b"x" * 600, size=5000), "is truncated"),
 }
 
 
@@ -103,9 +103,9 @@ def test_a_bomb_is_stopped_while_it_is_unpacked(run_folder: RunFolder) -> None:
         Entry(f"{name}/zeros.bin", bytes(8 << 20)),
     )
     assert bomb.stat().st_size < 2000
-    refused(bomb, "unpacks to more than 1 MiB and 10 times", small)
+    refused(bomb, "extracts to more than 1 MiB and 10 times", small)
     after = write_archive(bomb, run_entry(run_folder), end=bytes(8 << 20))
-    refused(after, "unpacks to more than 1 MiB and 10 times", small)
+    refused(after, "extracts to more than 1 MiB and 10 times", small)
     assert Limits().spare_bytes + Limits().ratio * 2000 < 1 << 27  # no gigabytes by default
 
 
@@ -126,15 +126,15 @@ def test_bytes_that_are_no_archive(run_folder: RunFolder, tmp_path: Path) -> Non
     damaged = bytearray(bz2.compress(whole))
     damaged[len(damaged) // 2] ^= 1
     for content, words in {
-        b"": "is cut off",
+        b"": "is truncated",
         b"PK\x03\x04": "not a bzip2 file",
         bytes(damaged): "damaged",
-        bz2.compress(whole)[:-20]: "is cut off",
+        bz2.compress(whole)[:-20]: "is truncated",
         bz2.compress(b"not a tar" * 100): "not a tar",
         bz2.compress(bytes(1024)): "no run.json",
-        bz2.compress(whole) + b"more": "goes on after its end",
-        bz2.compress(whole) + bz2.compress(whole): "goes on after its end",
-        bz2.compress(whole + whole): "something follows its end",
+        bz2.compress(whole) + b"more": "has data after its end",
+        bz2.compress(whole) + bz2.compress(whole): "has data after its end",
+        bz2.compress(whole + whole): "there is data after its end",
     }.items():
         path.write_bytes(content)
         refused(path, words)
@@ -147,7 +147,7 @@ def test_bytes_that_are_no_archive(run_folder: RunFolder, tmp_path: Path) -> Non
 def test_a_run_json_that_is_none_or_of_another_run(run_folder: RunFolder, tmp_path: Path) -> None:
     path = tmp_path / "x.tar.bz2"
     own = run_entry(run_folder).data
-    refused(write_archive(path, Entry("a/run.json", own)), "has the folder a, and in it the run")
+    refused(write_archive(path, Entry("a/run.json", own)), "has the folder a, which holds the run")
     refused(write_archive(path, Entry("a/run.json", b"{}")), "is not a vflops.run file")
     refused(write_archive(path, Entry("a/run.json", b"[" * 100_000)), "is not JSON")
     huge = Entry("a/run.json", own + b" " * (17 << 20))

@@ -52,7 +52,7 @@ def test_a_signed_run_is_known_by_its_signer(
     alone = verify(run_folder.path)
     assert (alone.signed, alone.signer, alone.accepted) == (True, None, True)
     assert verify(archive(run_folder), signers) == found
-    assert "nobody was asked whose key it is: --signers FILE" in alone.signature
+    assert "to see whose key that is: --signers FILE" in alone.signature
     assert "SHA256:" in str(signing_key(run_folder))
 
 
@@ -172,22 +172,22 @@ def test_keys_that_cannot_sign(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "never")
     expected = {
-        locked: ("passphrase that was not given", f"ssh-add {locked}"),
-        open_: ("others may read it", f"chmod 600 {open_}"),
+        locked: ("it needs a passphrase", f"ssh-add {locked}"),
+        open_: ("other users may read it", f"chmod 600 {open_}"),
         junk: ("is not an SSH key", "--key"),
         alone: ("neither beside it nor in an agent", "ssh-add"),
-        tmp_path / "absent": ("there is no key", "--key"),
+        tmp_path / "absent": ("does not exist", "--key"),
     }
     for key, (message, hint) in expected.items():
         with pytest.raises(UsageError, match=message) as error:
             sign_run(run_folder, key)
         assert hint in str(error.value.hint)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    with pytest.raises(UsageError, match="there is no key in") as error:
+    with pytest.raises(UsageError, match="no key in") as error:
         sign_run(run_folder)
     assert "ssh-keygen -t ed25519" in str(error.value.hint)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="there is no ssh-keygen here") as error:
+    with pytest.raises(UsageError, match="ssh-keygen, which signs") as error:
         sign_run(run_folder, open_)
     assert "openssh-client" in str(error.value.hint)
 
@@ -195,5 +195,5 @@ def test_keys_that_cannot_sign(
 def test_a_list_of_signers_that_is_not_there(run_folder: RunFolder, alice: Path) -> None:
     concluded(run_folder)
     sign_run(run_folder, alice)
-    with pytest.raises(UsageError, match="there is no list of signers"):
+    with pytest.raises(UsageError, match="the list of signers"):
         verify(run_folder.path, Path("absent"))

@@ -132,10 +132,10 @@ def test_a_huge_file_is_refused_before_it_is_read(copy: Path, name: str, size_mb
 def test_links_and_pipes_are_refused(copy: Path) -> None:
     (copy / "run.json").unlink()
     os.mkfifo(copy / "run.json")  # would be waited for
-    assert entry_of(copy).reasons == ("run.json is a link or no plain file",)
+    assert entry_of(copy).reasons == ("run.json is not a regular file",)
     (copy / "run.json").unlink()
     (copy / "run.json").symlink_to("/etc/hostname")
-    assert entry_of(copy).reasons == ("run.json is a link or no plain file",)
+    assert entry_of(copy).reasons == ("run.json is not a regular file",)
 
 
 def test_a_huge_quality_in_a_run_that_meets_its_own_rules_is_out_of_bounds(tmp_path: Path) -> None:

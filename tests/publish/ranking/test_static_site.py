@@ -298,10 +298,10 @@ def test_another_folder_is_not_overwritten(tmp_path: Path, runs: Path) -> None:
     submit(runs, FAST)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "index.html").write_text("my page")
-    with pytest.raises(UsageError, match="something else than a ranking"):
+    with pytest.raises(UsageError, match="something other than a ranking"):
         build([runs], tmp_path / "mine")
     assert (tmp_path / "mine" / "index.html").read_text() == "my page"
-    with pytest.raises(UsageError, match="something else than a ranking"):
+    with pytest.raises(UsageError, match="something other than a ranking"):
         build([runs], tmp_path / "mine" / "index.html")
 
 
@@ -400,7 +400,7 @@ def test_the_command_names_what_does_not_rank_and_what_is_left_out(
 
 def test_a_folder_without_submissions_is_wrong_use(tmp_path: Path, runs: Path) -> None:
     runs.mkdir()
-    with pytest.raises(UsageError, match="no submission there"):
+    with pytest.raises(UsageError, match="no submission in"):
         build([runs], tmp_path / "site")
     assert not (tmp_path / "site").exists()
 
@@ -428,7 +428,7 @@ def test_a_run_that_never_began_says_that_it_did_not_end(
     folder.manifest_file.unlink()
     folder.score_file.unlink()
     (reason,) = why(rebuilt())
-    assert reason.startswith("it did not come to its end: ")
+    assert reason.startswith("it did not finish: ")
 
 
 def test_copies_of_a_run_that_does_not_rank_are_named_so(
@@ -453,4 +453,4 @@ def test_a_run_that_trained_nothing_says_so(
 ) -> None:
     score(Contents(run_folder)).write(run_folder.score_file)
     write_manifest(run_folder)
-    assert why(rebuilt()) == ["nothing was trained in it"]
+    assert why(rebuilt()) == ["nothing was trained"]

@@ -143,7 +143,7 @@ class TestFigures:
         trained_with(handmade_run, NUMBERS, number=2)
         trained_with(handmade_run, packed(numbers=np.zeros(1)), number=3)
         found = shown(handmade_run.folder)
-        assert found.of == "of seed 2, the first of 2 that ended with an exhibit"
+        assert found.of == "of seed 2, the first of 2 that finished with an exhibit"
         assert found.figures[0].caption == "the sum is 10"
 
     def test_one_of_a_training_that_did_not_end_says_so(
@@ -151,7 +151,7 @@ class TestFigures:
     ) -> None:
         place = planned.attempt(1, 0.0, *course(0.3)[:-2], exhibited(NUMBERS))
         (place / "exhibit.npz").write_bytes(NUMBERS)
-        assert shown(planned.folder).of == "of seed 1, which did not end"
+        assert shown(planned.folder).of == "of seed 1, which did not finish"
 
     def test_a_figure_is_a_picture_or_a_chart(self) -> None:
         with pytest.raises(ValueError, match="svg or a chart"):
@@ -168,7 +168,7 @@ class TestFigures:
         page = page_of(handmade_run.folder)
         assert SVG in page
         assert "A &lt;picture&gt;" in page and "A <picture>" not in page
-        assert "of seed 1, the only one that ended with an exhibit" in page
+        assert "of seed 1, the only one that finished with an exhibit" in page
         assert 'class="chart" id="training-0-exhibit-1"' in page
 
 
@@ -193,14 +193,14 @@ class TestFaults:
         place = trained_with(planned, NUMBERS)
         place.unlink()
         place.mkdir()
-        assert "exhibit.npz is no file" in self.fault(planned.folder)
+        assert "exhibit.npz is not a file" in self.fault(planned.folder)
 
     def test_a_file_that_is_too_large(
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         trained_with(planned, NUMBERS)
         monkeypatch.setattr(exhibits, "MOST_BYTES", 100)
-        assert "bytes, an exhibit at most 100" in self.fault(planned.folder)
+        assert "bytes; an exhibit may hold 100" in self.fault(planned.folder)
 
     def test_arrays_that_unpack_to_too_much(
         self, planned: HandmadeRun, maker: Any, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +209,7 @@ class TestFaults:
         assert len(whole) < 1000
         trained_with(planned, whole)
         monkeypatch.setattr(exhibits, "MOST_BYTES", 10_000)
-        assert "an exhibit at most 40,000" in self.fault(planned.folder)
+        assert "an exhibit may hold 40,000" in self.fault(planned.folder)
 
     @pytest.mark.parametrize(
         "content",
@@ -245,10 +245,10 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("function", "reason"),
         [
-            (no_figures, "'a picture' is no Figure"),
+            (no_figures, "'a picture' is not a Figure"),
             (no_chart, "ValueError: Out of range float"),
             ("no.such.module:figures", "no.such.module:figures cannot be loaded"),
-            (None, "image-classification makes no figures of its exhibit"),
+            (None, "image-classification draws no figures of its exhibit"),
         ],
     )
     def test_a_function_that_gives_no_figures(

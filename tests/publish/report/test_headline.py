@@ -48,7 +48,7 @@ class TestResults:
         speed = found.trainings[0].speed
         assert result.figure == f"{speed.vflops / 1e6:.3g} MVFLOPS"
         worth = f"so quality factor 1.8 × {speed.flops / 1e6:.2f} MFLOPS"
-        assert result.sentence == f"Reached 0.9 of target 0.8 top-1 accuracy, {worth}"
+        assert result.sentence == f"Reached 0.9 top-1 accuracy for a target of 0.8, {worth}"
         assert result.note.startswith("1.802 = (0.9 / 0.8)^5, a reward")
 
     def test_of_repeats_the_mean_is_the_figure(self, trained_folder: RunFolder) -> None:
@@ -58,7 +58,7 @@ class TestResults:
         assert result.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
         speeds = [(e.speed.flops or 0.0) / 1e6 for e in found.trainings if e.speed]
         assert result.sentence == (
-            "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy of the target 0.8, by the power "
+            "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy over the target 0.8, to the power "
             f"of 5, × {sum(speeds) / 2:.3g} MFLOPS; 2 of 2 reached it"
         )
         assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"
@@ -73,7 +73,7 @@ class TestResults:
         _, found = scored(handmade_run)
         (result,) = results(found)
         assert result.name == "image-classification, 3 models"
-        assert result.sentence.endswith("of its models 1 ended, 1 not ended, 1 not begun")
+        assert result.sentence.endswith("models: 1 finished, 1 unfinished, 1 not started")
 
     def test_one_that_has_not_ended_says_how_far_it_is(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job(), job(2))
@@ -84,7 +84,7 @@ class TestResults:
         assert (result.figure, result.name) == ("—", "image-classification, seed 1")
         assert result.sentence == "Has not ended: epoch 1.00 after 20 s"
         states = [(row[0], row[2], row[5]) for row in job_rows(contents, found)]
-        assert states == [("1", "seed 1", "not ended"), ("2", "seed 2", "not started")]
+        assert states == [("1", "seed 1", "unfinished"), ("2", "seed 2", "not started")]
 
     def test_the_page_is_in_the_order_of_questions(self, trained_folder: RunFolder) -> None:
         write_report(Contents(trained_folder))

@@ -1,1 +1,1 @@
-"""Evidence for others: archives, signatures and their verification."""
+"""Archives of runs, signatures, and their verification."""

@@ -1,8 +1,8 @@
-"""One file of a run: the same bytes from the same folder, on any machine, any day.
+"""Archives of runs: the same folder gives the same bytes on any machine, at any time.
 
-It is a tar (POSIX ustar: plain headers, nothing that a reader must interpret) of sorted names with
-fixed owner, mode and time, compressed by bzip2: there is one libbz2, whose output has not changed
-since 2000, while zlib, xz and zstd give other bytes from one version or build to the next.
+An archive is a tar (POSIX ustar, the plainest headers) of sorted names with fixed owner, mode and
+time, compressed with bzip2: the output of libbz2 has not changed since 2000, while that of zlib, xz
+and zstd depends on version and build.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vflops.errors import FolderError, UsageError
 from vflops.publish.evidence.archive_limits import LIMITS
-from vflops.publish.evidence.whole import must_be_whole
+from vflops.publish.evidence.require_intact import require_intact
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.evidence_names import fault, is_page, listing
@@ -23,24 +23,24 @@ from vflops.results.evidence.manifest import manifest_file, signature_file
 
 SUFFIX = ".tar.bz2"
 _TIME = 315532800
-"""1980-01-01, the first day that every format of archives can hold."""
+"""1980-01-01, the earliest day that every archive format can express."""
 
 
 def archive(folder: RunFolder, target: Path | None = None) -> Path:
-    """Write a run into one file without checkpoints, weights and locks; gives its path.
+    """Write a run into one file without checkpoints, weights and locks, and return its path.
 
-    ``target`` is the file or a folder for it; by default it is beside the run folder. A run that
-    has not ended, or was altered, is refused.
+    ``target`` is the file or its folder; the default is beside the run folder. A run that is
+    unfinished or altered is refused.
     """
     path = _target(folder, target)
-    _names(folder)  # what costs little is asked first
-    must_be_whole(folder, "packed")
+    _names(folder)  # cheap, so it comes first
+    require_intact(folder, "packed")
     pack(folder, path)
     return path
 
 
 def pack(folder: RunFolder, path: Path) -> None:
-    """Write what a run folder holds into the file ``path``, whatever that is worth."""
+    """Write the content of a run folder into the file ``path`` without verifying it."""
     names = _names(folder)
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     atomic.make_folder(path.parent)
@@ -61,26 +61,28 @@ def pack(folder: RunFolder, path: Path) -> None:
 
 
 def _target(folder: RunFolder, target: Path | None) -> Path:
-    place = folder.path.absolute().parent if target is None else target
-    path = place / f"{folder.record.id}{SUFFIX}" if place.is_dir() else place
+    path = folder.path.absolute().parent if target is None else target
+    if path.is_dir():
+        path /= f"{folder.record.id}{SUFFIX}"
     if path.resolve().is_relative_to(folder.path.resolve()):
         raise UsageError(
-            f"{path} is inside the run folder, which it would alter", hint="choose another --out"
+            f"{path} is inside the run folder and would alter it", hint="choose another --out"
         )
     return path
 
 
 def _names(folder: RunFolder) -> list[str]:
-    """The files that go into it; one that no reader would take is refused here already."""
-    found = listing(folder.path)
-    if found.odd:
+    """Return the files of the archive; refuse names that no reader would accept."""
+    content = listing(folder.path)
+    if content.odd:
         raise FolderError(
-            f"{folder.path} holds what no archive may: {found.odd[0]}", hint="remove or rename it"
+            f"{folder.path} holds something that no archive may hold: {content.odd[0]}",
+            hint="remove or rename it",
         )
     if wrong := fault(folder.record.id) or ("/" in folder.record.id and "a path"):
         raise FolderError(f"the id of {folder.path}, {folder.record.id!r}, is {wrong}")
     pins = (manifest_file(folder.path), signature_file(folder.path))
-    files = [name for name in found.files if not is_page(name)]
+    files = [name for name in content.files if not is_page(name)]
     names = sorted([*files, *(path.name for path in pins if path.is_file())])
     LIMITS.refuse(str(folder.path), files=len(names), size_bytes=_size(folder, names))
     return names

@@ -1,4 +1,4 @@
-"""How much an archive may hold: a small file that unpacks to a full disk is no run."""
+"""Limits on what an archive may hold, so that a small file cannot fill a disk."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from vflops.errors import FolderError
 
 
 class ArchiveRefused(FolderError):
-    """A file is not unpacked: what it holds is not, or not only, one run folder."""
+    """An archive is not extracted: it does not hold exactly one run folder."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is unpacked of one archive."""
+    """The most that is extracted from one archive."""
 
     files: int = 1_000_000
     size_bytes: int = 8 << 30
-    """Of all files together."""
+    """All files together."""
     ratio: int = 200
-    """Bytes that come of one byte of the archive; logs come to 30."""
+    """Extracted bytes per byte of the archive; logs reach about 30."""
     spare_bytes: int = 64 << 20
-    """That any archive may unpack to, however small it is."""
+    """Bytes that any archive may extract to, however small it is."""
 
     def refuse(self, source: str, *, files: int, size_bytes: int) -> None:
-        """Refuse more files or bytes than may be."""
+        """Raise if there are too many files or bytes."""
         if files > self.files:
             raise ArchiveRefused(f"{source} holds more than {self.files} files")
         if size_bytes > self.size_bytes:
             raise ArchiveRefused(f"{source} holds more than {self.size_bytes >> 20} MiB")
 
     def refuse_ratio(self, archive: Path, size_bytes: int) -> None:
-        """Refuse an archive that is far smaller than what it unpacks to."""
+        """Raise if the archive is far smaller than what it extracts to."""
         packed = archive.stat().st_size
         if size_bytes > self.spare_bytes + self.ratio * packed:
             raise ArchiveRefused(
-                f"{archive} unpacks to more than {self.spare_bytes >> 20} MiB and "
+                f"{archive} extracts to more than {self.spare_bytes >> 20} MiB and "
                 f"{self.ratio} times its own {packed} bytes"
             )
 

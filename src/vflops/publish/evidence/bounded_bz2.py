@@ -1,4 +1,4 @@
-"""The bytes of a bzip2 file as they come, no more than may come."""
+"""A bzip2 file as a stream of bytes with a limit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vflops.publish.evidence.archive_limits import ArchiveRefused, Limits
 _CHUNK = 1 << 18
 
 
-class Unpacked:
-    """Reads a compressed file piece by piece; memory stays small whatever it unpacks to."""
+class BoundedStream:
+    """A compressed file that is read in pieces, so that memory stays small."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path, self._limits = path, limits
         self._decompressor = bz2.BZ2Decompressor()
         self._buffer = b""
-        self._came_bytes = 0
+        self._read_bytes = 0
 
     def __enter__(self) -> Self:
         try:
@@ -33,38 +33,38 @@ class Unpacked:
         self._file.close()
 
     def read(self, size: int) -> bytes:
-        """The next ``size`` bytes; an archive that ends before is refused."""
+        """Return the next ``size`` bytes; raise if the archive ends before."""
         return b"".join(self.parts(size))
 
     def parts(self, size: int) -> Iterator[bytes]:
-        """The next ``size`` bytes, piece by piece."""
+        """Yield the next ``size`` bytes in pieces."""
         while size:
             if not self._buffer and not self._fill():
-                raise ArchiveRefused(f"{self._path} is cut off", hint="fetch it once more")
+                raise ArchiveRefused(f"{self._path} is truncated", hint="fetch it again")
             part, self._buffer = self._buffer[:size], self._buffer[size:]
             size -= len(part)
             yield part
 
     def rest(self) -> Iterator[bytes]:
-        """All that is left, piece by piece."""
+        """Yield everything that is left in pieces."""
         while self._buffer or self._fill():
             yield self._buffer
             self._buffer = b""
         if self._decompressor.unused_data or self._file.read(1):
-            raise ArchiveRefused(f"{self._path} goes on after its end")
+            raise ArchiveRefused(f"{self._path} has data after its end")
 
     def _fill(self) -> bool:
         while not self._buffer and not self._decompressor.eof:
             packed = self._file.read(_CHUNK) if self._decompressor.needs_input else b""
             if self._decompressor.needs_input and not packed:
-                raise ArchiveRefused(f"{self._path} is cut off", hint="fetch it once more")
+                raise ArchiveRefused(f"{self._path} is truncated", hint="fetch it again")
             try:
                 self._buffer = self._decompressor.decompress(packed, _CHUNK)
             except (OSError, ValueError) as error:
                 raise ArchiveRefused(
-                    f"{self._path} is not a bzip2 file, or damaged: {error}",
+                    f"{self._path} is damaged or not a bzip2 file: {error}",
                     hint="give a file that `vflops archive` made",
                 ) from error
-            self._came_bytes += len(self._buffer)
-            self._limits.refuse_ratio(self._path, self._came_bytes)
+            self._read_bytes += len(self._buffer)
+            self._limits.refuse_ratio(self._path, self._read_bytes)
         return bool(self._buffer)

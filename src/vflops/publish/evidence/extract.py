@@ -1,8 +1,7 @@
-"""A run folder from an archive, or nothing at all: what strangers send is unpacked with suspicion.
+"""Extraction of archives from untrusted sources: a whole run folder, or nothing.
 
-The headers are read here one by one. Only plain files and folders exist; every other kind of entry
-(links, devices, sparse files, extended headers that rename what follows) is refused, so there is
-nothing to interpret wrongly.
+The headers are read one by one. Only plain files and folders are accepted; every other kind of
+entry (links, devices, sparse files, extended headers that rename what follows) is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tempfile import mkdtemp
 
 from vflops.errors import FolderError, UsageError
 from vflops.publish.evidence.archive_limits import LIMITS, ArchiveRefused, Limits
-from vflops.publish.evidence.bounded_bz2 import Unpacked
+from vflops.publish.evidence.bounded_bz2 import BoundedStream
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.evidence_names import fault, left_out, same_file
@@ -30,31 +29,31 @@ _KINDS = {
     tarfile.FIFOTYPE: "a pipe",
 }
 _MOST_RUN_BYTES = 16 << 20
-"""Of ``run.json``, which is read here."""
+"""The maximum size of ``run.json``, which is read here."""
 
 
 def extract(file: Path, into: Path, limits: Limits = LIMITS) -> Path:
-    """Unpack an archive; gives the run folder, which appears in ``into`` whole or not at all."""
+    """Extract an archive into ``into``, completely or not at all, and return the run folder."""
     if not file.is_file():
         what = "is not a file" if file.exists() else "does not exist"
         raise UsageError(f"{file} {what}", hint="give a file that `vflops archive` made")
     atomic.make_folder(into)
     try:
-        place = Path(mkdtemp(prefix=".extract-", dir=into))
+        temporary = Path(mkdtemp(prefix=".extract-", dir=into))
     except OSError as error:
         raise atomic.cannot_write(into, error) from error
     try:
-        with Unpacked(file, limits) as stream:
-            root = _Entries(file, stream, place, limits).unpack()
-        return _keep(file, place / root, into / root)
+        with BoundedStream(file, limits) as stream:
+            root = _Entries(file, stream, temporary, limits).unpack()
+        return _keep(file, temporary / root, into / root)
     except OSError as error:
         raise atomic.cannot_write(into, error) from error
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _keep(file: Path, made: Path, target: Path) -> Path:
-    """Move the run folder to its place, if it is one and the place is free."""
+    """Move the run folder to ``target`` if it is one and ``target`` is free."""
     if (made / "run.json").stat().st_size > _MOST_RUN_BYTES:
         raise ArchiveRefused(f"{file}: its run.json has more than {_MOST_RUN_BYTES >> 20} MiB")
     try:
@@ -62,27 +61,29 @@ def _keep(file: Path, made: Path, target: Path) -> Path:
     except FolderError as error:
         raise ArchiveRefused(f"{file}: {error.message}", hint=error.hint) from error
     if record.id != made.name:
-        raise ArchiveRefused(f"{file} has the folder {made.name}, and in it the run {record.id}")
+        raise ArchiveRefused(f"{file} has the folder {made.name}, which holds the run {record.id}")
     if target.exists() or target.is_symlink():
-        raise UsageError(f"{target} exists", hint="remove it first, or choose another --out")
+        raise UsageError(
+            f"{target} already exists", hint="remove it first, or choose another --out"
+        )
     made.rename(target)
     atomic.sync_folder(target.parent)
     return target
 
 
 class _Entries:
-    """The entries of one archive, each looked at before a byte of it is written."""
+    """The entries of one archive, each checked before any of it is written."""
 
-    def __init__(self, file: Path, stream: Unpacked, place: Path, limits: Limits) -> None:
-        self._file, self._stream, self._place, self._limits = file, stream, place, limits
+    def __init__(self, file: Path, stream: BoundedStream, folder: Path, limits: Limits) -> None:
+        self._file, self._stream, self._folder, self._limits = file, stream, folder, limits
         self._root: str | None = None
         self._files: set[str] = set()
         self._folders: dict[str, str] = {}
-        """As some file system takes them, each with its name."""
+        """Names as case-insensitive file systems see them, with the name in the archive."""
         self._size_bytes = 0
 
     def unpack(self) -> str:
-        """Write every file below the temporary folder; gives the name of the run folder."""
+        """Write every file below the temporary folder, and return the name of the run folder."""
         for entry in self._headers():
             is_file = entry.type != _FOLDER
             self._admit(entry.name, is_file=is_file)
@@ -108,10 +109,10 @@ class _Entries:
                 raise self._refused(f"{entry.name!r} has the size {entry.size}")
             yield entry
         if any(any(rest) for rest in self._stream.rest()):
-            raise self._refused("something follows its end")
+            raise self._refused("there is data after its end")
 
     def _admit(self, name: str, *, is_file: bool) -> None:
-        """Refuse a name that leads elsewhere, is there already, or is of a second folder."""
+        """Raise if a name leads elsewhere, is a duplicate, or belongs to a second folder."""
         wrong = fault(name)
         if wrong:
             raise self._refused(f"{name!r} is {wrong}")
@@ -120,24 +121,26 @@ class _Entries:
             raise self._refused(f"{name!r} is not in the folder of the run, {self._root or root}")
         self._root = root
         if left_out(inside) or left_out(same_file(inside)):
-            raise self._refused(f"{name!r} is no part of a result: no archive holds checkpoints")
+            raise self._refused(f"{name!r} is not part of a result: archives hold no checkpoints")
         if is_file and inside != "run.json" and same_file(name).endswith("/run.json"):
-            raise self._refused(f"{name!r} is of a second run")
+            raise self._refused(f"{name!r} belongs to a second run")
         key = same_file(name)
         folders = [str(parent) for parent in list(Path(name).parents)[:-1]]
         folders += [] if is_file else [name]
-        own = {same_file(each): each for each in folders}
+        keys = {same_file(folder): folder for folder in folders}
         taken = is_file and key in self._folders
-        if key in self._files or taken or own.keys() & self._files:
-            raise self._refused(f"{name!r} is there twice, for some file systems at least")
-        for each, told in own.items():
-            if self._folders.setdefault(each, told) != told:
-                raise self._refused(f"{told!r} is {self._folders[each]!r} for some file systems")
+        if key in self._files or taken or keys.keys() & self._files:
+            raise self._refused(f"{name!r} is a duplicate, at least on some file systems")
+        for folder_key, folder in keys.items():
+            if self._folders.setdefault(folder_key, folder) != folder:
+                raise self._refused(
+                    f"{folder!r} is {self._folders[folder_key]!r} on some file systems"
+                )
         if is_file:
             self._files.add(key)
 
     def _write(self, name: str, size: int) -> None:
-        path = self._place / name
+        path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
             for part in self._stream.parts(size):
@@ -146,5 +149,5 @@ class _Entries:
 
     def _refused(self, why: str) -> ArchiveRefused:
         return ArchiveRefused(
-            f"{self._file} was not unpacked: {why}", hint="ask for one that `vflops archive` made"
+            f"{self._file} was not extracted: {why}", hint="ask for one that `vflops archive` made"
         )

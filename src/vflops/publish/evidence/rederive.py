@@ -1,4 +1,4 @@
-"""Files that follow from the record, made once more to see whether they still do."""
+"""Derived files, written again to see whether they still follow from the record."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 
 
-class _Aside(RunFolder):
-    """The same run, with another place for its page."""
+class _WithReportAt(RunFolder):
+    """The same run with another path for its report."""
 
     def __init__(self, run: RunFolder, page: Path) -> None:
         super().__init__(run.path, run.record)
@@ -23,11 +23,11 @@ class _Aside(RunFolder):
 
 
 def made_again(folder: Path, name: str) -> bool:
-    """Whether ``name`` is what this vflops makes of the record, byte for byte."""
+    """Whether ``name`` is byte for byte what this vflops derives from the record."""
     try:
         kept = (folder / name).read_bytes()
         return kept == _made(RunFolder.open(folder), name, kept)
-    except Exception:  # whatever a damaged record leads to, it does not give this file
+    except Exception:  # a damaged record may raise anything, and does not give this file
         return False
 
 
@@ -43,7 +43,7 @@ def _made(run: RunFolder, name: str, kept: bytes) -> bytes:
         return check(Contents(run), rules).to_json().encode()
     from vflops.publish.report.report_page import write_report
 
-    with TemporaryDirectory() as place:
-        page = Path(place, name)
-        write_report(Contents(_Aside(run, page)))
+    with TemporaryDirectory() as temporary:
+        page = Path(temporary, name)
+        write_report(Contents(_WithReportAt(run, page)))
         return page.read_bytes()

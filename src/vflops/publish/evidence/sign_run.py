@@ -1,26 +1,26 @@
-"""A run, signed by whoever vouches for it."""
+"""Signatures of runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from vflops.publish.evidence.require_intact import require_intact
 from vflops.publish.evidence.ssh_signature import NAMESPACE, check_signature, sign_file
-from vflops.publish.evidence.whole import must_be_whole
 from vflops.record.folder import RunFolder
 from vflops.results.evidence.manifest import manifest_file, signature_file
 
 UNNAMED = "you@example.org"
-"""Stands where a key does not say whose it is."""
+"""The name for a key that does not say whose it is."""
 
 
 def sign_run(folder: RunFolder, key: Path | None = None) -> Path:
-    """Sign the manifest of a complete, unaltered run; gives the key that was used."""
-    must_be_whole(folder, "signed")
+    """Sign the manifest of a complete, unaltered run, and return the key that was used."""
+    require_intact(folder, "signed")
     return sign_file(manifest_file(folder.path), signature_file(folder.path), key)
 
 
 def signing_key(folder: RunFolder) -> str | None:
-    """The key that a run is signed with, by its fingerprint; None without a good signature."""
+    """Return the fingerprint of the key that signed the run; None without a good signature."""
     manifest, signature = manifest_file(folder.path), signature_file(folder.path)
     if not manifest.is_file() or not signature.is_file():
         return None
@@ -28,7 +28,7 @@ def signing_key(folder: RunFolder) -> str | None:
 
 
 def allowed_line(key: Path) -> str | None:
-    """The line that names a key in a file of allowed signers; None without its public part."""
+    """Return the line for a key in a file of allowed signers; None without its public part."""
     public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
     try:
         kind, body, *comment = public.read_text(encoding="utf-8").split()

@@ -1,4 +1,4 @@
-"""Signatures of a manifest by an SSH key: ``ssh-keygen -Y``, in the namespace ``vflops``."""
+"""Signatures of a manifest with an SSH key: ``ssh-keygen -Y`` in the namespace ``vflops``."""
 
 from __future__ import annotations
 
@@ -17,46 +17,48 @@ from vflops.record.files import atomic
 NAMESPACE = "vflops"
 USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 MOST_BYTES = 1 << 16
-"""Of a signature that is read."""
+"""The maximum size of a signature."""
 _LINE = 'alice@example.org namespaces="vflops" ssh-ed25519 AAAA…'
 _KEY = re.compile(r"\s(ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+\s+AAAA[A-Za-z0-9+/]+=*(\s|$)")
-_CURES = (
+_FAULTS = (
     (
         "incorrect passphrase",
-        "it has a passphrase that was not given",
-        "load it: ssh-add KEY, or sign in a terminal, where it is asked for",
+        "it needs a passphrase",
+        "load it: ssh-add KEY, or sign in a terminal, which asks for it",
     ),
-    ("too open", "others may read it, so SSH ignores it", "chmod 600 KEY"),
-    ("Permission denied", "it may not be read", "give one of your own with --key"),
+    ("too open", "other users may read it, so SSH ignores it", "chmod 600 KEY"),
+    ("Permission denied", "it may not be read", "give a key that you may read with --key"),
     (
         "No private key found",
         "its private part is neither beside it nor in an agent",
         "load it: ssh-add, or give the private key with --key",
     ),
 )
-"""What ssh-keygen says, what that means, and what to do."""
+"""What ssh-keygen prints, what it means, and what to do."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What is known of a signature that was looked at."""
+    """What is known about a signature."""
 
     good: bool
-    """Whether it is of these very bytes, by the key that it names."""
+    """Whether it signs exactly these bytes, with the key that it names."""
     signer: str | None
-    """As the list of allowed signers calls that key; None: it is not in it, or there is no list."""
+    """The name of that key in the list of allowed signers; None: not in it, or no list."""
     words: str
     key: str | None = None
     """Its kind and fingerprint."""
 
 
 def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
-    """Sign ``path`` with ``key``, by default the user's usual one; gives the key that was used."""
+    """Sign ``path`` with ``key`` or the user's default key, and return the key that was used."""
     key = key or _usual_key()
     if not key.is_file():
-        raise UsageError(f"there is no key {key}", hint="give the file of your key with --key")
-    with TemporaryDirectory() as place:
-        copy = Path(place, "manifest.json")
+        raise UsageError(
+            f"the key {key} does not exist", hint="give the file of your key with --key"
+        )
+    with TemporaryDirectory() as temporary:
+        copy = Path(temporary, "manifest.json")
         copy.write_bytes(path.read_bytes())
         done = _ssh_keygen("sign", "-f", key, copy, ask=True)
         made = copy.with_name("manifest.json.sig")
@@ -67,16 +69,16 @@ def sign_file(path: Path, signature: Path, key: Path | None = None) -> Path:
 
 
 def check_signature(path: Path, signature: Path, signers: Path | None) -> Signature:
-    """Whether ``signature`` is one of ``path``, and by whom of the file ``signers``."""
+    """Return whether ``signature`` signs ``path``, and who of the file ``signers`` signed it."""
     if signers is not None and not signers.is_file():
         raise UsageError(
-            f"there is no list of signers {signers}",
-            hint=f"a line of it: {_LINE}",
+            f"the list of signers {signers} does not exist",
+            hint=f"a line looks like this: {_LINE}",
         )
     if signers is not None:
-        _must_be_keys(signers)
+        _require_keys(signers)
     if not signature.is_file() or signature.stat().st_size > MOST_BYTES:
-        return Signature(False, None, "it is no signature")
+        return Signature(False, None, "it is not a signature")
     with _read(path) as data:
         done = _ssh_keygen("check-novalidate", "-s", signature, data=data)
     if done.returncode != 0:
@@ -84,11 +86,11 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
         return Signature(False, None, f"it is not a signature of this {path.name}: {fault}")
     by = done.stdout.strip().partition(" with ")[2] or "a key"
     if signers is None:
-        words = f"signed by {by}; nobody was asked whose key it is: --signers FILE"
+        words = f"signed by {by}; to see whose key that is: --signers FILE"
         return Signature(True, None, words, by)
-    found = _ssh_keygen("find-principals", "-s", signature, "-f", signers, space=False)
-    said = found.stderr
-    for name in _names(found.stdout):
+    principals = _ssh_keygen("find-principals", "-s", signature, "-f", signers, space=False)
+    said = principals.stderr
+    for name in _names(principals.stdout):
         with _read(path) as data:
             asked = _ssh_keygen("verify", "-f", signers, "-I", name, "-s", signature, data=data)
         if asked.returncode == 0:
@@ -98,34 +100,35 @@ def check_signature(path: Path, signature: Path, signers: Path | None) -> Signat
 
 
 def _names(said: str) -> list[str]:
-    """What the list calls the key; a pattern or several names of one line are one name each."""
+    """Return the names of the key in the list; one line may have several."""
     return [name for line in said.splitlines() for name in line.strip().split(",") if name]
 
 
 def _refused(signers: Path, said: str) -> str:
-    """Why a list does not allow a key; ssh-keygen names the line only of the key's own."""
+    """Return why the list does not allow the key, with its line if ssh-keygen names it."""
     for line in said.splitlines():
-        place, _, why = line.strip().partition(": key ")
-        if place.startswith(f"{signers}:") and why:
-            return f"which {place} does not allow: the key {why}"
+        location, _, why = line.strip().partition(": key ")
+        if location.startswith(f"{signers}:") and why:
+            return f"which {location} does not allow: the key {why}"
     return f"which {signers} does not allow"
 
 
-def _must_be_keys(signers: Path) -> None:
-    """Refuse a list with a line that holds no key: nobody would notice that it counts for none."""
+def _require_keys(signers: Path) -> None:
+    """Raise if a line of the list holds no key: ssh-keygen would silently ignore it."""
     lines = signers.read_bytes().decode(errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if text and not text.startswith("#") and not _KEY.search(text):
             raise UsageError(
-                f"{signers}:{number} holds no key: {text[:60]!r}", hint=f"a line of it: {_LINE}"
+                f"{signers}:{number} holds no key: {text[:60]!r}",
+                hint=f"a line looks like this: {_LINE}",
             )
 
 
 def _ssh_keygen(
     what: str, *words: str | Path, data: int | None = None, ask: bool = False, space: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``ssh-keygen -Y``; it asks for a passphrase only where a person can answer."""
+    """Run ``ssh-keygen -Y``; it asks for a passphrase only in a terminal."""
     person = ask and sys.stdin is not None and sys.stdin.isatty()
     command = ["ssh-keygen", "-Y", what, *(("-n", NAMESPACE) if space else ()), *map(str, words)]
     try:
@@ -140,7 +143,7 @@ def _ssh_keygen(
         )
     except FileNotFoundError as error:
         raise UsageError(
-            "there is no ssh-keygen here, which signs and checks signatures",
+            "ssh-keygen, which signs and checks signatures, is not installed",
             hint="install OpenSSH's client: apt install openssh-client, dnf install openssh",
         ) from error
 
@@ -157,8 +160,8 @@ def _usual_key() -> Path:
         if key.is_file():
             return key
     raise UsageError(
-        f"there is no key in {keys[0].parent}: {', '.join(USUAL_KEYS)}",
-        hint="give one with --key FILE, or make one: ssh-keygen -t ed25519",
+        f"no key in {keys[0].parent}: looked for {', '.join(USUAL_KEYS)}",
+        hint="give one with --key FILE, or create one: ssh-keygen -t ed25519",
     )
 
 
@@ -167,7 +170,7 @@ def _cannot_sign(key: Path, said: str) -> UsageError:
         return UsageError(
             f"{key} is not an SSH key", hint="give the file of your private key with --key"
         )
-    for sign, meaning, hint in _CURES:
+    for sign, meaning, hint in _FAULTS:
         if sign in said:
             wrong = f"cannot sign with {key}: {meaning}"
             return UsageError(wrong, hint=hint.replace("KEY", str(key)))

@@ -1,4 +1,4 @@
-"""What of a run folder, or of an archive, is not as it was when the run was concluded."""
+"""Verification of a run folder or an archive: what was altered since the run was concluded."""
 
 from __future__ import annotations
 
@@ -28,67 +28,67 @@ UNSIGNED = "not signed"
 
 
 class Verification(Data):
-    """What was found; a run is intact where nothing was altered."""
+    """The outcome of a verification."""
 
     run: str | None
-    """Its id; None: not even that can be read."""
+    """The id of the run; None if it cannot be read."""
     alterations: tuple[str, ...]
-    """What is not as it was, each with the file, and the line where a log has lines."""
+    """What was altered: the file, the line of a log, and the change."""
     notes: tuple[str, ...]
-    """What is worth knowing and alters nothing."""
+    """Remarks that are not alterations."""
     signed: bool
-    """Whether the manifest has a good signature, whoever made it."""
+    """Whether the manifest has a good signature by any key."""
     signer: str | None
-    """Who made it, by the list of allowed signers; None: unknown, or nobody was asked."""
+    """The signer by the list of allowed signers; None: unknown, or no list."""
     signature: str
-    """The same in words."""
+    """The signature in words."""
     signer_asked: bool = False
     """Whether a list of allowed signers was given."""
     unconcluded: str | None = None
-    """Why there is nothing yet that it could have been altered from: the run has not ended."""
+    """Why the run is not concluded, so that there is nothing to compare with yet."""
     goes_on: bool = False
-    """Whether a living process is still at it."""
+    """Whether the run is still in progress."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def intact(self) -> bool:
-        """Whether the run was concluded, and nothing was altered since."""
+        """Whether the run was concluded and not altered since."""
         return not self.alterations and self.unconcluded is None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def accepted(self) -> bool:
-        """Whether it is intact and, where a list was given, signed by one of that list."""
+        """Whether it is intact and, if a list was given, signed by someone on it."""
         return self.intact and (self.signer is not None or not self.signer_asked)
 
 
 def verify(path: Path, signers: Path | None = None) -> Verification:
-    """Compare a run folder or an archive with its manifest, and that with its signature."""
+    """Compare a run folder or an archive with its manifest, and the manifest with its signature."""
     if path.is_file():
-        with TemporaryDirectory() as place:
-            return _verify(FolderIntegrity(extract(path, Path(place))), signers)
+        with TemporaryDirectory() as temporary:
+            return _verify(FolderIntegrity(extract(path, Path(temporary))), signers)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
-        RunFolder.open(path)  # says why it is none
+        RunFolder.open(path)  # raises an error that says what is wrong
     return _verify(FolderIntegrity(path), signers)
 
 
 def verify_contents(contents: Contents, signers: Path | None = None) -> Verification:
-    """The same of a run that rules read too: no file of it is read a second time for them."""
+    """Verify a run whose files are already being read, so that none is read twice."""
     return _verify(contents.once(FolderIntegrity.of), signers, contents)
 
 
 def _verify(
-    held: FolderIntegrity, signers: Path | None, contents: Contents | None = None
+    integrity: FolderIntegrity, signers: Path | None, contents: Contents | None = None
 ) -> Verification:
-    altered: dict[str, Sequence[str]] = {"odd": held.listing.odd}
+    altered: dict[str, Sequence[str]] = {"odd": integrity.listing.odd}
     notes = list[str]()
-    signature = _signature(held.folder, signers)
+    signature = _signature(integrity.folder, signers)
     if not signature.good and signature.words != UNSIGNED:
         altered[SIGNATURE] = [f"{SIGNATURE}: {signature.words}"]
     manifest = unconcluded = None
-    contents, unread = (contents, "") if contents is not None else _opened(held.folder)
+    contents, unread = (contents, "") if contents is not None else _opened(integrity.folder)
     try:
-        manifest = held.manifest
+        manifest = integrity.manifest
     except FolderError as error:
         altered[MANIFEST] = [error.message]
     else:
@@ -96,12 +96,14 @@ def _verify(
             unconcluded = contents.state.reason
             altered |= contradicted(contents)
         if manifest is None and unconcluded is None:
-            altered[MANIFEST] = [f"{MANIFEST}: missing, so nothing says what the folder held"]
+            altered[MANIFEST] = [
+                f"{MANIFEST}: missing, so the original content of the folder is not known"
+            ]
     if manifest is not None:
-        altered[MANIFEST] = held.false_lines(manifest)
-        altered |= held.compared.altered
-        notes += held.compared.notes
-        altered |= dict(_derived(held, manifest, notes))
+        altered[MANIFEST] = integrity.false_lines(manifest)
+        altered |= integrity.compared.altered
+        notes += integrity.compared.notes
+        altered |= dict(_derived(integrity, manifest, notes))
     wrong = {name for name, words in altered.items() if words}
     chain: Iterable[str] = () if "run.json" in wrong else (unread,)
     if contents is not None:
@@ -128,44 +130,44 @@ def _signature(folder: Path, signers: Path | None) -> Signature:
 
 
 def _derived(
-    held: FolderIntegrity, manifest: Manifest, notes: list[str]
+    integrity: FolderIntegrity, manifest: Manifest, notes: list[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """What was altered of each file that follows from the record: it may have been made again."""
+    """Yield the alterations of each derived file; one that was written again is fine."""
     pinned = {pin.path: pin for pin in manifest.derived}
     for name in DERIVED:
-        if name not in held.listing.files:
+        if name not in integrity.listing.files:
             if name in pinned:
-                yield name, [f"{name}: missing; {_cure(name)}"]
-        elif name not in pinned or not held.is_as(pinned[name]):
-            if made_again(held.folder, name):
-                notes.append(f"{name}: made again since, and what the record gives")
+                yield name, [f"{name}: missing; {_repair(name)}"]
+        elif name not in pinned or not integrity.is_as(pinned[name]):
+            if made_again(integrity.folder, name):
+                notes.append(f"{name}: written again since, and equal to what the record gives")
             else:
-                words = "neither as it was nor what the record gives"
-                yield name, [f"{name}: {words}; {_cure(name)}"]
+                words = "neither as it was, nor what the record gives"
+                yield name, [f"{name}: {words}; {_repair(name)}"]
 
 
-def _cure(name: str) -> str:
+def _repair(name: str) -> str:
     command = {"score.json": "score", "findings.json": "check"}.get(name, "report")
-    return f"it is derived: vflops {command} makes it again"
+    return f"it is a derived file: vflops {command} writes it again"
 
 
 def _opened(folder: Path) -> tuple[Contents | None, str]:
-    """The run, or why it cannot be read."""
+    """Return the run, or why it cannot be read."""
     try:
         contents = Contents(RunFolder.open(folder))
-        contents.history  # noqa: B018  it is read, or says why not
+        contents.history  # noqa: B018  reading it may raise
     except FolderError as error:
         return None, error.message
     return contents, ""
 
 
 def _broken(contents: Contents, manifest: Manifest | None, altered: set[str]) -> Iterator[str]:
-    """What is wrong with the run's id, or with the chains of logs that are as pinned."""
+    """Yield faults of the run's id, and of the hash chains of logs that match the manifest."""
     id = contents.folder.record.id
     if manifest is not None and manifest.run != id:
-        yield f"{MANIFEST}: of run {manifest.run}, and run.json is of {id}"
+        yield f"{MANIFEST}: it is of run {manifest.run}, but run.json is of {id}"
     for job, logs in contents.history.jobs.items():
-        own = {name for name in altered if name.startswith(f"jobs/{job}/")}
-        if not own and "run.json" not in altered:  # else they break for that
+        of_job = {name for name in altered if name.startswith(f"jobs/{job}/")}
+        if not of_job and "run.json" not in altered:  # else that breaks the chain
             for log in logs:
                 yield from (fault.replace(f"{contents.folder.path}/", "") for fault in log.faults)

@@ -1,4 +1,4 @@
-"""How all charts look, on a light and on a dark page; altair is imported where it draws."""
+"""The common style of all charts on light and dark pages; altair is imported on use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ COLOURS = {
     "fp8": "#c2333f",
     "int8": "#8c6d31",
 }
-"""Of the precisions."""
+"""The colours of precisions."""
 SERIES = ("#2f6fb0", "#c77d11", "#2e8b3d", "#6b4c9a", "#1b9e9e", "#c2333f", "#8c6d31", "#7f7f7f")
-"""Of what has no colour of its own, in the order in which it comes."""
+"""The colours of series in order of appearance."""
 ACHIEVED = "#c2333f"
-"""Of what a training reached."""
+"""The colour of what a training achieved."""
 
 DARK = {
     "#2f6fb0": "#6ea8e0",
@@ -40,10 +40,10 @@ DARK = {
     "#ccc": "#343b46",
     "#ddd": "#2c323b",
 }
-"""What each colour of a chart becomes on a dark page.
+"""The colour on a dark page for each colour of a chart.
 
-A chart keeps the colours of paper, in which it is printed and saved: the page's style replaces
-them where it is seen, so that a change of the scheme needs no script.
+A chart keeps the colours for paper, in which it is printed and saved. The style of the page
+replaces them on screen, so that a change of the colour scheme needs no script.
 """
 
 
@@ -53,7 +53,7 @@ _CONFIG: dict[str, Any] = {
     "view": {"stroke": "#ccc"},
     "axis": {"labelColor": "#444", "titleColor": "#444", "titleFontWeight": 500},
 }
-"""Vega-Lite's own configuration that all charts share."""
+"""The Vega-Lite configuration that all charts share."""
 
 
 def finished(chart: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def with_style(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def data(rows: list[dict[str, Any]]) -> Any:
-    """``rows`` as altair takes them, inside the specification."""
+    """Return ``rows`` as altair data inside the specification."""
     import altair as alt
 
     return alt.Data(values=rows)

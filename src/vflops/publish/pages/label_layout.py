@@ -1,4 +1,4 @@
-"""Where labels of a chart go, so that none lies on another; what finds no place has none."""
+"""Label positions in a chart such that none overlap; a label without room is left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import log10
 
 _LETTER = 0.58
-"""How wide a letter is in the mean, in sizes of its font."""
+"""The mean width of a letter in units of the font size."""
 _GAP = 10
 """Pixels between a point and its label."""
 
@@ -21,48 +21,48 @@ class Box:
     top: float
 
     def meets(self, other: Box) -> bool:
-        """Whether the two have a pixel in common."""
+        """Whether the two overlap."""
         across = self.left < other.right and other.left < self.right
         return across and self.bottom < other.top and other.bottom < self.top
 
 
 @dataclass
 class LabelPlaces:
-    """The free room of a plot with two logarithmic axes, given away label by label."""
+    """The free space of a plot with two logarithmic axes, taken label by label."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
     size: tuple[int, int]
-    """Of the plot in pixels."""
+    """Width and height of the plot in pixels."""
     taken: list[Box] = field(default_factory=list)
 
     def pixel(self, x: float, y: float) -> tuple[float, float]:
-        """Where a value is drawn."""
+        """Return the pixel at which a value is drawn."""
         return (
             self.size[0] * log10(x / self.x_range[0]) / log10(self.x_range[1] / self.x_range[0]),
             self.size[1] * log10(y / self.y_range[0]) / log10(self.y_range[1] / self.y_range[0]),
         )
 
     def value(self, across: float, up: float) -> tuple[float, float]:
-        """What is drawn at a pixel."""
+        """Return the value that is drawn at a pixel."""
         return (
             self.x_range[0] * (self.x_range[1] / self.x_range[0]) ** (across / self.size[0]),
             self.y_range[0] * (self.y_range[1] / self.y_range[0]) ** (up / self.size[1]),
         )
 
     def keep_free(self, x: float, y: float, radius: float) -> None:
-        """No label goes onto this point."""
+        """Keep labels off this point."""
         across, up = self.pixel(x, y)
         self.taken.append(Box(across - radius, up - radius, across + radius, up + radius))
 
     def take(self, box: Box) -> None:
-        """Something is drawn there."""
+        """Mark a rectangle as occupied."""
         self.taken.append(box)
 
     def beside(self, x: float, y: float, text: str, font: int) -> tuple[float, float] | None:
-        """The values at which a label of the point begins, half its height up; None: no room.
+        """Return the values at the left centre of a label for the point; None without room.
 
-        To the right, below and above that, then the same to the left.
+        Positions to the right are tried first, then below and above, then the same to the left.
         """
         wide, high = _LETTER * font * len(text), font + 3.0
         across, up = self.pixel(x, y)
@@ -72,14 +72,14 @@ class LabelPlaces:
                 box = Box(left, middle - high / 2, left + wide, middle + high / 2)
                 inside = box.left >= 2 and box.right <= self.size[0] - 2
                 inside = inside and box.bottom >= 2 and box.top <= self.size[1] - 2
-                if inside and not any(box.meets(each) for each in self.taken):
+                if inside and not any(box.meets(other) for other in self.taken):
                     self.take(box)
                     return self.value(left, middle)
         return None
 
 
 def powers_of_ten(low: float, high: float) -> list[float]:
-    """The ticks of a logarithmic axis that never crowd; with 2 and 5 where they are too few."""
+    """Return ticks of a logarithmic axis: powers of ten, with 2 and 5 if those are too few."""
     first, last = int(log10(low)) - 1, int(log10(high)) + 1
     for digits in ((1,), (1, 2, 5)):
         ticks = [d * 10.0**power for power in range(first, last + 1) for d in digits]

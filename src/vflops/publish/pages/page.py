@@ -1,7 +1,7 @@
 """Pages from templates, with charts that need no network.
 
-A content security policy allows a page its own scripts, by their hashes, and pictures within it:
-no eval, no handler in an attribute, no request. Vega interprets its expressions instead.
+The content security policy of a page allows only its own scripts, by their hashes, and embedded
+images: no eval, no handlers in attributes, no requests. Vega interprets its expressions instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIBRARY = "library.js"
 
 
 def _harmless(value: object) -> object:
-    """What a record holds, with signs that turn text round or hide it written out."""
+    """Return text with control and direction characters escaped, so that it cannot mislead."""
     return printable(value, keep="\n\t") if type(value) is str else value
 
 
@@ -43,7 +43,7 @@ def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
     from markupsafe import Markup
 
     library = context.pop("library", None)
-    scripts = [Markup(each) for each in (library, _script("page.js"))] if library else []
+    scripts = [Markup(text) for text in (library, _script("page.js"))] if library else []
     return (
         templates(folder)
         .get_template(template)
@@ -58,9 +58,9 @@ def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
 
 
 def policy(*scripts: str) -> str:
-    """The content security policy of a page with these scripts in it."""
+    """Return the content security policy of a page with these scripts."""
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts) or "'none'"
-    # Vega places what it draws by styles of its own.
+    # Vega positions its elements with inline styles.
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -103,9 +103,9 @@ def templates(folder: Path | None = None) -> Environment:
 
 @cache
 def chart_library() -> str:
-    """The chart library as one script (0.9 MB), so that a page works offline.
+    """Return the chart library as one script (0.9 MB), so that a page works offline.
 
-    Making it takes seconds: it is kept in the cache, where one can be written.
+    Bundling it takes seconds, so it is cached on disk if possible.
     """
     import altair
     import vl_convert
@@ -113,13 +113,13 @@ def chart_library() -> str:
     version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
     def bundle() -> str:
-        whole = {"vl_version": version}  # no snippet: the bundle that sets window.vegaEmbed
-        script: str = vl_convert.javascript_bundle(**whole)
+        options = {"vl_version": version}  # without a snippet it sets window.vegaEmbed
+        script: str = vl_convert.javascript_bundle(**options)
         return script.replace("</script", "<\\/script")
 
-    def make(place: Path) -> None:
-        atomic.make_folder(place)
-        atomic.write_text(place / _LIBRARY, bundle())
+    def make(folder: Path) -> None:
+        atomic.make_folder(folder)
+        atomic.write_text(folder / _LIBRARY, bundle())
 
     try:
         kept = made_once(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)

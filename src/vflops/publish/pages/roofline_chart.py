@@ -1,4 +1,4 @@
-"""Charts as Vega-Lite specifications; altair is imported where it draws."""
+"""The roofline chart; altair is imported on use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.v
 def roofline(
     machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved] = ()
 ) -> dict[str, Any]:
-    """Ceilings and slopes with the kinds of layers of each model under them, and what was reached.
+    """Return ceilings and slopes, with the layer kinds of each model and what was achieved.
 
-    A point of ``achieved`` is a star, joined to what is possible at most for its model.
+    A point of ``achieved`` is a star, joined to the most that its model could achieve.
     """
     import altair as alt
 
@@ -64,16 +64,16 @@ def roofline(
         )
     )
     places = LabelPlaces((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
-    # Within the plot, above the right end of their lines: a phone has no room beside it.
+    # Inside the plot, above the right end of their lines: a phone has no room beside it.
     labels = []
     for field, room in (("label", WIDE), ("short", NARROW)):
         named = alt.Chart(data(_roof_labels(machine, x_range, places, field)))
         named = named.encode(x=x, y=y, color=colour)
         labels += texts(named, field, room, fontSize=11, **_ROOF_LABEL)
     layers = [_slopes(machine, x_range, y_range, x, y, places), lines, *labels]
-    for each in achieved:
-        places.keep_free(each.intensity, each.flops, 8)
-        places.keep_free(each.intensity, each.most, 6)
+    for point in achieved:
+        places.keep_free(point.intensity, point.flops, 8)
+        places.keep_free(point.intensity, point.most, 6)
     if achieved:
         layers.append(achieved_layer(achieved, x, y, places))
     if bounds:
@@ -94,7 +94,7 @@ def save(chart: dict[str, Any], path: Path, format: str) -> None:
 def _ranges(
     machine: Ceilings, bounds: Sequence[Bound], achieved: Sequence[Achieved]
 ) -> tuple[list[float], list[float]]:
-    """Axes that hold every ridge, every ceiling and every point, with some room."""
+    """Return axis ranges that hold every ridge, ceiling and point, with some margin."""
     assert machine.memory is not None
     peaks = list(machine.compute.values()) or [machine.memory]
     points = [point for bound in bounds for point in bound.points if point.ops]
@@ -103,10 +103,10 @@ def _ranges(
     intensities = [point.intensity for point in points] or [1.0]
     network = [bound.ops / bound.gradient_bytes for bound in bounds if bound.network_s]
     x_low, last = min(intensities + ridges) / 3, max(ridges + intensities + network)
-    # The names of the ceilings stand at the right, where no point is.
+    # The names of the ceilings are at the right, where there are no points.
     x_high = max(last * 6, last * (last / x_low) ** 0.35)
     flops = [point.attainable for point in points] or [machine.memory]
-    flops += [each.flops for each in achieved if each.flops]
+    flops += [star.flops for star in achieved if star.flops]
     return [x_low, x_high], [min(flops) / 3, max(peaks) * 2.5]
 
 
@@ -131,7 +131,7 @@ def _roof_rows(machine: Ceilings, x_range: list[float]) -> list[dict[str, Any]]:
 def _roof_labels(
     machine: Ceilings, x_range: list[float], places: LabelPlaces, field: str
 ) -> list[dict[str, Any]]:
-    """One label a ceiling at its right end, moved apart where they would overlap."""
+    """Return one label per ceiling at its right end, moved apart where they would overlap."""
     assert machine.memory is not None
     rows: list[dict[str, Any]] = []
     above = 0.0
@@ -160,7 +160,7 @@ def _slopes(
     y: Any,
     places: LabelPlaces,
 ) -> Any:
-    """The memory slope and, where it was measured, the network slope, each with its label."""
+    """Return the memory slope and, if measured, the network slope, with labels."""
     import altair as alt
 
     lines, labels = [], []

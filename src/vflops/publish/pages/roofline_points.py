@@ -1,4 +1,4 @@
-"""What is drawn under the ceilings of a roofline: kinds of layers, and what trainings achieved."""
+"""The points of a roofline: kinds of layers, and what trainings achieved."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vflops.results.roofline.analysis import Bound
 from vflops.units import percent, quantity
 
 WIDE, NARROW = "width > 500", "width <= 500"
-"""Where labels have room, and a phone, where only the shortest are shown."""
+"""Filters for wide charts, and for phones, which show only short labels."""
 _MOST_NAMED, _LEAST_NAMED = 4, 0.05
-"""Kinds of layers with their names: so many of all models, each this share of its least time."""
+"""The most layer kinds that are named, and the least share of the time of one."""
 _NETWORK = "all-reduce of the gradients"
 _STAR = (
     "M0,-1L0.29,-0.4L0.95,-0.31L0.48,0.15L0.59,0.81L0,0.5"
@@ -24,30 +24,32 @@ _STAR = (
 
 @dataclass(frozen=True)
 class Achieved:
-    """What a training reached on one device, beside what the ceilings allow its model."""
+    """What a training achieved on one device, and what the ceilings allow its model."""
 
     name: str
     intensity: float
-    """Operations for each byte that the whole model moves."""
+    """Operations per byte that the whole model moves."""
     flops: float
     most: float
-    """FLOPS that the ceilings allow at most."""
+    """The most FLOPS that the ceilings allow."""
 
 
 def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPlaces) -> Any:
-    """Stars with their figures, each below the most that is possible for the whole model."""
+    """Return stars with their figures, each joined to the most that its model could achieve."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []
-    for each in achieved:
-        name = f"{each.name}: " if len(achieved) > 1 else ""
-        row = {"intensity": each.intensity, "most": each.most, "what": each.name}
-        reached, most = quantity(each.flops, "FLOPS"), quantity(each.most, "FLOPS")
-        row |= {"achieved": reached, "at most": most, "share": percent(each.flops / each.most)}
+    for point in achieved:
+        name = f"{point.name}: " if len(achieved) > 1 else ""
+        row = {"intensity": point.intensity, "most": point.most, "what": point.name}
+        reached, most = quantity(point.flops, "FLOPS"), quantity(point.most, "FLOPS")
+        row |= {"achieved": reached, "at most": most, "share": percent(point.flops / point.most)}
         label = f"{name}achieved {reached}"
-        place = places.beside(each.intensity, each.flops, label, 13)
-        row |= dict(zip(("label x", "label y"), place or (each.intensity, each.flops), strict=True))
-        rows.append({**row, "flops": each.flops, "label": label, "short": reached})
+        position = places.beside(point.intensity, point.flops, label, 13)
+        row |= dict(
+            zip(("label x", "label y"), position or (point.intensity, point.flops), strict=True)
+        )
+        rows.append({**row, "flops": point.flops, "label": label, "short": reached})
     base = alt.Chart(data(rows)).encode(
         x=x, y=y, tooltip=["what:N", "achieved:N", "at most:N", "share:N"]
     )
@@ -66,7 +68,7 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, places: LabelPl
 
 
 def points_layer(bounds: Sequence[Bound], x: Any, y: Any, places: LabelPlaces) -> Any:
-    """Dots, a kind of layer each; the names of those that take longest, where there is room."""
+    """Return one dot per kind of layer, with names for those that take longest."""
     import altair as alt
 
     rows = [row for bound in bounds for row in _point_rows(bound)]
@@ -76,9 +78,9 @@ def points_layer(bounds: Sequence[Bound], x: Any, y: Any, places: LabelPlaces) -
     named = []
     for row in sorted(longest, key=lambda row: -row["of the time"])[:_MOST_NAMED]:
         label = f"{row['model']} {row['kind']}" if len(bounds) > 1 else row["kind"]
-        place = places.beside(row["intensity"], row["flops"], label, 11)
-        if place is not None:
-            named.append({"intensity": place[0], "flops": place[1], "label": label})
+        position = places.beside(row["intensity"], row["flops"], label, 11)
+        if position is not None:
+            named.append({"intensity": position[0], "flops": position[1], "label": label})
     dots = (
         alt.Chart(data(rows))
         .encode(x=x, y=y, tooltip=["what:N", "attainable:N", "bound by:N", "share:N"])
@@ -94,7 +96,7 @@ def points_layer(bounds: Sequence[Bound], x: Any, y: Any, places: LabelPlaces) -
 
 
 def _point_rows(bound: Bound) -> list[dict[str, Any]]:
-    """The kinds of layers of a model and, where it was measured, its gradients on their way."""
+    """Return the layer kinds of a model and, if measured, the exchange of its gradients."""
     rows: list[dict[str, Any]] = [
         {
             "intensity": point.intensity,
@@ -129,7 +131,7 @@ def _point_rows(bound: Bound) -> list[dict[str, Any]]:
 
 
 def texts(chart: Any, field: str, room: str, **look: Any) -> list[Any]:
-    """The texts of a field with a halo, so that lines do not cross them; only where ``room`` is."""
+    """Return the texts of a field with a halo, shown only under the filter ``room``."""
     shown = chart.encode(text=f"{field}:N").transform_filter(room)
     return [
         shown.mark_text(**{**look, "stroke": "white", "strokeWidth": 4}),

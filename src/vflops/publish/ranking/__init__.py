@@ -1,1 +1,1 @@
-"""Submissions → a static ranking: read with bounds, verified, checked, ranked, drawn."""
+"""A static ranking site from submissions: read within limits, verified, checked and ranked."""

@@ -1,4 +1,4 @@
-"""What a ranking keeps of a submission: small, typed, every number within bounds."""
+"""What a ranking keeps of a submission: small, typed, with every number within bounds."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from vflops.publish.ranking.stranger_text import LONG, clean
 from vflops.record.files.document import Data
 
 FORMAT = 5
-"""Of the entries that a site keeps; others are read anew."""
+"""The version of stored entries; submissions with older entries are read again."""
 
 
-def _past(day: str) -> str:
-    """A day of the calendar that is not to come; tomorrow is today in some other place."""
+def _past_day(day: str) -> str:
+    """Return ``day`` if it is a valid past day; tomorrow is allowed because of time zones."""
     if not re.fullmatch("20[0-9]{2}-[0-9]{2}-[0-9]{2}", day):
         raise ValueError("expected a day such as 2026-01-31")
     if date.fromisoformat(day) > datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"{day} is still to come")
+        raise ValueError(f"{day} is in the future")
     return day
 
 
 Name = Annotated[str, AfterValidator(clean)]
 Sentence = Annotated[str, AfterValidator(lambda text: clean(text, LONG))]
-Day = Annotated[str, AfterValidator(_past)]
+Day = Annotated[str, AfterValidator(_past_day)]
 Speed = Annotated[float, Field(ge=0, le=1e24)]
-"""In operations a second: a million times the fastest machine there is."""
+"""Operations per second, up to a million times the fastest existing machine."""
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 """Thirty years."""
 Share = Annotated[float, Field(ge=0, le=100)]
@@ -39,11 +39,11 @@ DataKind = Literal["real", "synthetic"]
 
 
 class Result(Data):
-    """What one submission reached in one workload; of repeats the mean, never the best."""
+    """The result of one submission in one workload: the mean of its repeats, never the best."""
 
     workload: Name
     goal: Name
-    """The quality that was aimed at and what a miss costs: others are not comparable."""
+    """Target quality and exponent: results with different goals are not comparable."""
     data: DataKind
     unit: Literal["VFLOPS", "regulated FLOPS"]
     score: Speed
@@ -51,40 +51,40 @@ class Result(Data):
     to_target_s: Seconds | None
     quality: Quality | None
     accelerators: Number
-    """0 on processors alone."""
+    """0 if only processors were used."""
     ranks: Number
-    """Processes that train: one an accelerator, or a share of the processor."""
+    """Training processes: one per accelerator, or on shares of the processor."""
     device: Name
     per_watt: Annotated[float, Field(ge=0, le=1e24)] | None
     efficiency: Share | None
-    """Of the measured ceiling."""
+    """A share of the measured ceiling."""
     repeats: Number
     problem: Name
-    """The data, and the operations of a sample: what a list has in common, unless a paper says."""
+    """The data and the operations per sample, if no paper fixes them."""
     length: Name
-    """For how long it was to train: who trains for longer gets better, and is in another list."""
+    """The planned length of training: longer training improves quality, so it is another list."""
     reason: Sentence | None = None
-    """Why it cannot rank, whatever the rules say of its run."""
+    """Why it cannot rank, even if its run meets all rules."""
 
 
 class SystemFact(Data):
-    """One thing that is known of a system."""
+    """One fact of a system."""
 
     name: Name
     value: Name
 
 
 class Entry(Data):
-    """One submission: who, on what, with which verdicts; or why it could not be read."""
+    """One submission: source, system, verdicts and results; or why it could not be read."""
 
     place: Sentence
-    """Where it was found, below the folder that was named."""
+    """Its path below the named folder."""
     source: Name
     run: Name = ""
     digest: str = ""
-    """Of what it recorded, where that is verified: the same for two copies of one run."""
+    """A hash of a verified record, equal for two copies of one run."""
     course: str = ""
-    """Of the moments at which its jobs noted something: no two runs have the same."""
+    """A hash of the times of all events of its jobs; no two runs have the same."""
     day: Day | None = None
     profile: Name = ""
     rule_set: Name = ""
@@ -96,5 +96,5 @@ class Entry(Data):
     tally: Name = ""
     """How many rules it meets."""
     reasons: Annotated[tuple[Sentence, ...], Field(max_length=8)] = ()
-    """Why nothing of it ranks; none: it is verified and valid."""
+    """Why none of its results rank; empty if it is verified and valid."""
     results: Annotated[tuple[Result, ...], Field(max_length=64)] = ()

@@ -1,4 +1,4 @@
-"""``OUT/.entries/``: what was read of each submission, so that only what changed is read again."""
+"""``OUT/.entries/``: entries of submissions, so that only changed submissions are read again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.record.files import atomic
 
 
 class Store:
-    """Entries by key; a line each, appended as they are made, so that a killed build goes on."""
+    """Entries by key, one appended line each, so that an interrupted build can continue."""
 
     def __init__(self, folder: Path, context: str) -> None:
         self._file = folder / "entries.jsonl"
@@ -22,15 +22,15 @@ class Store:
         self._lines = _lines(self._file)
 
     def __bool__(self) -> bool:
-        """Whether anything is kept."""
+        """Whether any entry is stored."""
         return bool(self._lines)
 
     def key(self, fingerprint: str) -> str:
-        """What an entry is kept under: of its submission, and of the rules that judged it."""
+        """Return the key of an entry: a hash of its submission and of the rules."""
         return hashlib.sha256(f"{self._context} {fingerprint}".encode()).hexdigest()[:32]
 
     def get(self, key: str) -> Entry | None:
-        """The entry, or None where it has to be read."""
+        """Return the entry; None if the submission has to be read."""
         line = self._lines.get(key)
         try:
             return None if line is None else Entry.model_validate_json(line)
@@ -38,14 +38,14 @@ class Store:
             return None
 
     def add(self, entries: Mapping[str, Entry]) -> None:
-        """Keep entries that were just read."""
+        """Store entries that were just read."""
         lines = {key: entry.model_dump_json() for key, entry in entries.items()}
         self._lines.update(lines)
         with self._file.open("a", encoding="utf-8") as file:
             file.writelines(f"{key} {line}\n" for key, line in lines.items())
 
     def keep_only(self, keys: set[str]) -> None:
-        """Forget all others, once they are most of the file."""
+        """Delete all other entries once they are most of the file."""
         if len(self._lines) > 2 * len(keys) + 100:
             self._lines = {key: line for key, line in self._lines.items() if key in keys}
             text = "".join(f"{key} {line}\n" for key, line in self._lines.items())
@@ -53,7 +53,7 @@ class Store:
 
 
 def _lines(file: Path) -> dict[str, str]:
-    """The lines of the file by key; one that is torn is read again from its submission."""
+    """Return the lines of the file by key; an incomplete line is ignored."""
     if not file.is_file():
         return {}
     text = file.read_text(encoding="utf-8", errors="replace")

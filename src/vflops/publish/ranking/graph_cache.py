@@ -1,4 +1,4 @@
-"""Graphs that are read once a process: most submissions hold the graph of a model as others do."""
+"""A cache of graphs per process: most submissions hold the same graphs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from vflops.record.formats.graph import Graph
 from vflops.record.readout.contents import Contents
 
 MOST_BYTES = 1 << 20
-"""Of a graph that is kept, so that a stranger's do not fill the memory."""
+"""The maximum size of a cached graph, so that submissions cannot fill the memory."""
 _MOST_KEPT = 8
 
 Kind = TypeVar("Kind", bound=Document)
 
 
 class SharedGraphs(Contents):
-    """The contents of a run whose graphs are shared with all runs that hold the same bytes."""
+    """The contents of a run whose graphs are shared with runs that hold the same bytes."""
 
     def read(self, kind: type[Kind], path: Path) -> Kind:
-        """A document of the folder."""
+        """Return a document of the folder."""
         if kind is not Graph:
             return super().read(kind, path)
         return cast(Kind, self._once((kind, str(path)), lambda: _shared(path)))
 
 
 def _shared(path: Path) -> Graph:
-    with suppress(Exception):  # what is wrong is said with the name of the file
+    with suppress(Exception):  # Graph.read below raises an error with the name of the file
         data = path.read_bytes()
         if len(data) <= MOST_BYTES:
             return _graph(data)
@@ -40,5 +40,5 @@ def _shared(path: Path) -> Graph:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _graph(data: bytes) -> Graph:
-    """The graph of these very bytes; it cannot be changed."""
+    """Return the graph of exactly these bytes; it is immutable."""
     return Graph.parse(from_json(data), Path("graph"))

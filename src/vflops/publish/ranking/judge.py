@@ -1,4 +1,4 @@
-"""Whether a run is whole and valid, as ``vflops verify`` and ``vflops check`` say it."""
+"""The verdict on a run by ``vflops verify`` and ``vflops check``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings
 
 NO_LEVEL = "none"
-"""Of a run whose problem is another than the reference's, so that no level can be claimed."""
+"""The level of a run that solves another problem than the reference."""
 _MOST_REASONS = 6
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdicts on a run."""
+    """The verdict on a run."""
 
     findings: Findings
     level: str
     digest: str
-    """Of what was recorded, as its manifest pins it; empty unless all is as it was pinned."""
+    """A hash of the files in its manifest; empty unless the run is intact."""
     signer: str | None
     reasons: tuple[str, ...]
-    """Why it does not rank."""
+    """Why the run does not rank."""
 
 
 def judge(contents: Contents, signers: Path | None) -> Judgement:
-    """Verify the folder, check it by its own rule set, and say what level it may claim."""
+    """Verify the folder, check it by its own rule set, and find the level that it may claim."""
     from vflops.publish.evidence.verify import verify_contents
     from vflops.results.check.checking import check
     from vflops.results.check.level import levels
@@ -36,13 +36,14 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
     verified = verify_contents(contents, signers)
     findings = check(contents)
     state = contents.state
-    reasons = [] if state.complete else [f"it did not come to its end: {state.reason}"]
-    reasons += [f"not verified: {each}" for each in verified.alterations]
+    reasons = [] if state.complete else [f"it did not finish: {state.reason}"]
+    reasons += [f"not verified: {alteration}" for alteration in verified.alterations]
     if verified.intact and not verified.accepted:
         reasons.append(f"not verified: {verified.signature}")
-    said = set() if state.complete else {"complete"}
-    failed = [each for each in findings.failures if each.rule not in said]
-    reasons += [f"rule {each.rule}: {each.told}" for each in failed]
+    failures = findings.failures
+    if not state.complete:  # said already
+        failures = [finding for finding in failures if finding.rule != "complete"]
+    reasons += [f"rule {finding.rule}: {finding.told}" for finding in failures]
     if len(reasons) > _MOST_REASONS:
         more = len(reasons) - _MOST_REASONS
         reasons = [*reasons[:_MOST_REASONS], f"and {more} more"]
@@ -56,7 +57,7 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
 
 
 def _recorded(contents: Contents) -> str:
-    """The same for copies of a run, whatever was derived in one of them since."""
+    """Return a hash of the recorded files, which is the same for all copies of a run."""
     from vflops.results.evidence.integrity import FolderIntegrity
 
     manifest = contents.once(FolderIntegrity.of).manifest
@@ -65,11 +66,11 @@ def _recorded(contents: Contents) -> str:
 
 
 def judged_by(signers: Path | None) -> str:
-    """What verdicts rest on besides the run: a hash that changes with rules and signers."""
+    """Return a hash of what verdicts depend on besides the run: version, rules and signers."""
     import vflops
     from vflops.results.check.rule_sets import RULE_SETS
 
-    rules = sorted(f"{each.name}/{each.version}" for each in RULE_SETS.values())
+    rules = sorted(f"{rule_set.name}/{rule_set.version}" for rule_set in RULE_SETS.values())
     keys = signers.read_bytes() if signers else b""
     words = " ".join([vflops.__version__, *rules])
     return hashlib.sha256(words.encode() + b"\n" + keys).hexdigest()

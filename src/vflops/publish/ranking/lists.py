@@ -1,4 +1,4 @@
-"""Entries → lists: who ranks where, and who does not for which reason."""
+"""Ranked lists from entries, and the reasons of those that do not rank."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vflops.publish.ranking.judge import NO_LEVEL
 from vflops.publish.ranking.submission_folders import ARCHIVE
 
 FACETS = ("rule set", "workload", "size", "goal", "length", "level", "data", "problem")
-"""What results must share to be in one list."""
+"""What all results of a list have in common."""
 REFERENCE = "the reference's"
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A result with its place in its list."""
+    """A result with its rank in its list."""
 
     entry: Entry
     result: Result
@@ -28,7 +28,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Apart:
-    """A submission, or one result of it, that does not rank."""
+    """A submission or a single result that does not rank."""
 
     entry: Entry
     workload: str
@@ -37,7 +37,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All that was submitted."""
+    """All submissions."""
 
     ranked: tuple[Ranked, ...]
     """By list, the best first; equal scores have equal ranks."""
@@ -45,16 +45,16 @@ class Ranking:
 
 
 def system_id(entry: Entry) -> str:
-    """Names the page of a system: the same machine of another source has its own."""
+    """Return the name of a system's page; the same machine from another source has its own."""
     return hashlib.sha256(f"{entry.source}\n{entry.system}".encode()).hexdigest()[:12]
 
 
 def ranking(entries: Sequence[Entry]) -> Ranking:
-    """Only what is verified, valid and unique ranks."""
+    """Rank the results that are verified, valid and unique."""
     entries = _listed(entries)
     doubles = _doubles([entry for entry in entries if not entry.reasons])
     apart: list[Apart] = []
-    found: list[tuple[tuple[str, ...], Result, Entry]] = []
+    rows: list[tuple[tuple[str, ...], Result, Entry]] = []
     bad: dict[object, Entry] = {}
     for entry in entries:
         double = doubles.get(id(entry))
@@ -62,32 +62,34 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
             first = bad.setdefault(_same(entry), entry) if entry.run and entry.reasons else entry
             if first is not entry:
                 double = f"a copy of {first.place}, which does not rank either"
-            workloads = ", ".join(dict.fromkeys(each.workload for each in entry.results))
+            workloads = ", ".join(dict.fromkeys(result.workload for result in entry.results))
             apart.append(Apart(entry, workloads, (double,) if double else entry.reasons))
             continue
         for result in entry.results:
             if result.reason:
                 apart.append(Apart(entry, result.workload, (result.reason,)))
             else:
-                found.append((_facets(entry, result), result, entry))
-    found.sort(key=lambda each: (each[0], -each[1].score, each[2].day or "", each[2].place))
-    return Ranking(tuple(_placed(found)), tuple(apart))
+                rows.append((_facets(entry, result), result, entry))
+    rows.sort(key=lambda row: (row[0], -row[1].score, row[2].day or "", row[2].place))
+    return Ranking(tuple(_placed(rows)), tuple(apart))
 
 
 def _listed(entries: Sequence[Entry]) -> list[Entry]:
-    """All but archives beside the very run that they hold."""
-    held = {(f"{entry.place}{ARCHIVE}", entry.digest) for entry in entries if entry.digest}
-    return [entry for entry in entries if (entry.place, entry.digest) not in held]
+    """Return all entries except archives beside the run folder that they hold."""
+    beside_folders = {
+        (f"{entry.place}{ARCHIVE}", entry.digest) for entry in entries if entry.digest
+    }
+    return [entry for entry in entries if (entry.place, entry.digest) not in beside_folders]
 
 
 def _same(entry: Entry) -> object:
-    """What copies of a run have in common, also of one that is not verified."""
+    """Return what copies of a run have in common, even if it is not verified."""
     return entry.run, entry.digest, entry.course, entry.reasons
 
 
 def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
-    # A paper's rules hold the problem; without them an easier one would share the list.
-    own = entry.level == NO_LEVEL or entry.rule_set.startswith("practice/")
+    # Rules of a paper fix the problem; without them an easier problem would share the list.
+    own_problem = entry.level == NO_LEVEL or entry.rule_set.startswith("practice/")
     return (
         entry.rule_set,
         result.workload,
@@ -96,12 +98,12 @@ def _facets(entry: Entry, result: Result) -> tuple[str, ...]:
         result.length,
         entry.level,
         result.data,
-        result.problem if own else REFERENCE,
+        result.problem if own_problem else REFERENCE,
     )
 
 
-def _placed(found: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[Ranked]:
-    for facets, of_list in groupby(found, key=lambda each: each[0]):
+def _placed(rows: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[Ranked]:
+    for facets, of_list in groupby(rows, key=lambda row: row[0]):
         rank, last = 0, None
         for number, (_, result, entry) in enumerate(of_list, start=1):
             if result.score != last:
@@ -110,8 +112,7 @@ def _placed(found: Iterable[tuple[tuple[str, ...], Result, Entry]]) -> Iterable[
 
 
 def _doubles(entries: Sequence[Entry]) -> dict[int, str]:
-    """Why entries do not rank of which there are several: copies, two runs with one id, one run
-    with two ids."""
+    """Return why duplicates do not rank: copies, two runs with one id, one run with two ids."""
     by_run: dict[str, list[Entry]] = {}
     for entry in entries:
         by_run.setdefault(entry.run, []).append(entry)
@@ -122,17 +123,17 @@ def _doubles(entries: Sequence[Entry]) -> dict[int, str]:
             reason = f"{len(same)} different submissions have the id {same[0].run}: {places}"
             reasons.update({id(entry): reason for entry in same})
         else:
-            reasons.update({id(each): f"a copy of {same[0].place}" for each in same[1:]})
+            reasons.update({id(entry): f"a copy of {same[0].place}" for entry in same[1:]})
     return reasons | _rewritten([entry for entry in entries if id(entry) not in reasons])
 
 
 def _rewritten(entries: Sequence[Entry]) -> dict[int, str]:
-    """Why runs do not rank whose jobs are, moment for moment, those of another run."""
+    """Return why runs do not rank whose jobs have exactly the event times of another run."""
     by_course: dict[str, list[Entry]] = {}
-    for entry in sorted(entries, key=lambda each: (each.signer is None, each.day or "")):
+    for entry in sorted(entries, key=lambda entry: (entry.signer is None, entry.day or "")):
         by_course.setdefault(entry.course, []).append(entry)
     return {
-        id(each): f"the run of {first.place} under another id: its jobs noted all at the same times"
+        id(copy): f"the run of {first.place} under another id: all its events have the same times"
         for first, *others in by_course.values()
-        for each in others
+        for copy in others
     }

@@ -1,7 +1,7 @@
 """The public HPC AI500 ranking of 2020: collected from papers, unverified, and recomputed.
 
-23 GFLOPs an image, 1.28 M images, 90 epochs and target 0.763 give the published figures with the
-exponent 10, although the paper says 5 (docs/reference/metrics.md).
+23 GFLOPs per image, 1.28 M images, 90 epochs and a target of 0.763 give the published figures with
+the exponent 10, although the paper says 5 (docs/reference/metrics.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Published:
 
     @property
     def recomputed(self) -> float:
-        """VPFLOPS by the row's own time and quality."""
+        """VPFLOPS from the row's own time and quality."""
         ops = EPOCHS * epoch_ops(ops_per_sample=OPS_PER_IMAGE, samples=IMAGES)
         speed = flops(ops=ops, time_s=60 * self.time_min)
         worth = vflops(flops=speed, achieved=self.quality, target=TARGET, exponent=EXPONENT)

@@ -1,7 +1,7 @@
-"""The site's pages: one file each, without a server and without a network.
+"""The pages of the site: one file each, which needs neither a server nor a network.
 
-A content security policy allows the page's own style and script by their hashes and nothing else:
-no eval, no handler in an attribute, no request.
+The content security policy of a page allows only its own style and script, by their hashes: no
+eval, no handlers in attributes, no requests.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 SCRIPTS = ("columns.js", "picture.js", "ranking.js")
 UNSIGNED = "unsigned"
 _MOST_ROWS = 500
-"""Results that the page of a system shows."""
+"""The most results on the page of a system."""
 
 
 def index_page(ranking: Ranking) -> str:
-    """The page with all lists."""
+    """Return the page with all lists."""
     script = "\n".join(_asset(name) for name in SCRIPTS)
     return _page(
         "index.html",
@@ -43,17 +43,17 @@ def index_page(ranking: Ranking) -> str:
 
 
 def system_page(ranked: Sequence[Ranked], apart: Sequence[Apart]) -> str:
-    """The page of one system: what it is, and all that was submitted of it."""
-    entries = [*(each.entry for each in ranked), *(each.entry for each in apart)]
+    """Return the page of one system: its facts, and everything that was submitted for it."""
+    entries = [*(row.entry for row in ranked), *(row.entry for row in apart)]
     newest = max(entries, key=lambda entry: entry.day or "")
-    latest = sorted(ranked, key=lambda each: each.entry.day or "", reverse=True)
+    latest = sorted(ranked, key=lambda row: row.entry.day or "", reverse=True)
     return _page(
         "system.html",
         script="",
         system=newest.system,
         source=newest.source or UNSIGNED,
         facts=newest.facts,
-        ranked=[(each, link(each.facets)) for each in latest[:_MOST_ROWS]],
+        ranked=[(row, link(row.facets)) for row in latest[:_MOST_ROWS]],
         apart=apart[:_MOST_ROWS],
         more=max(len(ranked), len(apart)) - _MOST_ROWS,
     )
@@ -61,31 +61,31 @@ def system_page(ranked: Sequence[Ranked], apart: Sequence[Apart]) -> str:
 
 @lru_cache(maxsize=1024)
 def link(facets: tuple[str, ...]) -> str:
-    """The part of an address that shows one list."""
+    """Return the URL fragment that selects one list."""
     pairs = zip(FACETS, facets, strict=True)
     return "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in pairs)
 
 
 def json_in_page(data: object) -> str:
-    """JSON as short as it can be, in which no tag can end the script that it stands in."""
-    whole = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return whole.replace("<", "\\u003c")
+    """Return compact JSON in which no tag can end the surrounding script."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
 
 
 def _data(ranking: Ranking) -> dict[str, Any]:
-    """The rows by columns: half the size of rows by names, and quicker to sort."""
+    """Return the rows as columns: half the size, and faster to sort."""
     ranked, apart = ranking.ranked, ranking.apart
     lists = {
         facets: number for number, facets in enumerate(dict.fromkeys(r.facets for r in ranked))
     }
-    units_of = {each.facets: each.result.unit for each in ranked}
-    entries, results = [each.entry for each in ranked], [each.result for each in ranked]
+    units_of = {row.facets: row.result.unit for row in ranked}
+    entries, results = [row.entry for row in ranked], [row.result for row in ranked]
     return {
         "facets": FACETS,
         "lists": [{"values": facets, "unit": units_of[facets]} for facets in lists],
         "rows": {
-            "list": [lists[each.facets] for each in ranked],
-            "rank": [each.rank for each in ranked],
+            "list": [lists[row.facets] for row in ranked],
+            "rank": [row.rank for row in ranked],
             "source": _words([entry.source or UNSIGNED for entry in entries]),
             "system": _words([entry.system for entry in entries]),
             "page": _words([system_id(entry) for entry in entries]),
@@ -106,26 +106,26 @@ def _data(ranking: Ranking) -> dict[str, Any]:
             "run": [entry.run for entry in entries],
         },
         "apart": {
-            "source": _words([each.entry.source or UNSIGNED for each in apart]),
-            "system": _words([each.entry.system for each in apart]),
-            "page": _words([system_id(each.entry) if each.entry.system else "" for each in apart]),
-            "workload": _words([each.workload for each in apart]),
-            "day": _words([each.entry.day or "" for each in apart]),
-            "place": [each.entry.place for each in apart],
-            "reason": _words(["; ".join(each.reasons) for each in apart]),
+            "source": _words([row.entry.source or UNSIGNED for row in apart]),
+            "system": _words([row.entry.system for row in apart]),
+            "page": _words([system_id(row.entry) if row.entry.system else "" for row in apart]),
+            "workload": _words([row.workload for row in apart]),
+            "day": _words([row.entry.day or "" for row in apart]),
+            "place": [row.entry.place for row in apart],
+            "reason": _words(["; ".join(row.reasons) for row in apart]),
         },
     }
 
 
 def _words(values: Sequence[str]) -> dict[str, list[Any]]:
-    """A column of words, each word once."""
+    """Return a column of words with each word stored once."""
     known: dict[str, int] = {}
     at = [known.setdefault(value, len(known)) for value in values]
     return {"words": list(known), "at": at}
 
 
 def _short(value: float | None, digits: int = 5) -> float | None:
-    """Five digits: more than is shown, less than would fill the page."""
+    """Return ``value`` rounded to a few digits, to keep the page small."""
     return None if value is None else float(f"{value:.{digits}g}")
 
 
@@ -162,7 +162,7 @@ def _template(name: str) -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        auto_reload=False,  # else a page asks for each of its templates whether it changed
+        auto_reload=False,  # else every page checks whether its templates changed
     )
     environment.filters.update(
         quantity=units.quantity, percent=units.percent, seconds=units.seconds, short=_short

@@ -1,8 +1,8 @@
-"""Submissions read by other processes: what one of them does to its reader is an entry, no more.
+"""Reading of submissions in other processes, so that a bad submission cannot end a build.
 
-Each process has an end to the memory that it may take. One that is killed all the same, by the
-kernel or by a library that gives up, breaks the pool and does not say what it read: those that it
-may have been reading are read once more, one by one, and the one that kills again is named.
+Each process has a memory limit. If one is killed all the same, by the kernel or by a library that
+aborts, the pool breaks without saying what it read: the submissions that it may have been reading
+are then read again one by one, and the one that kills its process again is named.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from vflops.publish.ranking.submission_folders import Submission
 from vflops.publish.ranking.submission_reader import read
 
 CHUNK = 32
-"""Submissions that a process takes at once."""
+"""Submissions per task of a process."""
 MOST_MEMORY, _LEAST_MEMORY = 8 << 30, 2 << 30
-"""Bytes of address space of a process: the most, and the least, where the machine has little."""
-KILLED = "the process that read it was killed, perhaps for its memory"
+"""The most address space of a process in bytes, and the least on small machines."""
+KILLED = "the process that read it was killed, perhaps because it ran out of memory"
 
 _JUDGES = (
     "vflops.results.check.checking",
@@ -34,11 +34,11 @@ _JUDGES = (
 )
 
 Entries = dict[Submission, tuple[str, Entry]]
-"""What was read, with the fingerprint from before it was."""
+"""Entries, with the fingerprint of the submission before it was read."""
 
 
 def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
-    """The entries of what is new, in chunks, in no order that means anything."""
+    """Yield the entries of new submissions in chunks, in no particular order."""
     waiting = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     while waiting:
@@ -53,22 +53,24 @@ def read_all(new: Sequence[Submission], signers: Path | None) -> Iterator[Entrie
                     done += 1
             except BrokenProcessPool:
                 pass
-        # It breaks for all that have not ended: those that ran, and those that were handed out.
+        # The pool breaks for all unfinished chunks: those that ran, and those that were queued.
         suspects = waiting[done : done + 2 * workers + 1]
         waiting = waiting[done + len(suspects) :]
-        yield from _one_by_one([each for chunk in suspects for each in chunk], signers)
+        yield from _one_by_one([submission for chunk in suspects for submission in chunk], signers)
 
 
 def read_chunk(chunk: Sequence[Submission], signers: Path | None) -> Entries:
-    """What a process does."""
-    return {each: (each.fingerprint(), read(each, signers)) for each in chunk}
+    """Return the entries of one chunk; called in a process of the pool."""
+    return {
+        submission: (submission.fingerprint(), read(submission, signers)) for submission in chunk
+    }
 
 
 def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterator[Entries]:
     left = list(suspects)
     while left:
         with _pool(1) as pool:
-            _proven(pool)
+            _require_living(pool)
             try:
                 while left:
                     yield pool.submit(read_chunk, left[:1], signers).result()
@@ -79,20 +81,20 @@ def _one_by_one(suspects: Sequence[Submission], signers: Path | None) -> Iterato
                 yield {killer: (killer.fingerprint(), entry)}
 
 
-def _proven(pool: ProcessPoolExecutor) -> None:
-    """An error where processes die of themselves: no submission is to blame then."""
+def _require_living(pool: ProcessPoolExecutor) -> None:
+    """Raise if processes die without reading anything: then no submission is to blame."""
     try:
         pool.submit(os.getpid).result()
     except BrokenProcessPool as error:
         raise RunFailed(
-            "no process that reads submissions stays alive",
+            "the processes that read submissions die at once",
             hint="free some memory; a script that calls this needs `if __name__ == '__main__':`",
         ) from error
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    # For a few, a server that forks and stays is quicker; for many it does not matter, and the time
-    # of processes that are our own is counted with ours.
+    # A fork server is faster for a few submissions; for many it does not matter, and the CPU time
+    # of spawned processes is counted with ours.
     forks = get_context("forkserver")
     forks.set_forkserver_preload(["__main__", __name__, *_JUDGES])
     context = forks if workers == 1 else get_context("spawn")
@@ -102,7 +104,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _begin(most: int) -> None:
-    """A process that reads: little time for garbage, and an end to how much memory it may take."""
+    """Prepare a process: infrequent garbage collection, and a memory limit."""
     gc.set_threshold(100_000)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)

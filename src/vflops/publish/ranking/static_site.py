@@ -1,4 +1,4 @@
-"""``vflops ranking``: folders of submissions → a folder of pages."""
+"""``vflops ranking``: a folder of pages from folders of submissions."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from vflops.record.files import atomic
 _SYSTEM_PAGE = re.compile("[0-9a-f]{12}[.]html")
 
 Progress = Callable[[int, int], None]
-"""Told how many submissions were read, of how many."""
+"""Called with the number of submissions that were read, and of all."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build did."""
+    """The outcome of a build."""
 
     index: Path
     submissions: int
     read: int
-    """Those that were new or changed."""
+    """Submissions that were new or changed."""
     ranking: Ranking
     written: int
-    """Pages that are not as they were."""
+    """Pages that changed."""
     skipped: tuple[Path, ...] = ()
-    """Files among the submissions that are none."""
+    """Files that are not submissions."""
 
 
 def add(archive: Path, folder: Path) -> bool:
-    """Copy an archive among the submissions of ``folder``; False where it is there already.
+    """Copy an archive into ``folder``; return False if it is there already.
 
-    Another one of that name is never replaced.
+    A different archive of the same name is never replaced.
     """
     if not archive.is_file() or not archive.name.endswith(ARCHIVE):
         raise UsageError(
-            f"{archive} is no archive of a run", hint=f"give a {ARCHIVE} of vflops archive"
+            f"{archive} is not an archive of a run", hint=f"give a {ARCHIVE} file of vflops archive"
         )
     target = folder / archive.name
     if target.exists() and not filecmp.cmp(target, archive, shallow=False):
-        raise UsageError(f"{target} is another submission", hint="give the archive another name")
+        raise UsageError(
+            f"{target} is a different submission", hint="give the archive another name"
+        )
     if target.exists():
         return False
     atomic.make_folder(folder)
@@ -74,60 +76,70 @@ def build(
     signers: Path | None = None,
     progress: Progress = lambda done, of: None,
 ) -> Built:
-    """Read what is new or changed, rank all, and write the pages that are not as they were."""
+    """Read new and changed submissions, rank all, and write the pages that changed."""
     entries_folder = site / ".entries"
     if site.is_file() or (site.exists() and not entries_folder.is_dir() and any(site.iterdir())):
         raise UsageError(
-            f"{site} holds something else than a ranking", hint="name a new or an empty folder"
+            f"{site} holds something other than a ranking", hint="name a new or an empty folder"
         )
     skipped: list[Path] = []
     submissions = find(folders, site, skipped)
     if not submissions and not entries_folder.is_dir():
         raise UsageError(
-            f"{', '.join(map(str, folders))}: no submission there",
-            hint="put run folders or archives there: vflops archive makes one, --add copies it",
+            f"no submission in {', '.join(map(str, folders))}",
+            hint="put run folders or archives there: vflops archive writes one, --add copies it",
         )
     store = Store(entries_folder, judged_by(signers))
-    # Where nothing is kept, the processes that read take the fingerprints as well.
-    keys = {each: store.key(each.fingerprint()) for each in submissions} if store else {}
-    kept = {each: entry for each, key in keys.items() if (entry := store.get(key)) is not None}
-    new = [each for each in submissions if each not in kept]
+    # Without stored entries, the reading processes compute the fingerprints as well.
+    keys = (
+        {submission: store.key(submission.fingerprint()) for submission in submissions}
+        if store
+        else {}
+    )
+    kept = {
+        submission: entry
+        for submission, key in keys.items()
+        if (entry := store.get(key)) is not None
+    }
+    new = [submission for submission in submissions if submission not in kept]
     for entries in read_all(new, signers):
-        made = {each: store.key(fingerprint) for each, (fingerprint, _) in entries.items()}
-        store.add({made[each]: entry for each, (_, entry) in entries.items()})
+        made = {
+            submission: store.key(fingerprint) for submission, (fingerprint, _) in entries.items()
+        }
+        store.add({made[submission]: entry for submission, (_, entry) in entries.items()})
         keys |= made
-        kept |= {each: entry for each, (_, entry) in entries.items()}
+        kept |= {submission: entry for submission, (_, entry) in entries.items()}
         progress(len(kept), len(submissions))
     store.keep_only(set(keys.values()))
-    found = ranking([kept[each] for each in submissions])
-    written = _write(found, site)
+    ranked = ranking([kept[submission] for submission in submissions])
+    written = _write(ranked, site)
     index = site / "index.html"
-    return Built(index, len(submissions), len(new), found, written, tuple(skipped))
+    return Built(index, len(submissions), len(new), ranked, written, tuple(skipped))
 
 
-def _write(found: Ranking, site: Path) -> int:
+def _write(listed: Ranking, site: Path) -> int:
     systems = site / "systems"
     atomic.make_folder(systems)
     ranked: dict[str, list[Ranked]] = {}
     apart: dict[str, list[Apart]] = {}
-    for each in found.ranked:
-        ranked.setdefault(system_id(each.entry), []).append(each)
-    for other in found.apart:
-        if other.entry.system:
-            apart.setdefault(system_id(other.entry), []).append(other)
+    for row in listed.ranked:
+        ranked.setdefault(system_id(row.entry), []).append(row)
+    for excluded in listed.apart:
+        if excluded.entry.system:
+            apart.setdefault(system_id(excluded.entry), []).append(excluded)
     names = {*ranked, *apart}
-    written = int(_put(site / "index.html", ranking_pages.index_page(found)))
+    written = int(_write_changed(site / "index.html", ranking_pages.index_page(listed)))
     for name in sorted(names):
         page = ranking_pages.system_page(ranked.get(name, []), apart.get(name, []))
-        written += _put(systems / f"{name}.html", page)
+        written += _write_changed(systems / f"{name}.html", page)
     for path in systems.iterdir():
         if _SYSTEM_PAGE.fullmatch(path.name) and path.stem not in names:
             path.unlink()
     return written
 
 
-def _put(path: Path, page: str) -> bool:
-    """Write a page that is not as it was: whole, but not synced, since it can be rebuilt."""
+def _write_changed(path: Path, page: str) -> bool:
+    """Write a page if it changed, atomically but without fsync, since it can be rebuilt."""
     data = page.encode()
     with suppress(OSError):
         if path.read_bytes() == data:

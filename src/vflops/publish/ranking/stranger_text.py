@@ -1,34 +1,34 @@
-"""Words of strangers as they may stand in a page."""
+"""Text from untrusted submissions, made safe for a page."""
 
 from __future__ import annotations
 
 import unicodedata
 
 SHORT, LONG = 80, 300
-"""Signs of a name, and of a sentence."""
+"""The maximum number of characters of a name, and of a sentence."""
 _MARKS = 2
-"""Accents on one letter; more of them in a row would paint over the lines above."""
+"""Combining marks per letter; many in a row would cover the lines above."""
 _UNSEEN = "\N{REPLACEMENT CHARACTER}"
 
 
 def clean(text: object, most: int = SHORT) -> str:
-    """``text`` in one line of at most ``most`` signs, none of them unseen or turning it round.
+    """Return ``text`` as one line of at most ``most`` visible characters.
 
-    Control signs, those that change the direction of writing, halves of surrogates and signs
-    without a meaning become one that is seen. Escaping for HTML is left to the page.
+    Control characters, those that change the direction of writing, lone surrogates and unassigned
+    characters are replaced by a visible one. Escaping for HTML is left to the page.
     """
-    whole = str(text)[: 8 * most]
-    line = whole
-    if not (whole.isascii() and whole.isprintable()) or "  " in whole or whole != whole.strip():
-        line = " ".join(whole.split())
-    if line.isascii() and line.isprintable() and len(line) <= most and len(whole) < 8 * most:
-        return line  # most are so plain that no sign has to be looked at
-    signs: list[str] = []
+    start = str(text)[: 8 * most]
+    line = start
+    if not (start.isascii() and start.isprintable()) or "  " in start or start != start.strip():
+        line = " ".join(start.split())
+    if line.isascii() and line.isprintable() and len(line) <= most and len(start) < 8 * most:
+        return line  # the common case, which needs no look at single characters
+    characters: list[str] = []
     marks = 0
-    for sign in unicodedata.normalize("NFC", line):
-        kind = unicodedata.category(sign)[0]
+    for character in unicodedata.normalize("NFC", line):
+        kind = unicodedata.category(character)[0]
         marks = marks + 1 if kind == "M" else 0
         if marks <= _MARKS:
-            signs.append(_UNSEEN if kind == "C" else sign)
-    short = len(signs) <= most and len(str(text)) <= 8 * most
-    return "".join(signs) if short else "".join(signs[: most - 1]) + "…"
+            characters.append(_UNSEEN if kind == "C" else character)
+    short = len(characters) <= most and len(str(text)) <= 8 * most
+    return "".join(characters) if short else "".join(characters[: most - 1]) + "…"

@@ -1,4 +1,4 @@
-"""Where submissions are: run folders and archives below the folders that are named."""
+"""Submissions: run folders and archives below the named folders."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vflops.errors import FolderError, UsageError, VflopsError
 from vflops.results.evidence.evidence_names import walk
 
 ARCHIVE = ".tar.bz2"
-"""How the files end that ``vflops archive`` makes."""
+"""The suffix of the files that ``vflops archive`` writes."""
 MOST_JSON = 16 << 20
 MOST_LOG = 128 << 20
 MOST_ARCHIVE = 1 << 30
-"""Bytes of a file; a run of a thousand models stays far below."""
+"""Maximum sizes of files in bytes; a run of a thousand models stays far below."""
 MOST_FILES = 100_000
 MOST_TOTAL = 2 << 30
-"""Bytes of all files of a run that are evidence, together."""
+"""The maximum size of all files of a run together, in bytes."""
 _DEPTH = 4
 
 
@@ -31,23 +31,23 @@ class Submission:
 
     path: Path
     place: str
-    """Below the folder that was named."""
+    """Its path below the named folder."""
     source: str
-    """The folder that it lies in; a signature, where there is one, says it better."""
+    """The folder that it is in; a signature takes precedence."""
     archive: bool
 
     def fingerprint(self) -> str:
-        """Changes when a file of it does: names, sizes and times, without reading any.
+        """Return a hash of names, sizes and times of its files, without reading them.
 
-        The time of the last change cannot be set back by a program, so an edited file is seen.
+        Programs cannot reset the time of the last change, so every edited file is noticed.
         """
         digest = hashlib.sha256(f"{self.place}\n{self.source}\n".encode(errors="backslashreplace"))
         try:
-            for name, found in _files(self.path):
-                times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
-                line = f"{name} {found.st_size} {times} {found.st_mode}\n"
+            for name, status in _files(self.path):
+                times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+                line = f"{name} {status.st_size} {times} {status.st_mode}\n"
                 digest.update(line.encode(errors="backslashreplace"))
-        except (OSError, VflopsError) as error:  # the entry will say so
+        except (OSError, VflopsError) as error:  # reading the entry will report it
             digest.update(str(error).encode(errors="backslashreplace"))
         return digest.hexdigest()
 
@@ -55,42 +55,42 @@ class Submission:
 def find(
     folders: Sequence[Path], leave_out: Path, skipped: list[Path] | None = None
 ) -> list[Submission]:
-    """All submissions, by their places; ``leave_out`` is the site itself.
+    """Return all submissions by path; ``leave_out`` is the site itself.
 
-    Files that are none are added to ``skipped``.
+    Files that are not submissions are added to ``skipped``.
     """
-    found: dict[Path, Submission] = {}
+    submissions: dict[Path, Submission] = {}
     others: list[Path] = [] if skipped is None else skipped
     for folder in folders:
         if not folder.exists():
             raise UsageError(
                 f"{folder} does not exist", hint="name folders that hold run folders or archives"
             )
-        base = (
-            folder.resolve()
-        )  # links inside are not followed, so that all below is as it is named
+        base = folder.resolve()  # links inside are not followed
         for path in _walk(base, leave_out.resolve(), _DEPTH, others):
             below = path.relative_to(base)
             place = base.name if path == base else str(below)
             source = below.parts[0] if len(below.parts) > 1 else ""
-            found.setdefault(path, Submission(path, place, source, path.name.endswith(ARCHIVE)))
-    return sorted(found.values(), key=lambda each: (each.place, each.path))
+            submissions.setdefault(
+                path, Submission(path, place, source, path.name.endswith(ARCHIVE))
+            )
+    return sorted(submissions.values(), key=lambda submission: (submission.place, submission.path))
 
 
 def bounded(folder: Path) -> None:
-    """An error unless the files of a run folder are plain and of a size that one can read."""
+    """Raise unless the files of a run folder are regular and small enough to read."""
     total = 0
-    for count, (name, found) in enumerate(_files(folder)):
+    for count, (name, status) in enumerate(_files(folder)):
         most = (
             MOST_LOG if name.endswith(".jsonl") else MOST_JSON if name.endswith(".json") else None
         )
-        if not stat.S_ISREG(found.st_mode):
-            raise FolderError(f"{name} is a link or no plain file")
-        if most is not None and found.st_size > most:
+        if not stat.S_ISREG(status.st_mode):
+            raise FolderError(f"{name} is not a regular file")
+        if most is not None and status.st_size > most:
             raise FolderError(
-                f"{name} has {found.st_size >> 20} MiB, at most {most >> 20} are read"
+                f"{name} has {status.st_size >> 20} MiB; at most {most >> 20} MiB are read"
             )
-        total += found.st_size
+        total += status.st_size
         if total > MOST_TOTAL:
             raise FolderError(f"it holds more than {MOST_TOTAL >> 20} MiB")
         if count >= MOST_FILES:
@@ -98,7 +98,7 @@ def bounded(folder: Path) -> None:
 
 
 def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterator[Path]:
-    """Archives and run folders below ``path``, or that itself, in the order of their names."""
+    """Yield archives and run folders below ``path``, or ``path`` itself, sorted by name."""
     if path.is_file():
         if path.name.endswith(ARCHIVE):
             yield path
@@ -107,29 +107,29 @@ def _walk(path: Path, leave_out: Path, depth: int, others: list[Path]) -> Iterat
         return
     try:
         with os.scandir(path) as inside:
-            entries = sorted(inside, key=lambda each: each.name)
+            entries = sorted(inside, key=lambda entry: entry.name)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    if any(each.name == "run.json" for each in entries):
+    if any(entry.name == "run.json" for entry in entries):
         yield path
         return
-    for each in entries:
-        if each.is_dir(follow_symlinks=False):
-            hidden = each.name.startswith(".")
-            if depth and not hidden and (below := path / each.name) != leave_out:
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            hidden = entry.name.startswith(".")
+            if depth and not hidden and (below := path / entry.name) != leave_out:
                 yield from _walk(below, leave_out, depth - 1, others)
-        elif each.is_file(follow_symlinks=False) and each.name.endswith(ARCHIVE):
-            yield path / each.name
-        elif not each.name.startswith("."):
-            others.append(path / each.name)
+        elif entry.is_file(follow_symlinks=False) and entry.name.endswith(ARCHIVE):
+            yield path / entry.name
+        elif not entry.name.startswith("."):
+            others.append(path / entry.name)
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of a submission and what the file system knows of them, sorted.
+    """Return the files of a submission with their file status, sorted by name.
 
-    Of a folder those that verifying looks at: what is left out there is no part of a result.
+    For a folder these are the files that verification covers.
     """
     if path.is_file():
         return iter([("", path.stat())])
-    found = sorted(islice(walk(path), MOST_FILES + 1), key=lambda each: each[0])
-    return ((name, entry.stat(follow_symlinks=False)) for name, entry in found)
+    files = sorted(islice(walk(path), MOST_FILES + 1), key=lambda pair: pair[0])
+    return ((name, entry.stat(follow_symlinks=False)) for name, entry in files)

@@ -1,4 +1,4 @@
-"""One submission → its entry, whatever it holds: a stranger's files never end a build."""
+"""The entry of a submission, whatever it holds: untrusted files never end a build."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from vflops.record.formats.system import SystemRecord
 from vflops.results.score.scoring import score
 
 LONGEST_S = 120
-"""For one submission."""
-_PLACES = re.compile(r"(?<![\w.…-])/(?:[^\s/:'\"]+/)+")
-"""The folders of a path from the root on."""
+"""The time limit for reading one submission."""
+_FOLDERS = re.compile(r"(?<![\w.…-])/(?:[^\s/:'\"]+/)+")
+"""The folders of an absolute path."""
 
 
 class _Expired(BaseException):
-    """The time is up; no exception that a rule would take for a failure of its own."""
+    """The time is up; not an Exception, so that no rule takes it for its own failure."""
 
 
 def read(submission: Submission, signers: Path | None) -> Entry:
-    """The entry of a submission, or one that says why there is nothing to rank."""
+    """Return the entry of a submission; one that cannot be read has the reason."""
     path = submission.path
     try:
         with _time_limit(LONGEST_S), _folder(submission) as path:
@@ -50,21 +50,23 @@ def read(submission: Submission, signers: Path | None) -> Entry:
     except _Expired:
         reason = f"not read within {LONGEST_S} s"
     except MemoryError:
-        reason = "it takes more memory to read than a process may have"
+        reason = "reading it takes more memory than allowed"
     except ArithmeticError:
-        reason = "it holds numbers that nothing can be computed from"
-    except Exception as error:  # whatever a file of a stranger leads to
-        reason = f"it holds what no run writes, and cannot be read ({type(error).__name__})"
+        reason = "it holds numbers that cannot be computed with"
+    except Exception as error:  # an untrusted file may raise anything
+        reason = (
+            f"it holds something that no run writes, so it cannot be read ({type(error).__name__})"
+        )
     named = _public(reason, submission.path, path)
     return Entry(place=submission.place, source=submission.source, reasons=(named,))
 
 
 def _public(reason: str, *paths: Path) -> str:
-    """A reason without any place on this machine: the pages are for strangers."""
+    """Return a reason without paths of this machine, since the pages are public."""
     for path in paths:
         reason = reason.removeprefix(f"{path}: ").replace(f"{path}/", "")
         reason = reason.replace(str(path), path.name)
-    return _PLACES.sub("", reason)
+    return _FOLDERS.sub("", reason)
 
 
 @contextmanager
@@ -74,11 +76,11 @@ def _folder(submission: Submission) -> Iterator[Path]:
         return
     size = submission.path.stat().st_size
     if size > MOST_ARCHIVE:
-        raise FolderError(f"it has {size >> 20} MiB, at most {MOST_ARCHIVE >> 20} are read")
+        raise FolderError(f"it has {size >> 20} MiB; at most {MOST_ARCHIVE >> 20} MiB are read")
     from vflops.publish.evidence.extract import extract
 
-    with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as place:
-        yield extract(submission.path, Path(place))
+    with tempfile.TemporaryDirectory(prefix="vflops-ranking-") as temporary:
+        yield extract(submission.path, Path(temporary))
 
 
 def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
@@ -86,11 +88,11 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
     contents = SharedGraphs(folder)
     verdict = judge(contents, signers)
     findings = verdict.findings
-    found: tuple[Result, ...] = ()
+    ranked: tuple[Result, ...] = ()
     try:
-        found = results(contents, contents.once(score))
+        ranked = results(contents, contents.once(score))
     except ValidationError:
-        if not verdict.reasons:  # else they say more: of a run that never began there is no time
+        if not verdict.reasons:  # else they say more: a run that never began has no time
             raise
     system = contents.read(SystemRecord, folder.system_file)
     return Entry.model_validate(
@@ -104,34 +106,34 @@ def _entry(submission: Submission, path: Path, signers: Path | None) -> Entry:
             "profile": folder.record.settings.profile,
             "rule_set": f"{findings.rule_set}/{findings.rule_set_version}",
             "level": verdict.level,
-            "system": system_name(system, found),
+            "system": system_name(system, ranked),
             "facts": system_facts(system),
             "framework": framework(system),
             "signer": verdict.signer,
             "tally": f"{findings.applying - len(findings.failures)} of {findings.applying} rules",
-            "reasons": [_public(each, path) for each in verdict.reasons]
-            or ([] if found else ["nothing was trained in it"]),
-            "results": found,
+            "reasons": [_public(reason, path) for reason in verdict.reasons]
+            or ([] if ranked else ["nothing was trained"]),
+            "results": ranked,
         }
     )
 
 
 def course(history: History) -> str:
-    """A hash of when the jobs of a run noted what; the same under whatever id it is written again.
+    """Return a hash of the times of all job events, which is the same under any run id.
 
-    The chain of a log does not tell: it begins at ``run.json``, so another id makes another chain.
+    The hash chain of a log does not help: it begins with ``run.json``, so it depends on the id.
     """
-    notes = [
+    events = [
         [(event.kind, event.time_s) for log in logs for event in log.events]
         for job, logs in history.jobs.items()
         if job
     ]
-    return hashlib.sha256(repr(sorted(notes)).encode(errors="replace")).hexdigest()
+    return hashlib.sha256(repr(sorted(events)).encode(errors="replace")).hexdigest()
 
 
 @contextmanager
 def _time_limit(longest_s: float) -> Iterator[None]:
-    """End the block after that time, where this is the main thread of its process."""
+    """Raise ``_Expired`` in the block after that time, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,1 @@
-"""Pages: self-contained HTML that opens offline, made from the run folder alone."""
+"""The report of a run: a self-contained page, made from the run folder alone."""

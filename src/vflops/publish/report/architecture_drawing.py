@@ -1,4 +1,4 @@
-"""A network as a drawing: its main chain as boxes in a column, skips as arcs beside it."""
+"""Drawings of networks: the main chain as a column of boxes, skip connections as arcs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vflops.publish.pages.chart_style import ACHIEVED
 from vflops.workloads.automl.architecture.layer_graph import IMAGE, MERGES, Architecture, Layer
 
 _ROW, _BOX = 26, 20
-"""The height of a row, and of the box in it."""
+"""The heights of a row and of its box."""
 _MIDDLE, _LEAST, _MOST = 330, 90, 250
-"""Where the column is, and how narrow and how wide a box is."""
+"""The centre of the column, and the least and the greatest width of a box."""
 _SHAPE = _MIDDLE + _MOST // 2 + 24
 _WIDTH = _SHAPE + 190
 _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
@@ -26,11 +26,11 @@ _COLOURS = {
     "dense": "#444c56",
 }
 _KERNELS = {1: "#7ba7d1", 3: "#2f6fb0", 5: "#245a92", 7: "#173f6b"}
-"""Of convolutions: the darker, the larger."""
+"""Colours of convolutions: larger kernels are darker."""
 
 
 def drawn(network: Architecture, first: Architecture | None = None) -> str:
-    """The network as SVG; what ``first`` does not have like this is marked."""
+    """Return the network as SVG, with marks where it differs from ``first``."""
     rows = {IMAGE: 0, **{id: number for number, id in enumerate(network.chain, start=1)}}
     height = _ROW * len(rows) + 8
     parts = [_arcs(network, rows, first), _box(0, "image", network.input_shape, "#9aa3af", _MOST)]
@@ -78,7 +78,7 @@ def _box(row: int, text: str, shape: tuple[int, ...], colour: str, width: float)
 
 
 def _mark(row: int) -> str:
-    """A dot beside what the search added or changed."""
+    """Return a dot beside a layer that the search added or changed."""
     x, y = _SHAPE - 14, row * _ROW + 4 + _BOX / 2
     return f'<circle cx="{x}" cy="{y}" r="4" fill="{ACHIEVED}"><title>new</title></circle>'
 
@@ -91,14 +91,14 @@ def _is_new(layer: Layer, first: Architecture) -> bool:
 
 
 def _arcs(network: Architecture, rows: dict[int, int], first: Architecture | None) -> str:
-    """One arc a skip, from where it leaves the chain to where it joins; farther ones wider."""
+    """Return one arc per skip connection, wider for longer ones."""
     arcs = []
     for id in network.chain:
         merge = network.layer[id]
         for source in merge.inputs[1:] if merge.kind in MERGES else ():
             way = [merge, *_off_chain(network, source, rows)]
             start = rows[way[-1].inputs[0]] if len(way) > 1 else rows[source]
-            through = ", ".join(_name(layer) for layer in reversed(way[1:])) or "as it is"
+            through = ", ".join(_name(layer) for layer in reversed(way[1:])) or "identity"
             known = first is not None and source in (
                 first.layer[id].inputs if id in first.layer else ()
             )
@@ -108,12 +108,12 @@ def _arcs(network: Architecture, rows: dict[int, int], first: Architecture | Non
 
 
 def _off_chain(network: Architecture, source: int, rows: dict[int, int]) -> list[Layer]:
-    """The layers of a skip on its way, from the merge back to the chain."""
-    found: list[Layer] = []
+    """Return the layers of a skip connection, from the merge back to the chain."""
+    layers: list[Layer] = []
     while source not in rows:
-        found.append(network.layer[source])
+        layers.append(network.layer[source])
         source = network.layer[source].inputs[0]
-    return found
+    return layers
 
 
 def _arc(start: int, end: int, colour: str, through: str, *, dashed: bool) -> str:

@@ -1,4 +1,4 @@
-"""Charts of what the micro-benchmarks tried; altair is imported where it draws."""
+"""Charts of what the ceiling benchmarks tried; altair is imported on use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BINARY = "datum.value >= 1048576 ? datum.value / 1048576 + ' MiB' : datum.value
 
 
 def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """Speed of every matrix product that the search tried, by its work; None without any."""
+    """Return the speed of every tried matrix product by its work; None without any."""
     import altair as alt
 
     rows = [
@@ -50,7 +50,7 @@ def shape_search(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
 
 
 def message_sizes(measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """All-reduce bus bandwidth over the size of the message; None without any."""
+    """Return the all-reduce bus bandwidth over message sizes; None without any."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [

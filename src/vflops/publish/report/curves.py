@@ -1,4 +1,4 @@
-"""What a training's charts draw: its course, and what was sampled meanwhile, as plain points."""
+"""The points of a training's charts: its progress, and its telemetry."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vflops.record.log.telemetry_log import read
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 
 MOST_POINTS = 300
-"""Of one line: a day of training must not make a page of many megabytes."""
+"""The most points of one line, so that long trainings do not make huge pages."""
 _LEAST_INTERVAL_S = 0.2
-"""A speed over less time than this says more of the clock than of the machine."""
+"""The shortest interval for a speed; below it, the clock dominates."""
 
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One quantity over the seconds of a job; an attempt is a line of its own."""
+    """One quantity over the seconds of a job; each attempt has its own line."""
 
     name: str
     attempt: int
@@ -33,33 +33,33 @@ class Line:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What was sampled while a job ran."""
+    """The telemetry of a job."""
 
     power: list[Line]
-    """Watts, by part of the machine."""
+    """Watts by part of the machine."""
     utilisation: list[Line]
-    """Per cent."""
+    """Percent."""
     traffic: list[Line]
-    """Bytes a second; what moved none is left out."""
+    """Bytes per second; lines without traffic are left out."""
 
 
 def loss_over_epochs(trained: TrainedJob) -> Points:
-    """Loss by epoch; what was lost with an attempt is left out."""
+    """Return the loss by epoch, without what was lost with an attempt."""
     points: Points = []
-    for _, each in trained.progress:
-        while points and points[-1][0] >= each.epoch:
+    for _, entry in trained.progress:
+        while points and points[-1][0] >= entry.epoch:
             points.pop()
-        if each.loss is not None:
-            points.append((each.epoch, each.loss))
+        if entry.loss is not None:
+            points.append((entry.epoch, entry.loss))
     return thinned(points)
 
 
 def throughput(trained: TrainedJob) -> list[Line]:
-    """Samples a second between two notes, over the time that counts as work, an attempt a line."""
-    found = []
+    """Return samples per second of work time between log entries, one line per attempt."""
+    lines = []
     for number, before_s, attempt in _timed(trained):
         compiled = trained.started is not None and trained.started.compiled
-        # The sample of the step that compiles has no time of its own: the first note is the base.
+        # The step that compiles has no time for its samples: start from the first entry.
         last = None if compiled else (0.0, attempt.first_sample)
         points: Points = []
         for note in attempt.notes:
@@ -67,33 +67,35 @@ def throughput(trained: TrainedJob) -> list[Line]:
             time_s = before_s + sum(note.phases.values())
             if last is not None:
                 if work_s - last[0] < _LEAST_INTERVAL_S or note.samples <= last[1]:
-                    continue  # a checkpoint alone: its time goes to the samples after it
+                    continue  # only a checkpoint: its time counts for the next samples
                 points.append((time_s, (note.samples - last[1]) / (work_s - last[0])))
             last = (work_s, note.samples)
         if points:
-            found.append(Line("samples/s", number, thinned(points)))
-    return found
+            lines.append(Line("samples/s", number, thinned(points)))
+    return lines
 
 
 def sampled(folder: RunFolder, trained: TrainedJob) -> Sampled:
-    """The sensors over the seconds of the job, from its first process to its last note."""
+    """Return the telemetry over the seconds of the job."""
     logs = read_imported(folder.path)
     folders = folder.logged_attempts(trained.record.job)
-    found = Sampled([], [], [])
+    lines = Sampled([], [], [])
     for number, before_s, attempt in _timed(trained):
         path = folders[number] / "telemetry.jsonl"
         if attempt.began_s is None or not path.is_file():
             continue
-        own = read(path)
+        telemetry = read(path)
         span = _Span(number, before_s, attempt.began_s, attempt.wall_s)
-        found.power.extend(_power([own, *(log.on_clock_of(own) for log in logs)], span))
-        found.utilisation.extend(_gauges(own, span))
-        found.traffic.extend(line for line in _rates(own, span) if any(y for _, y in line.points))
-    return found
+        lines.power.extend(_power([telemetry, *(log.on_clock_of(telemetry) for log in logs)], span))
+        lines.utilisation.extend(_gauges(telemetry, span))
+        lines.traffic.extend(
+            line for line in _rates(telemetry, span) if any(y for _, y in line.points)
+        )
+    return lines
 
 
 def thinned(points: Points) -> Points:
-    """At most ``MOST_POINTS`` points: the means of as many neighbours as it takes."""
+    """Return at most ``MOST_POINTS`` points, each the mean of some neighbours."""
     size = -(-len(points) // MOST_POINTS)
     if size <= 1:
         return points
@@ -105,17 +107,17 @@ def thinned(points: Points) -> Points:
 
 
 def _timed(trained: TrainedJob) -> list[tuple[int, float, Attempt]]:
-    """Every attempt with its number and the seconds of the job before it."""
-    found, before_s = [], 0.0
+    """Return every attempt with its number and the seconds of the job before it."""
+    timed, before_s = [], 0.0
     for number, attempt in enumerate(trained.attempts):
-        found.append((number, before_s, attempt))
+        timed.append((number, before_s, attempt))
         before_s += attempt.wall_s
-    return found
+    return timed
 
 
 @dataclass(frozen=True)
 class _Span:
-    """The seconds of an attempt, on its clock and in the job."""
+    """The time span of an attempt, on its clock and in the job."""
 
     attempt: int
     before_s: float
@@ -123,7 +125,7 @@ class _Span:
     length_s: float
 
     def line(self, name: str, points: Points) -> Line:
-        """``points`` within the span, with the seconds of the job."""
+        """Return ``points`` within the span, in seconds of the job."""
         inside = [
             (self.before_s + time_s - self.began_s, value)
             for time_s, value in points
@@ -133,7 +135,7 @@ class _Span:
 
 
 def _power(recorded: Sequence[Telemetry], span: _Span) -> list[Line]:
-    """One line a part of the machine; several logs of a node are its several feeds."""
+    """Return one line per part of the machine; several logs of a node are several feeds."""
     lines = []
     for number, telemetry in enumerate(recorded):
         for part, name in (
@@ -152,11 +154,11 @@ def _power(recorded: Sequence[Telemetry], span: _Span) -> list[Line]:
 
 
 def _power_series(series: Sequence[Series]) -> list[Series]:
-    """The readings of power; of a thing that has none, those of its energy."""
-    watts = [each for each in series if (each.kind, each.unit) == ("gauge", "W")]
-    metered = {each.id.rpartition(".")[0] for each in watts}
-    joules = [each for each in series if (each.kind, each.unit) == ("counter", "J")]
-    return watts + [each for each in joules if each.id.rpartition(".")[0] not in metered]
+    """Return the power series, and the energy series of devices without one."""
+    watts = [s for s in series if (s.kind, s.unit) == ("gauge", "W")]
+    metered = {s.id.rpartition(".")[0] for s in watts}
+    joules = [s for s in series if (s.kind, s.unit) == ("counter", "J")]
+    return watts + [s for s in joules if s.id.rpartition(".")[0] not in metered]
 
 
 def _in_watts(telemetry: Telemetry, series: Series) -> dict[float, float]:
@@ -165,46 +167,46 @@ def _in_watts(telemetry: Telemetry, series: Series) -> dict[float, float]:
 
 def _gauges(telemetry: Telemetry, span: _Span) -> list[Line]:
     accelerators = _matching(
-        telemetry, lambda each: each.part == "accelerator" and each.id.endswith(".utilisation")
+        telemetry, lambda s: s.part == "accelerator" and s.id.endswith(".utilisation")
     )
-    busy = _sum([_readings(telemetry, each) for each in accelerators])
+    busy = _sum([_readings(telemetry, s) for s in accelerators])
     mean = [(time_s, value / len(accelerators)) for time_s, value in busy]
     lines = [span.line("accelerators", mean)]
     for name, id in (("processors, this run", "cpu.run"), ("processors, others", "cpu.others")):
-        found = _matching(telemetry, lambda each, id=id: each.id == id)  # type: ignore[misc]
-        lines.append(span.line(name, _sum([_readings(telemetry, each) for each in found])))
+        matching = _matching(telemetry, lambda s, id=id: s.id == id)  # type: ignore[misc]
+        lines.append(span.line(name, _sum([_readings(telemetry, s) for s in matching])))
     return [line for line in lines if line.points]
 
 
 _TRAFFIC: tuple[tuple[str, Callable[[Series], bool]], ...] = (
     (
         "received from other nodes",
-        lambda each: each.part == "network-between" and each.id.endswith(".received"),
+        lambda s: s.part == "network-between" and s.id.endswith(".received"),
     ),
     (
         "sent to other nodes",
-        lambda each: each.part == "network-between" and each.id.endswith(".sent"),
+        lambda s: s.part == "network-between" and s.id.endswith(".sent"),
     ),
-    (  # what is sent within a node is received there: counted once
+    (  # sent and received within the node: counted once
         "within the node",
-        lambda each: each.part == "network-within" and each.id.endswith(".received"),
+        lambda s: s.part == "network-within" and s.id.endswith(".received"),
     ),
-    ("over NVLink", lambda each: each.id.endswith(".nvlink_received")),
-    ("read from storage", lambda each: each.id == "disk.run_read"),
-    ("written to storage", lambda each: each.id == "disk.run_written"),
+    ("over NVLink", lambda s: s.id.endswith(".nvlink_received")),
+    ("read from storage", lambda s: s.id == "disk.run_read"),
+    ("written to storage", lambda s: s.id == "disk.run_written"),
 )
 
 
 def _rates(telemetry: Telemetry, span: _Span) -> list[Line]:
     lines = []
     for name, wanted in _TRAFFIC:
-        found = [each for each in _matching(telemetry, wanted) if each.kind == "counter"]
-        lines.append(span.line(name, _sum([_rate(telemetry, each) for each in found])))
+        counters = [s for s in _matching(telemetry, wanted) if s.kind == "counter"]
+        lines.append(span.line(name, _sum([_rate(telemetry, s) for s in counters])))
     return lines
 
 
 def _matching(telemetry: Telemetry, wanted: Callable[[Series], bool]) -> list[Series]:
-    return [each for each in telemetry.series() if wanted(each)]
+    return [s for s in telemetry.series() if wanted(s)]
 
 
 def _readings(telemetry: Telemetry, series: Series) -> dict[float, float]:
@@ -213,7 +215,7 @@ def _readings(telemetry: Telemetry, series: Series) -> dict[float, float]:
 
 
 def _rate(telemetry: Telemetry, series: Series) -> dict[float, float]:
-    """A counter's increase a second, at the later of two readings; none where it fell."""
+    """Return a counter's increase per second at the later of two readings; none if it fell."""
     return {
         b_s: (b - a) / (b_s - a_s)
         for (a_s, a), (b_s, b) in pairwise(_readings(telemetry, series).items())
@@ -222,7 +224,7 @@ def _rate(telemetry: Telemetry, series: Series) -> dict[float, float]:
 
 
 def _sum(columns: Sequence[dict[float, float]]) -> Points:
-    """The sum at every time that all of them have: a part of the devices is not the devices."""
+    """Return the sum at every time at which all columns have a value."""
     if not columns:
         return []
     times_s = [t for t in columns[0] if all(t in column for column in columns[1:])]

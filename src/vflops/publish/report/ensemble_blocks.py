@@ -1,4 +1,4 @@
-"""Ensembles as blocks of the page: their figures, and the quality by number of models."""
+"""Ensembles as blocks of the report: their figures, and the quality by number of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.units import quantity, seconds
 
 @dataclass(frozen=True)
 class EnsembleBlock:
-    """What the page shows of one ensemble."""
+    """What the report shows of one ensemble."""
 
     id: str
     title: str
@@ -26,24 +26,26 @@ class EnsembleBlock:
     node_names: tuple[str, ...]
     nodes: list[tuple[str, ...]]
     apart: str
-    """How far apart the models started."""
+    """The time between the first and the last start of a model."""
 
 
 def ensemble_blocks(scored: Score) -> list[EnsembleBlock]:
-    """One block an ensemble, in their order."""
+    """Return one block per ensemble."""
     return [
         EnsembleBlock(
             id=f"ensemble-{number}",
-            title=f"{each.workload}, {each.planned} models{_twins(each)}",
-            synthetic=any(one.synthetic for one in scored.trainings if one.job in each.jobs),
-            tiles=_tiles(each),
-            rows=score_tables.ensemble_rows(each),
-            by_models=_by_models(each),
+            title=f"{ensemble.workload}, {ensemble.planned} models{_twins(ensemble)}",
+            synthetic=any(
+                training.synthetic for training in scored.trainings if training.job in ensemble.jobs
+            ),
+            tiles=_tiles(ensemble),
+            rows=score_tables.ensemble_rows(ensemble),
+            by_models=_by_models(ensemble),
             node_names=score_tables.NODES,
-            nodes=score_tables.node_rows(each),
-            apart=seconds(each.started_apart_s),
+            nodes=score_tables.node_rows(ensemble),
+            apart=seconds(ensemble.started_apart_s),
         )
-        for number, each in enumerate(scored.ensembles)
+        for number, ensemble in enumerate(scored.ensembles)
     ]
 
 
@@ -59,14 +61,18 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
             quantity(ensemble.vflops, "VFLOPS"),
             f"FLOPS × {ensemble.penalty:.3g} = {factor}^{ensemble.exponent}",
         ),
-        ("FLOPS", quantity(ensemble.flops, "FLOPS"), "of all models, first step to last end"),
+        (
+            "FLOPS",
+            quantity(ensemble.flops, "FLOPS"),
+            "of all models, from the first step to the last end",
+        ),
         (
             ensemble.quality_name,
             figure_text.number(ensemble.achieved),
             f"of the ensemble; target {figure_text.number(ensemble.target)}",
         ),
         (
-            "alone",
+            "single models",
             figure_text.number(ensemble.mean_quality),
             f"mean of {len(ensemble.jobs)} models",
         ),
@@ -77,7 +83,7 @@ def _tiles(ensemble: EnsembleScore) -> list[Tile]:
 def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
     import altair as alt
 
-    rows = [{"models": each.models, "quality": each.quality} for each in ensemble.sizes]
+    rows = [{"models": size.models, "quality": size.quality} for size in ensemble.sizes]
     x = alt.X("models:Q").scale(type="log", base=2).title("models").axis(format="d")
     y = alt.Y("quality:Q").scale(zero=False).title(ensemble.quality_name)
     line = (
@@ -86,11 +92,11 @@ def _by_models(ensemble: EnsembleScore) -> dict[str, Any]:
         .encode(x=x, y=y, tooltip=["models:Q", "quality:Q"])
     )
     marks = [
-        {"quality": ensemble.mean_quality, "label": "mean of the models alone"},
+        {"quality": ensemble.mean_quality, "label": "mean of single models"},
         {"quality": ensemble.target, "label": f"target {ensemble.target:g}"},
     ]
     rules = alt.Chart(data(marks)).mark_rule(color="#444", strokeDash=[6, 4]).encode(y=y)
-    # At either end: where the two are nearly equal their words must not lie on each other.
+    # At opposite ends, so that the labels do not overlap if the values are nearly equal.
     words_of = [alt.Chart(data([mark])).encode(y=y, text="label:N") for mark in marks]
     left = words_of[0].mark_text(align="left", dx=6, dy=11, color="#444")
     right = words_of[1].mark_text(align="right", dx=-6, dy=-8, color="#444")

@@ -1,7 +1,7 @@
-"""Figures that a workload makes of what its job left to be shown.
+"""Figures that a workload draws from the exhibits of its jobs.
 
-An exhibit is a file of arrays beside the log of an attempt. Whatever is wrong with it, or with the
-code that draws it, is a sentence of the page: a report must not fail over an illustration.
+An exhibit is a file of arrays beside the log of an attempt. A fault in it, or in the code that
+draws it, becomes a sentence of the page: a report must not fail over an illustration.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_BYTES = MOST_EXHIBIT_BYTES
-"""Of the file, and four times as much when it is unpacked: a page is not the place for more."""
+"""The maximum size of the file; four times as much after decompression."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page shows of a workload's exhibits."""
+    """What the report shows of a workload's exhibits."""
 
     of: str | None
     """Which of several seeds it is from."""
@@ -42,51 +42,51 @@ class Shown:
 
 
 def shown(jobs: Sequence[tuple[TrainedJob, bool]]) -> Shown | None:
-    """The figures of the first complete job that left an exhibit; None where none of them did.
+    """Return the figures of the first complete job with an exhibit; None if there is none.
 
     ``jobs`` are the trainings of one workload, each with whether it is complete.
     """
-    left = [each for each in jobs if _left_one(each[0])]
+    left = [(job, complete) for job, complete in jobs if _has_exhibit(job)]
     if not left:
         return None
     ended = [job for job, complete in left if complete]
     chosen = ended[0] if ended else left[0][0]
     note = None
     if not ended:
-        note = f"of seed {chosen.record.seed}, which did not end"
+        note = f"of seed {chosen.record.seed}, which did not finish"
     elif len(jobs) > 1:
         which = f"the first of {len(ended)}" if len(ended) > 1 else "the only one"
-        note = f"of seed {chosen.record.seed}, {which} that ended with an exhibit"
+        note = f"of seed {chosen.record.seed}, {which} that finished with an exhibit"
     try:
         return Shown(note, _figures(chosen), None)
     except VflopsError as error:
         return Shown(note, (), error.message)
 
 
-def _left_one(job: TrainedJob) -> bool:
+def _has_exhibit(job: TrainedJob) -> bool:
     return any(event.kind == "exhibit" for log in job.logs for event in log.events)
 
 
 def _figures(job: TrainedJob) -> tuple[Figure, ...]:
     exhibit = job.exhibit
     if exhibit is None:
-        raise FolderError(f"the exhibit of job {job.record.job} has no place in the run folder")
+        raise FolderError(f"the exhibit of job {job.record.job} is not in the run folder")
     arrays = load(exhibit.path, exhibit.payload)
     maker = workload(job.record.workload).exhibit
     if maker is None:
-        raise FolderError(f"workload {job.record.workload} makes no figures of its exhibit")
+        raise FolderError(f"workload {job.record.workload} draws no figures of its exhibit")
     try:
         figures = tuple(imported(maker)(arrays))
         for figure in figures:
             if not isinstance(figure, Figure):
-                raise TypeError(f"{figure!r} is no Figure")
+                raise TypeError(f"{figure!r} is not a Figure")
             json.dumps(figure.chart, allow_nan=False)
         return tuple(_styled(figure) for figure in figures)
     except VflopsError:
         raise
-    except Exception as error:  # code of a workload, on data of a run: anything may happen
+    except Exception as error:  # code of a workload may raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise FolderError(f"{maker} makes no figures of {exhibit.path}: {reason}") from error
+        raise FolderError(f"{maker} cannot draw {exhibit.path}: {reason}") from error
 
 
 def _styled(figure: Figure) -> Figure:
@@ -96,24 +96,24 @@ def _styled(figure: Figure) -> Figure:
 
 
 def load(path: Path, payload: Exhibited) -> Mapping[str, NDArray[Any]]:
-    """The arrays of an exhibit, if the file is the one that its log tells of."""
+    """Return the arrays of an exhibit; raise unless the file is the one that was logged."""
     import zipfile
 
     import numpy as np
 
     content = _content(path)
     if hashlib.sha256(content).hexdigest() != payload.sha256:
-        raise FolderError(f"{path} is not the exhibit that the job left: its hash is another")
+        raise FolderError(f"{path} is not the exhibit that the job left: its hash differs")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            unpacked = sum(each.file_size for each in packed.infolist())
+            unpacked = sum(info.file_size for info in packed.infolist())
         if unpacked > 4 * MOST_BYTES:
             raise FolderError(_too_large(path, unpacked, 4 * MOST_BYTES))
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except FolderError:
         raise
-    except Exception as error:  # numpy and zipfile raise a dozen kinds over damaged files
+    except Exception as error:  # numpy and zipfile raise many kinds of errors for damaged files
         reason = f"{type(error).__name__}: {error}"
         raise FolderError(f"{path} cannot be read as arrays: {reason}") from error
 
@@ -122,7 +122,7 @@ def _content(path: Path) -> bytes:
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
-            raise FolderError(f"{path} is no file")
+            raise FolderError(f"{path} is not a file")
         if facts.st_size > MOST_BYTES:
             raise FolderError(_too_large(path, facts.st_size, MOST_BYTES))
         return path.read_bytes()
@@ -131,4 +131,4 @@ def _content(path: Path) -> bytes:
 
 
 def _too_large(path: Path, size: int, most: int) -> str:
-    return f"{path} holds {size:,} bytes, an exhibit at most {most:,}"
+    return f"{path} holds {size:,} bytes; an exhibit may hold {most:,}"

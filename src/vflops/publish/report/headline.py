@@ -1,4 +1,4 @@
-"""What a run came to, in words: the first thing on its page."""
+"""The results of a run in words, which head its report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = ("job", "workload", "which", "ranks", "device", "state", "attempts", "tim
 
 @dataclass(frozen=True)
 class Result:
-    """A figure, and what it is made of."""
+    """A figure, and what it consists of."""
 
     name: str
     figure: str
@@ -32,63 +32,70 @@ class Result:
 
 
 def results(scored: Score) -> list[Result]:
-    """One a search, an ensemble, a training by itself and what seeds came to in the mean.
+    """Return one result per search, ensemble, single training and mean over seeds.
 
-    They are in the order of the page; what has not begun comes last.
+    They are in the order of the page, with those that have not begun last.
     """
-    means = {each.workload: each for each in scored.repeats if each.vflops is not None}
-    alone = [e for e in scored.trainings if e.model is None and e.workload not in means]
-    whole = {(each.workload, each.repeat) for each in scored.ensembles}
+    means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
+    alone = [t for t in scored.trainings if t.model is None and t.workload not in means]
+    whole = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
     parts: dict[tuple[str, int], list[TrainingScore]] = {}
-    for each in scored.trainings:
-        if each.model is not None and (each.workload, each.repeat) not in whole:
-            parts.setdefault((each.workload, each.repeat), []).append(each)
-    found = [
-        *((_search(each), search_text.begun(each)) for each in scored.searches),
-        *((_ensemble(each), True) for each in scored.ensembles),
-        *((_models(each), any(e.attempts for e in each)) for each in parts.values()),
-        *((_mean(scored, each), True) for each in means.values()),
-        *((_training(scored, each), each.attempts > 0) for each in alone),
+    for training in scored.trainings:
+        if training.model is not None and (training.workload, training.repeat) not in whole:
+            parts.setdefault((training.workload, training.repeat), []).append(training)
+    ordered = [
+        *((_search(search), search_text.begun(search)) for search in scored.searches),
+        *((_ensemble(ensemble), True) for ensemble in scored.ensembles),
+        *((_models(models), any(t.attempts for t in models)) for models in parts.values()),
+        *((_mean(scored, repeat), True) for repeat in means.values()),
+        *((_training(scored, training), training.attempts > 0) for training in alone),
     ]
-    return [result for result, begun in sorted(found, key=lambda pair: not pair[1])]
+    return [result for result, begun in sorted(ordered, key=lambda pair: not pair[1])]
 
 
 def _mean(scored: Score, repeat: RepeatScore) -> Result:
-    """The figure that ranks, with the seeds that it is the mean of."""
-    own = [e for e in scored.trainings if e.model is None and e.workload == repeat.workload]
-    seeds = (f"seed {each.seed} {figure_text.vflops(each) or 'not ended'}" for each in own)
+    """Return the mean over seeds, which is the figure that ranks."""
+    trainings = [t for t in scored.trainings if t.model is None and t.workload == repeat.workload]
+    seeds = (
+        f"seed {training.seed} {figure_text.vflops(training) or 'not finished'}"
+        for training in trainings
+    )
     assert repeat.vflops is not None
     return Result(
         f"{repeat.workload}, {figure_text.seeds(repeat)}",
         quantity(repeat.vflops.mean, "VFLOPS"),
         f"Mean of {figure_text.seeds(repeat)}, CV {percent(repeat.vflops.variation)}: "
-        f"{_made_of(own)}; "
+        f"{_made_of(trainings)}; "
         f"{repeat.reached} of {repeat.complete} reached it",
         ", ".join(seeds),
     )
 
 
 def _made_of(trainings: Sequence[TrainingScore]) -> str:
-    """Quality against target, and FLOPS: what the score is the product of."""
+    """Return quality over target and FLOPS, whose product is the score."""
     quality = trainings[0].quality
-    reached = sorted(e.quality.achieved for e in trainings if e.quality.achieved is not None)
-    ends = dict.fromkeys(figure_text.number(each) for each in (reached[0], reached[-1]))
-    speeds = [e.speed.flops for e in trainings if e.speed and e.speed.flops is not None]
+    reached = sorted(t.quality.achieved for t in trainings if t.quality.achieved is not None)
+    ends = dict.fromkeys(figure_text.number(value) for value in (reached[0], reached[-1]))
+    speeds = [t.speed.flops for t in trainings if t.speed and t.speed.flops is not None]
     flops = quantity(sum(speeds) / len(speeds), "FLOPS") if speeds else "FLOPS not known"
     return (
-        f"{' to '.join(ends)} {quality.name} of the target {quality.target:g}, "
-        f"by the power of {quality.exponent}, × {flops}"
+        f"{' to '.join(ends)} {quality.name} over the target {quality.target:g}, "
+        f"to the power of {quality.exponent}, × {flops}"
     )
 
 
 def _models(models: Sequence[TrainingScore]) -> Result:
-    """An ensemble that is not whole yet: where its models stand."""
-    ended = sum(each.complete for each in models)
-    waiting = sum(not each.attempts for each in models)
-    states = {"ended": ended, "not ended": len(models) - ended - waiting, "not begun": waiting}
-    told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    """Return the states of the models of an ensemble that is not complete."""
+    finished = sum(model.complete for model in models)
+    waiting = sum(not model.attempts for model in models)
+    states = {
+        "finished": finished,
+        "unfinished": len(models) - finished - waiting,
+        "not started": waiting,
+    }
+    counts = ", ".join(f"{number} {state}" for state, number in states.items() if number)
     name = f"{models[0].workload}, {figure_text.count(len(models), 'model')}"
-    return Result(name, "—", f"No score of the ensemble so far; of its models {told}")
+    return Result(name, "—", f"No score of the ensemble so far; models: {counts}")
 
 
 def _search(search: SearchScore) -> Result:
@@ -101,7 +108,7 @@ def _ensemble(ensemble: EnsembleScore) -> Result:
     return Result(
         f"{ensemble.workload}, {figure_text.count(len(ensemble.jobs), 'model')}",
         quantity(ensemble.vflops, "VFLOPS"),
-        f"Together reached {reached} of target {target} {ensemble.quality_name}, "
+        f"Together reached {reached} {ensemble.quality_name} for a target of {target}, "
         f"so {figure_text.FACTOR} {ensemble.penalty:.3g} × {quantity(ensemble.flops, 'FLOPS')}",
         f"{ensemble.penalty:.4g} = ({reached} / {target})^{ensemble.exponent}; "
         f"FLOPS over {seconds(ensemble.window_s)}, from the first step to the last end",
@@ -113,8 +120,8 @@ def _training(scored: Score, training: TrainingScore) -> Result:
     if not training.complete:
         return Result(name, "—", _sentence(figure_text.how_far(training)))
     reached = "no quality" if quality.achieved is None else figure_text.number(quality.achieved)
-    lower = ", where lower is better" if quality.better == "lower" else ""
-    sentence = f"Reached {reached} of target {quality.target:g} {quality.name}{lower}"
+    lower = " (lower is better)" if quality.better == "lower" else ""
+    sentence = f"Reached {reached} {quality.name}{lower} for a target of {quality.target:g}"
     if speed is None or speed.vflops is None or quality.penalty is None:
         return Result(name, "—", f"{sentence}; {figure_text.rules(training.work)}")
     sentence += (
@@ -128,18 +135,18 @@ def _training(scored: Score, training: TrainingScore) -> Result:
 
 
 def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
-    """The jobs of the run, a row each, under the names of ``JOBS``."""
-    ended = {each.job: each.complete for each in scored.trainings}
+    """Return one row per job of the run, with the columns of ``JOBS``."""
+    complete_jobs = {training.job: training.complete for training in scored.trainings}
     rows: list[tuple[str, ...]] = []
-    for job in sorted((*contents.trained, *contents.workers), key=lambda each: each.record.job):
+    for job in sorted((*contents.trained, *contents.workers), key=lambda job: job.record.job):
         record, started = job.record, job.started
         which = f"seed {record.seed}"
         if record.worker is not None:
             which = f"worker {record.worker.worker + 1}"
         elif record.bag is not None:
             which = f"model {record.bag.model + 1}"
-        complete = ended.get(record.job, job.finished is not None)
-        state = "ended" if complete else "not ended" if job.logs else "not started"
+        complete = complete_jobs.get(record.job, job.finished is not None)
+        state = "finished" if complete else "unfinished" if job.logs else "not started"
         rows.append(
             (
                 str(record.job),
@@ -156,14 +163,14 @@ def job_rows(contents: Contents, scored: Score) -> list[tuple[str, ...]]:
 
 
 def level_words(levels: Levels) -> str:
-    """The level that the run may claim, or why it may claim none."""
+    """Return the level that the run may claim, or why it may claim none."""
     if levels.reason is not None:
         return ""
     if levels.claim is not None:
         made = _some(levels.deciding)
         return f"It may claim the level {levels.claim}{f' ({made})' if made else ''}."
     other = _some(levels.layers[-1].differences)
-    return f"It may claim no level of the papers: the problem is another ({other})."
+    return f"It may claim no level of the papers: it solves another problem ({other})."
 
 
 def _some(differences: Sequence[Difference], most: int = 3) -> str:

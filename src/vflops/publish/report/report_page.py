@@ -1,4 +1,4 @@
-"""``report.html``: the run folder as a page."""
+"""``report.html``: the page of a run."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from vflops.results.score.scoring import best_bound, score
 from vflops.units import quantity
 
 _ROOFS = (*COMPUTE, "memory", "all-reduce")
-"""The benchmarks whose highest value is a line of the roofline, whatever there is to say of it."""
+"""The benchmarks whose highest value is a line of the roofline, even with a caveat."""
 
 
 def write_report(contents: Contents) -> None:
-    """Write the page of the run; an incomplete run gets one that says so."""
-    folder, found = contents.folder, contents.measurements
+    """Write the page of the run; that of an incomplete run says so."""
+    folder, measurements = contents.folder, contents.measurements
     scored = score(contents)
-    machine = measured_ceilings(found)
+    machine = measured_ceilings(measurements)
     models = placed(contents, scored, machine)
-    bounds = [each.bound for each in models] or _first_bound(contents, machine)
-    achieved = [each.achieved for each in models if each.achieved]
+    bounds = [model.bound for model in models] or _first_bound(contents, machine)
+    achieved = [model.achieved for model in models if model.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
     trainings, findings = blocks(contents, scored), check(contents)
     searches, ensembles = search_blocks(contents, scored), ensemble_blocks(scored)
     jobs = job_rows(contents, scored)
     parts = {
-        **{each.id: each.title for each in searches},
-        **{each.id: each.title for each in ensembles},
-        **{each.id: each.title for each in trainings},
+        **{block.id: block.title for block in searches},
+        **{block.id: block.title for block in ensembles},
+        **{block.id: block.title for block in trainings},
         "bounds": "roofline" if scored.models or scored.ceilings else "",
         "telemetry": "telemetry" if trainings else "",
         "jobs": "jobs" if jobs else "",
@@ -66,7 +66,7 @@ def write_report(contents: Contents) -> None:
         score=scored,
         results=results(scored),
         parts=[(id, name) for id, name in parts.items() if name],
-        ceilings=_tiles(found),
+        ceilings=_tiles(measurements),
         absent=[item for item in scored.ceilings if item.value is None],
         ensembles=ensembles,
         searches=searches,
@@ -74,10 +74,10 @@ def write_report(contents: Contents) -> None:
         roofline=roofline_chart.roofline(machine, bounds, achieved) if bounds else None,
         bounded=", ".join(bound.model for bound in bounds),
         achieved=achieved,
-        sentences=[each.sentence for each in models if each.sentence]
+        sentences=[model.sentence for model in models if model.sentence]
         + [sentence for bound in bounds for sentence in sentences(bound)],
-        search=ceiling_charts.shape_search(found),
-        messages=ceiling_charts.message_sizes(found),
+        search=ceiling_charts.shape_search(measurements),
+        messages=ceiling_charts.message_sizes(measurements),
         job_names=JOBS,
         jobs=jobs,
         system=system,
@@ -91,15 +91,15 @@ def write_report(contents: Contents) -> None:
 
 
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
-    """Of the first model that was counted, where none was trained."""
+    """Return the bound of the first counted model, if none was trained."""
     for graph in contents.graphs[:1]:
-        found, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
-        return [found] if found else []
+        best, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+        return [best] if best else []
     return []
 
 
 def _headline(system: SystemRecord | None, scored: Score) -> str:
-    """The machine in one line: its accelerators where it has some, else its processor."""
+    """Return the machine in one line: its accelerators, or else its processor."""
     if system is None:
         return f"{scored.workload} run"
     models = [str(fact.value) for fact in system.matching("hardware", "accelerator * model")]
@@ -110,13 +110,15 @@ def _headline(system: SystemRecord | None, scored: Score) -> str:
     return f"{processor}, {cores} core{'' if cores == 1 else 's'}"
 
 
-def _tiles(found: Sequence[Measurement]) -> list[Tile]:
-    """The figures that people quote first.
+def _tiles(measurements: Sequence[Measurement]) -> list[Tile]:
+    """Return the ceilings that are quoted most.
 
-    Those of the roofline are the same as there, with their caveat; of the others none has one.
+    Lines of the roofline are shown with their caveats; other values with a caveat are left out.
     """
     tiles = []
-    products = [item for item in found if item.benchmark == "gemm" and item.value is not None]
+    products = [
+        item for item in measurements if item.benchmark == "gemm" and item.value is not None
+    ]
     for item in sorted(products, key=lambda item: -(item.value or 0))[:3]:
         tiles.append(_tile(f"{item.precision} matrix product", item))
     for benchmark, name in (
@@ -128,7 +130,7 @@ def _tiles(found: Sequence[Measurement]) -> list[Tile]:
     ):
         values = [
             item
-            for item in found
+            for item in measurements
             if item.benchmark == benchmark
             and item.unit != "IO/s"
             and item.value is not None

@@ -1,4 +1,4 @@
-"""Searches as blocks of the page: what they came to, how they went, and what they found."""
+"""Searches as blocks of the report: results, progress and candidates."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from vflops.workloads.automl.candidate_buffer import Buffer
 from vflops.workloads.automl.search_events import Turn
 
 MOST_ROWS = 50
-"""Of the table of candidates."""
+"""The most rows of the table of candidates."""
 _MOST_BARS = 16
-"""Workers whose time is shown one by one."""
+"""The most workers whose time is shown one by one."""
 _BINS = 200
-"""Of utilisation over time."""
+"""Time bins of the utilisation."""
 
 
 @dataclass(frozen=True)
 class SearchBlock:
-    """What the page shows of one search."""
+    """What the report shows of one search."""
 
     id: str
     title: str
@@ -46,21 +46,21 @@ class SearchBlock:
     tree: dict[str, Any] | None
     winner: str
     architecture: str | None
-    """A drawing, as SVG."""
+    """A drawing as SVG."""
     slices: dict[str, Any] | None
     spent: dict[str, Any] | None
     idle: str
     names: tuple[str, ...]
     candidates: list[tuple[str, ...]]
     left_out: int
-    """Candidates that the table has no room for."""
+    """Candidates that are not in the table."""
     failures: list[tuple[str, str]]
     node_names: tuple[str, ...]
     nodes: list[tuple[str, ...]]
 
 
 def search_blocks(contents: Contents, scored: Score) -> list[SearchBlock]:
-    """One block a search that has begun, in their order."""
+    """Return one block per search that has begun."""
     pairs = zip(searches(contents), scored.searches, strict=True)
     return [
         _block(contents, f"search-{number}", members, score)
@@ -73,7 +73,11 @@ def _block(
     contents: Contents, id: str, members: Sequence[TrainedJob], score: SearchScore
 ) -> SearchBlock:
     best = search_text.best(score)
-    failed = [(each.candidate, each.message) for each in score.candidates if each.message]
+    failed = [
+        (candidate.candidate, candidate.message)
+        for candidate in score.candidates
+        if candidate.message
+    ]
     return SearchBlock(
         id=id,
         title=f"{score.workload}, {figure_text.count(score.workers, 'worker')}, seed {score.seed}",
@@ -91,7 +95,7 @@ def _block(
         spent=search_charts.spent(_spent(members)),
         idle=_sentence(search_text.idle(score)),
         names=search_text.CANDIDATES,
-        candidates=[search_text.candidate_row(each) for each in best[:MOST_ROWS]],
+        candidates=[search_text.candidate_row(candidate) for candidate in best[:MOST_ROWS]],
         left_out=max(len(best) - MOST_ROWS, 0),
         failures=[*failed, *score.unbuilt.items()],
         node_names=score_tables.NODES,
@@ -112,7 +116,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
         ),
         (
             "architectures",
-            str(len({each.digest for each in score.candidates})),
+            str(len({candidate.digest for candidate in score.candidates})),
             f"of {figure_text.count(len(score.candidates), 'candidate')}",
         ),
         ("idle", percent(score.idle_share), "of the workers' time, between candidates"),
@@ -121,7 +125,7 @@ def _tiles(score: SearchScore) -> list[Tile]:
 
 
 def _drawing(contents: Contents, score: SearchScore) -> str | None:
-    """The best network, marked where it is another than the one that the search began with."""
+    """Return a drawing of the best network, marked where it differs from the first."""
     if score.winner is None:
         return None
     first, best = (
@@ -134,12 +138,12 @@ def _drawing(contents: Contents, score: SearchScore) -> str | None:
 def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
     if not (contents.folder.path / "buffer").is_dir():
         return None
-    found = Buffer(contents.folder.path).get(turn)
-    return found.architecture if found else None
+    candidate = Buffer(contents.folder.path).get(turn)
+    return candidate.architecture if candidate else None
 
 
 def _spent(members: Sequence[TrainedJob]) -> list[Spent]:
-    """Seconds by what they went to, a bar a worker; one for all where they are many."""
+    """Return the time by activity: one bar per worker, or one for all if there are many."""
     bars = [_bar(member) for member in members]
     if len(bars) <= _MOST_BARS:
         return bars
@@ -153,7 +157,7 @@ def _bar(member: TrainedJob) -> Spent:
 
 
 def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
-    """How busy the devices of all nodes were over the search, in %; each device once."""
+    """Return the utilisation of all devices over the search in percent."""
     span_s = story_of(members).span_s
     if span_s is None or span_s[1] <= span_s[0]:
         return {}
@@ -162,29 +166,32 @@ def _busy(members: Sequence[TrainedJob]) -> dict[str, Points]:
     width_s = (end_s - start_s) / _BINS
     for host, parts in WorkerTimeline(members).parts.items():
         for part in parts:
-            found = sampled_by(part, start_s)
-            for series in found[0].series() if found else ():
+            sampled = sampled_by(part, start_s)
+            for series in sampled[0].series() if sampled else ():
                 name = _kind(series.id, series.part)
-                if name is None or found is None:
+                if name is None or sampled is None:
                     continue
                 device = (host, series.device or series.id)
                 bins = devices.setdefault(name, {}).setdefault(device, {})
-                readings = zip(found[0].times_s, found[0].column(series.id), strict=True)
+                readings = zip(sampled[0].times_s, sampled[0].column(series.id), strict=True)
                 for time_s, value in readings:
                     if value is not None and 0 <= time_s <= end_s - start_s:
                         bins.setdefault(min(int(time_s / width_s), _BINS - 1), []).append(value)
-    return {name: _mean(list(each.values()), width_s) for name, each in sorted(devices.items())}
+    return {
+        name: _mean(list(by_device.values()), width_s)
+        for name, by_device in sorted(devices.items())
+    }
 
 
 def _kind(id: str, part: str) -> str | None:
-    """Which line a series belongs to: devices, or all processors of a node."""
+    """Return the line of a telemetry series: accelerators or processors; None for others."""
     if part == "accelerator" and id.endswith(".utilisation"):
         return "accelerators"
     return "processors" if id == "cpu.busy" else None
 
 
 def _mean(devices: Sequence[dict[int, list[float]]], width_s: float) -> Points:
-    """The mean over all devices that were read within each bin."""
+    """Return the mean over all devices with readings, by time bin."""
     points: Points = []
     for number in range(_BINS):
         known = [sum(bins[number]) / len(bins[number]) for bins in devices if number in bins]

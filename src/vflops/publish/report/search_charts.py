@@ -1,4 +1,4 @@
-"""Charts of a search: its score over time, its family tree, what tuning saw, where time went."""
+"""Charts of a search: score over time, family tree, tuned parameters, and time spent."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from vflops.units import percent, quantity, seconds
 from vflops.workloads.automl.search_events import Turn
 
 MOST_FAMILY = 1000
-"""Candidates of the tree; of more the best are drawn, with their ancestors."""
-_ALONE = "left alone"
-"""Of kernels that tuning did not change."""
+"""The most candidates of the tree; beyond that, the best are drawn with their ancestors."""
+_UNCHANGED = "unchanged"
+"""The label of kernels that tuning did not change."""
 _MOST_TICKS = 12
 _TIME = "seconds since the search began"
-_LINES = ("operations a second", "regulated: −ln(error) × operations a second")
+_LINES = ("operations per second", "regulated: −ln(error) × operations per second")
 _SPENT_COLOURS = (PHASE_COLOURS[0], "#c2333f", "#d9a0a6", *PHASE_COLOURS[1:])
 """Start-up, waiting, building, then the phases of training."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Where the time of a worker went."""
+    """The time of a worker by activity."""
 
     name: str
     seconds: Mapping[str, float]
 
 
 def score(search: SearchScore) -> dict[str, Any] | None:
-    """Both scores over time (the paper's figure 4); what does not count is dashed."""
+    """Return both scores over time (the paper's figure 4); dashed: does not count."""
     import altair as alt
 
     rows: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def score(search: SearchScore) -> dict[str, Any] | None:
 
 
 def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] | None:
-    """How busy accelerators and processors were (the paper's figure 5); None without telemetry."""
+    """Return the utilisation over time (the paper's figure 5); None without telemetry."""
     import altair as alt
 
     rows = [
@@ -90,36 +90,36 @@ def utilisation(busy: Mapping[str, Points], length_s: float) -> dict[str, Any] |
 
 
 def tree(search: SearchScore) -> dict[str, Any] | None:
-    """Every architecture at its turn and accuracy, joined to its parent; the winner's line red."""
+    """Return every candidate by round and accuracy, joined to its parent; red: the best's line."""
     import altair as alt
 
     family = _family(search)
     if not family:
         return None
     line = _line_of(search)
-    points = {each.candidate: _place(each, search.workers) for each in family}
+    points = {candidate.candidate: _position(candidate, search.workers) for candidate in family}
     rows = [
         {
-            **points[each.candidate],
-            "candidate": each.candidate,
-            "state": each.state,
-            "in line": each.candidate in line,
-            "parent": each.parent or "the first network",
-            "parameters": f"{each.parameters:,}",
-            "operations": quantity(each.ops_per_sample, "FLOP"),
-            "weights": "inherited" if each.inherited else "new",
+            **points[candidate.candidate],
+            "candidate": candidate.candidate,
+            "state": candidate.state,
+            "in line": candidate.candidate in line,
+            "parent": candidate.parent or "the first network",
+            "parameters": f"{candidate.parameters:,}",
+            "operations": quantity(candidate.ops_per_sample, "FLOP"),
+            "weights": "inherited" if candidate.inherited else "new",
         }
-        for each in family
+        for candidate in family
     ]
     edges = [
         {
-            **points[each.candidate],
-            "from_turn": points[each.parent]["turn"],
-            "from_accuracy": points[each.parent]["accuracy"],
-            "in line": each.candidate in line,
+            **points[candidate.candidate],
+            "from_turn": points[candidate.parent]["turn"],
+            "from_accuracy": points[candidate.parent]["accuracy"],
+            "in line": candidate.candidate in line,
         }
-        for each in family
-        if each.parent in points
+        for candidate in family
+        if candidate.parent in points
     ]
     last = max(point["turn"] for point in points.values())
     scale = alt.Scale(domain=[0.5, last + 0.5], nice=False)
@@ -149,24 +149,24 @@ def tree(search: SearchScore) -> dict[str, Any] | None:
 
 
 def slices(search: SearchScore) -> dict[str, Any] | None:
-    """Accuracy over each hyper-parameter that was tuned; None before the rounds that tune."""
+    """Return the accuracy over each tuned hyper-parameter; None before tuning rounds."""
     import altair as alt
 
     charts = []
     for name, title in (("batch", "batch"), ("kernel", "kernel size")):
         rows = [
             {
-                name: getattr(each, name) or _ALONE,
-                "accuracy": each.accuracy,
-                "candidate": each.candidate,
+                name: getattr(candidate, name) or _UNCHANGED,
+                "accuracy": candidate.accuracy,
+                "candidate": candidate.candidate,
             }
-            for each in search.candidates
-            if each.tuned and each.state == "trained"
+            for candidate in search.candidates
+            if candidate.tuned and candidate.state == "trained"
         ]
         if not rows:
             return None
         base = alt.Chart(data(rows)).encode(
-            # A sort would be lost where layers meet: their domain is not.
+            # Layered charts lose a sort order, but not a domain.
             x=alt.X(f"{name}:O")
             .title(title)
             .scale(domain=_in_order(rows, name))
@@ -181,7 +181,7 @@ def slices(search: SearchScore) -> dict[str, Any] | None:
 
 
 def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
-    """Where the workers' time went, a bar each."""
+    """Return the time of each worker by activity, as one bar each."""
     import altair as alt
 
     longest_s = max((sum(bar.seconds.values()) for bar in bars), default=0.0)
@@ -214,20 +214,24 @@ def spent(bars: Sequence[Spent]) -> dict[str, Any] | None:
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """The values of a hyper-parameter, what was left alone first."""
+    """Return the values of a hyper-parameter, unchanged first."""
     values = {row[name] for row in rows}
-    return [_ALONE] * (_ALONE in values) + sorted(values - {_ALONE})
+    return [_UNCHANGED] * (_UNCHANGED in values) + sorted(values - {_UNCHANGED})
 
 
 def _family(search: SearchScore) -> list[CandidateScore]:
-    """The candidates that are drawn: all, or the best with their ancestors."""
-    known = {each.candidate: each for each in search.candidates if each.accuracy is not None}
+    """Return the candidates to draw: all, or the best with their ancestors."""
+    known = {
+        candidate.candidate: candidate
+        for candidate in search.candidates
+        if candidate.accuracy is not None
+    }
     if len(known) <= MOST_FAMILY:
         return list(known.values())
-    best = sorted(known.values(), key=lambda each: -(each.accuracy or 0.0))[:MOST_FAMILY]
+    best = sorted(known.values(), key=lambda c: -(c.accuracy or 0.0))[:MOST_FAMILY]
     chosen: dict[str, CandidateScore] = {}
-    for each in best:
-        at: CandidateScore | None = each
+    for candidate in best:
+        at: CandidateScore | None = candidate
         while at is not None and at.candidate not in chosen:
             chosen[at.candidate] = at
             at = known.get(at.parent) if at.parent else None
@@ -235,25 +239,25 @@ def _family(search: SearchScore) -> list[CandidateScore]:
 
 
 def _line_of(search: SearchScore) -> set[str]:
-    """The winner and its ancestors."""
-    parents = {each.candidate: each.parent for each in search.candidates}
-    found: set[str] = set()
+    """Return the best candidate and its ancestors."""
+    parents = {candidate.candidate: candidate.parent for candidate in search.candidates}
+    line: set[str] = set()
     at = search.winner
-    while at is not None and at not in found:
-        found.add(at)
+    while at is not None and at not in line:
+        line.add(at)
         at = parents.get(at)
-    return found
+    return line
 
 
-def _place(each: CandidateScore, workers: int) -> dict[str, Any]:
-    """Its round from 1; the workers of a round side by side."""
-    turn = Turn.named(each.candidate)
+def _position(candidate: CandidateScore, workers: int) -> dict[str, Any]:
+    """Return the position of a candidate; the workers of a round are side by side."""
+    turn = Turn.named(candidate.candidate)
     aside = (turn.worker + 0.5) / workers - 0.5
-    return {"turn": round(turn.round + 1 + 0.6 * aside, 3), "accuracy": each.accuracy}
+    return {"turn": round(turn.round + 1 + 0.6 * aside, 3), "accuracy": candidate.accuracy}
 
 
 def _rounds(last: int) -> list[int]:
-    """Whole rounds only, few enough for a phone."""
+    """Return ticks at whole rounds, few enough for a phone."""
     step = max(ceil(last / _MOST_TICKS), 1)
     return list(range(1, last + 1, step))
 

@@ -1,4 +1,4 @@
-"""The trainings of a run as blocks of its page, one a workload with all its seeds."""
+"""Trainings as blocks of the report: one per workload, with all its seeds."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from vflops.units import percent, quantity, seconds
 
 @dataclass(frozen=True)
 class Block:
-    """What the page shows of one workload."""
+    """What the report shows of one workload."""
 
     id: str
     title: str
     tiles: list[Tile]
     tiles_of: str | None
-    """Which of several seeds the tiles are of."""
+    """Which seeds the tiles show."""
     ended: bool
-    """Whether all trainings are over: what is missing then will not come any more."""
+    """Whether all trainings have finished, so that missing parts will not follow."""
     notes: list[str]
-    """What a reader must know of the figures."""
+    """Remarks on the figures."""
     settings: list[tuple[str, str]]
     seeds: list[str]
     figures: list[tuple[str, list[str]]]
@@ -44,7 +44,7 @@ class Block:
     loss: dict[str, Any] | None
     quality: dict[str, Any] | None
     exhibit: Shown | None
-    """What the workload itself shows of its trained model."""
+    """Figures that the workload draws of its trained model."""
     throughput: dict[str, Any] | None
     power: dict[str, Any] | None
     power_reasons: list[str]
@@ -53,13 +53,13 @@ class Block:
     budget: dict[str, Any] | None
     wall: str
     shared: list[tuple[str, str]]
-    """How its ranks shared the model, and what they sent; empty for one rank."""
+    """How its ranks shared the model, and their traffic; empty for one rank."""
     kernels: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A trained model under the ceilings of the machine, and what it reached there."""
+    """A trained model under the ceilings of the machine, and what it achieved."""
 
     bound: Bound
     achieved: Achieved | None
@@ -67,25 +67,29 @@ class Placed:
 
 
 def blocks(contents: Contents, scored: Score) -> list[Block]:
-    """One block a workload whose training has begun, in the order of the jobs."""
+    """Return one block per workload whose training has begun."""
     pairs = list(zip(contents.trained, scored.trainings, strict=True))
-    found = []
-    for number, name in enumerate(dict.fromkeys(each.workload for each in scored.trainings)):
-        own = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
-        if not own:
+    made = []
+    for number, name in enumerate(
+        dict.fromkeys(training.workload for training in scored.trainings)
+    ):
+        of_workload = [pair for pair in pairs if pair[1].workload == name and pair[1].attempts]
+        if not of_workload:
             continue
-        repeat = next((each for each in scored.repeats if each.workload == name), None)
-        found.append(_block(contents, f"training-{number}", own, repeat))
-    return found
+        repeat = next((r for r in scored.repeats if r.workload == name), None)
+        made.append(_block(contents, f"training-{number}", of_workload, repeat))
+    return made
 
 
 def missed(scored: Score) -> list[str]:
-    """Each training or ensemble that ended without reaching its target, with what it reached."""
+    """Return the trainings and ensembles that missed their target, with what they reached."""
     lines = []
-    for each in scored.trainings:
-        alone = each.complete and each.model is None
-        if alone and each.quality.time_to_quality_s is None:
-            lines.append(f"{score_tables.name(scored, each)}, {figure_text.achieved(each.quality)}")
+    for training in scored.trainings:
+        alone = training.complete and training.model is None
+        if alone and training.quality.time_to_quality_s is None:
+            lines.append(
+                f"{score_tables.name(scored, training)}, {figure_text.achieved(training.quality)}"
+            )
     for ensemble in scored.ensembles:
         if ensemble.penalty < 1:
             lines.append(f"{ensemble.workload}, {score_tables.ensemble_line(ensemble)}")
@@ -93,12 +97,12 @@ def missed(scored: Score) -> list[str]:
 
 
 def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]:
-    """Each trained model whose graph was counted, in the precision that it was trained in."""
-    found: dict[str, Placed] = {}
+    """Return each trained model with a counted graph, in the precision of its training."""
+    by_workload: dict[str, Placed] = {}
     graphs = {graph.model: graph for graph in contents.graphs}
     for trained, score in zip(contents.trained, scored.trainings, strict=True):
         graph = graphs.get(score.workload)
-        known = found.get(score.workload)
+        known = by_workload.get(score.workload)
         if graph is None or (known is not None and known.achieved is not None):
             continue
         counted = count(graph, rule_set(SCORING_RULES))
@@ -108,14 +112,16 @@ def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]
             continue
         if precision in machine.precisions():
             under = bound(counted, machine, precision)
-        found[score.workload] = _placed(under, trained, score, precision, _flops(scored, score))
-    return list(found.values())
+        by_workload[score.workload] = _placed(
+            under, trained, score, precision, _flops(scored, score)
+        )
+    return list(by_workload.values())
 
 
 def _flops(scored: Score, training: TrainingScore) -> list[float]:
-    """Of all trainings of its workload that ended; else of itself, as far as it is."""
-    own = [each for each in scored.trainings if each.workload == training.workload]
-    ended = [each.speed.flops for each in own if each.complete and each.speed]
+    """Return the FLOPS of all finished trainings of the workload, or else of this one so far."""
+    same = [t for t in scored.trainings if t.workload == training.workload]
+    ended = [t.speed.flops for t in same if t.complete and t.speed]
     return ended or ([training.speed.flops] if training.speed else [])
 
 
@@ -130,11 +136,11 @@ def _placed(
     if not reached or not mean(reached) or precision != under.precision or not moved:
         return Placed(under, None, None)
     flops = mean(reached) / trained.devices
-    of = f" in the mean of {len(reached)} trainings" if len(reached) > 1 else ""
-    each = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
+    of = f" on average over {len(reached)} trainings" if len(reached) > 1 else ""
+    on = f" on each of {trained.devices} accelerators" if trained.devices > 1 else ""
     sentence = (
         f"Trained with batch {score.batch}, {score.workload} achieved {quantity(flops, 'FLOPS')}"
-        f"{each}{of}: {percent(flops / under.attainable)} of what these ceilings allow it."
+        f"{on}{of}: {percent(flops / under.attainable)} of what these ceilings allow."
     )
     achieved = Achieved(score.workload, under.ops / moved, flops, under.attainable)
     return Placed(under, achieved, sentence)
@@ -188,15 +194,18 @@ def _tiles_of(
 
 
 def _wall(scores: Sequence[TrainingScore]) -> str:
-    """The time of one training; of several the longest, which is said."""
+    """Return the time of the training; of several, the longest."""
     longest = seconds(max(score.wall_s for score in scores))
-    return longest if len(scores) == 1 else f"{longest} at most a seed"
+    return longest if len(scores) == 1 else f"at most {longest} per seed"
 
 
 def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Course:
     sampled = curves.sampled(contents.folder, trained)
     quality = score.quality
-    points = [(each.evaluated.epoch, each.evaluated.quality) for each in trained.evaluations]
+    points = [
+        (evaluation.evaluated.epoch, evaluation.evaluated.quality)
+        for evaluation in trained.evaluations
+    ]
     reached = None
     if quality.time_to_quality_s is not None and quality.epochs_to_quality is not None:
         epoch = quality.epochs_to_quality
@@ -215,7 +224,7 @@ def _course(contents: Contents, trained: TrainedJob, score: TrainingScore) -> Co
 
 
 def _notes(scores: Sequence[TrainingScore]) -> list[str]:
-    """What sets the figures apart from those of other runs."""
+    """Return what distinguishes the figures from those of other runs."""
     first = scores[0]
     notes = [figure_text.data(first)] if first.synthetic or first.skipped else []
     if first.work is not None and first.work.source != "counted":
@@ -226,12 +235,10 @@ def _notes(scores: Sequence[TrainingScore]) -> list[str]:
         )
     if first.emulated:
         notes.append(f"{first.precision} is emulated: {first.emulated}")
-    for each in scores:
-        if not each.complete:
-            notes.append(f"seed {each.seed} {figure_text.how_far(each)}")
-        elif each.samples_redone:
-            again = figure_text.count(each.samples_redone, "sample was", "samples were")
-            notes.append(
-                f"seed {each.seed} took {each.attempts} attempts: {again} trained on again"
-            )
+    for score in scores:
+        if not score.complete:
+            notes.append(f"seed {score.seed} {figure_text.how_far(score)}")
+        elif score.samples_redone:
+            again = figure_text.count(score.samples_redone, "sample was", "samples were")
+            notes.append(f"seed {score.seed} took {score.attempts} attempts: {again} repeated")
     return notes

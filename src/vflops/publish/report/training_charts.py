@@ -1,4 +1,4 @@
-"""Charts of a training and its repeats, one line a seed; altair is imported where it draws."""
+"""Charts of trainings with one line per seed; altair is imported on use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WIDTH = 800
 PHASE_COLOURS = ("#9aa3af", "#6b4c9a", "#c77d11", "#2f6fb0", "#2e8b3d", "#1b9e9e")
 """Start-up, compilation, data, training, evaluation, checkpointing."""
 _LABEL = 90
-"""Pixels that a label of a bar takes."""
+"""The width of a bar's label in pixels."""
 _SECONDS = "seconds since the start of the processes"
-_AXIS_EXTENT = 56  # the same for all, so that charts below each other share their time axis
+_AXIS_EXTENT = 56  # so that the time axes of charts below each other align
 
 
 @dataclass(frozen=True)
 class Course:
-    """What one training adds to the charts of its workload."""
+    """The curves of one training."""
 
     seed: int
     loss: Points
@@ -38,12 +38,12 @@ class Course:
 
     @property
     def name(self) -> str:
-        """How it is called in a legend."""
+        """Its name in a legend."""
         return f"seed {self.seed}"
 
 
 def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Loss over epochs; None where none was noted."""
+    """Return the loss over epochs; None if none was logged."""
     import altair as alt
 
     rows = [
@@ -61,7 +61,7 @@ def loss(courses: Sequence[Course]) -> dict[str, Any] | None:
 
 
 def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
-    """Quality over epochs with the target, and where it was reached; None without any."""
+    """Return the quality over epochs with the target and where it was reached; None without any."""
     import altair as alt
 
     rows = [
@@ -98,14 +98,14 @@ def quality(courses: Sequence[Course], goal: Goal) -> dict[str, Any] | None:
             x=_epochs(), y=y, tooltip=["seed:N", "reached:N", "epoch:Q", "quality:Q"]
         )
         layers.append(at.mark_point(size=220, strokeWidth=2.5, color=ACHIEVED))
-        if len(courses) == 1:  # labels of several would lie on each other
+        if len(courses) == 1:  # labels of several would overlap
             text = at.mark_text(align="right", dx=-16, dy=-9, color=ACHIEVED, fontWeight="bold")
             layers.append(text.encode(text="reached:N"))
     return finished(alt.layer(*layers).properties(width=WIDTH, height=240))
 
 
 def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Samples a second over the time of the job; None where notes are too few."""
+    """Return samples per second over the time of the job; None with too few log entries."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -134,28 +134,28 @@ def throughput(courses: Sequence[Course]) -> dict[str, Any] | None:
 
 
 def power(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Watts over time, a line a part of the machine and seed; None where none was measured."""
+    """Return the power over time by part of the machine and seed; None if not measured."""
     return _sensors(courses, [course.power for course in courses], "power, W", "W", 150)
 
 
 def utilisation(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """How busy accelerators and processors were over time, in per cent."""
+    """Return the utilisation of accelerators and processors over time in percent."""
     return _sensors(courses, [course.utilisation for course in courses], "busy, %", "%", 110)
 
 
 def traffic(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Bytes a second over network and to storage, over time."""
+    """Return network and storage traffic over time in bytes per second."""
     return _sensors(courses, [course.traffic for course in courses], "B/s", "B/s", 110)
 
 
 def budget(courses: Sequence[Course]) -> dict[str, Any] | None:
-    """Where the wall time went: one bar a seed, its parts add up to it; None before any."""
+    """Return the wall time by phase as one bar per seed; None before any."""
     import altair as alt
 
     longest_s = max(sum(course.phases.values()) for course in courses)
     if not longest_s:
         return None
-    # With one bar the legend has room for its figures, also of parts too thin for a label.
+    # With one bar, the legend has room for the figures, even of parts too thin for a label.
     names = {phase: _phase_name(phase, courses) for phase in PHASES}
     rows: list[dict[str, Any]] = []
     for course in courses:
@@ -195,19 +195,19 @@ def _phase_name(phase: str, courses: Sequence[Course]) -> str:
 
 
 def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
-    """Shares of the kinds of kernels, the largest first: V2's figure 2; None if not profiled."""
+    """Return the shares of kernel kinds, largest first (V2's figure 2); None if not profiled."""
     import altair as alt
 
     rows = [
         {
-            "kind": each.kind,
-            "share": each.share,
-            "label": percent(each.share),
-            "time": seconds(each.time_s),
-            "calls": each.calls,
+            "kind": kernel.kind,
+            "share": kernel.share,
+            "label": percent(kernel.share),
+            "time": seconds(kernel.time_s),
+            "calls": kernel.calls,
         }
-        for each in sorted(times, key=lambda each: -each.share)
-        if each.share >= 0.0005  # what is shown as 0.0 % needs no bar
+        for kernel in sorted(times, key=lambda kernel: -kernel.share)
+        if kernel.share >= 0.0005  # 0.0 % needs no bar
     ]
     if not rows:
         return None
@@ -225,9 +225,9 @@ def kernels(times: Sequence[KernelTime]) -> dict[str, Any] | None:
 
 
 def _sensors(
-    courses: Sequence[Course], found: Sequence[list[Line]], title: str, unit: str, height: int
+    courses: Sequence[Course], sensors: Sequence[list[Line]], title: str, unit: str, height: int
 ) -> dict[str, Any] | None:
-    """Lines over time, a colour a name; seeds share it, since they are the same sensor."""
+    """Return lines over time with one colour per sensor, which seeds share."""
     import altair as alt
 
     rows: list[dict[str, Any]] = [
@@ -239,7 +239,7 @@ def _sensors(
             "value": y,
             "reading": quantity(y, unit),
         }
-        for course, lines in zip(courses, found, strict=True)
+        for course, lines in zip(courses, sensors, strict=True)
         for line in lines
         for x, y in line.points
     ]
@@ -260,16 +260,16 @@ def _sensors(
 
 
 def _line(rows: list[dict[str, Any]], *, few: bool, width: float = 2) -> Any:
-    """Lines, with their points where these are few enough to be told apart."""
+    """Return lines, with points if there are few enough to distinguish them."""
     import altair as alt
 
-    # A tooltip needs a mark under the mouse: points that are not drawn are there all the same.
+    # A tooltip needs a mark under the mouse, so invisible points are added.
     point = {"filled": True, "size": 35} if few else {"opacity": 0, "size": 60}
     return alt.Chart(data(rows)).mark_line(strokeWidth=width, point=point)
 
 
 def _from_zero(values: Iterable[float]) -> Any:
-    """A scale from 0 with some room above the highest value, so that no line lies on the frame."""
+    """Return a scale from 0 with some margin above the highest value."""
     import altair as alt
 
     return alt.Scale(domain=[0, 1.1 * max(values, default=0.0) or 1.0], nice=False)

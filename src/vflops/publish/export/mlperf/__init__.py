@@ -1,10 +1,10 @@
-"""MLPerf Training's result logs and submission folder, written without its package."""
+"""MLPerf Training result logs and submissions, written without its package."""
 
 RULE_SET = "4.0.0"
-"""The newest of MLPerf Training's rule sets that has an image classification."""
+"""The newest MLPerf Training rule set with an image classification benchmark."""
 BENCHMARK = "resnet"
-"""What it is called there."""
+"""Its name in MLPerf."""
 WORKLOAD = "image-classification"
-"""The workload that it is here."""
+"""Its name in vflops."""
 RESULTS = 5
-"""Trainings that a submission of it must hold, no more and no fewer."""
+"""The exact number of trainings that a submission must hold."""

@@ -1,4 +1,4 @@
-"""What MLPerf's closed division refuses of a training: said here, judged by its own checker."""
+"""What MLPerf's closed division refuses; its own checker has the final say."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vflops.publish.export.mlperf.mllog_lines import Value
 from vflops.publish.export.mlperf.result import hyper_parameters
 
 CLOSED_TARGET = 0.759
-"""Top-1 accuracy that a closed result must reach."""
+"""The top-1 accuracy that a closed result must reach."""
 _END = 0.0001
-"""The learning rate that its schedule must end at."""
+"""The learning rate at which the schedule must end."""
 _NEEDED = {
     "sgd": (
         "sgd_opt_base_learning_rate",
@@ -34,27 +34,27 @@ _NEEDED = {
 
 
 def closed_faults(course: Course) -> dict[str, str]:
-    """The keys of the log that the closed rules refuse → why, in words."""
+    """Return the keys of the log that the closed rules refuse, each with the reason."""
     job, settings = course.trained.record, hyper_parameters(course.trained.record)
     faults: dict[str, str] = {}
-    best = max(each.evaluated.quality for each in course.judged)
+    best = max(evaluation.evaluated.quality for evaluation in course.judged)
     if not CLOSED_TARGET <= best < 1:
-        faults["eval_accuracy"] = f"it reached {best:g}, closed wants {CLOSED_TARGET:g} or more"
+        faults["eval_accuracy"] = f"it reached {best:g}, closed requires {CLOSED_TARGET:g} or more"
     optimizer = str(settings["opt_name"])
     if optimizer not in _NEEDED:
-        faults["opt_name"] = f"the optimizer is {optimizer}, closed knows sgd and lars"
+        faults["opt_name"] = f"the optimizer is {optimizer}, closed allows sgd and lars"
     for key in _NEEDED.get(optimizer, ()):
         fault = _fault(key, settings)
         if fault is not None:
             faults[key] = fault
-    if job.data.synthetic:  # no key says so: what the checker cannot see is said all the same
-        faults["data"] = "the data is synthetic, closed wants ImageNet"
+    if job.data.synthetic:  # no key says so, and the checker cannot see it
+        faults["data"] = "the data is synthetic, closed requires ImageNet"
     return faults
 
 
 def _fault(key: str, settings: dict[str, Value]) -> str | None:
     if key not in settings:
-        return "the learning rate does not decay by a polynomial"
+        return "the learning rate does not decay polynomially"
     value = settings[key]
     rules = (rule for end, rule in _RULES.items() if key.endswith(end))
     return next((why for rule in rules if (why := rule(key, float(value or 0)))), None)
@@ -62,11 +62,13 @@ def _fault(key: str, settings: dict[str, Value]) -> str | None:
 
 def _rate(key: str, value: float) -> str | None:
     whole = key.startswith("lars") or _is_whole(value / 0.001)
-    return None if whole else f"the learning rate {value:g} is no multiple of 0.001"
+    return None if whole else f"the learning rate {value:g} is not a multiple of 0.001"
 
 
 def _end(key: str, value: float) -> str | None:
-    return None if value == _END else f"the learning rate ends at {value:g}, closed wants {_END:g}"
+    return (
+        None if value == _END else f"the learning rate ends at {value:g}, closed requires {_END:g}"
+    )
 
 
 def _decay(key: str, value: float) -> str | None:

@@ -1,4 +1,4 @@
-"""The course of a training by the clock on the wall, as MLPerf tells it."""
+"""The course of a training in wall-clock time, as MLPerf logs need it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.record.readout.trained_job import Attempt, TrainedJob
 
 @dataclass(frozen=True)
 class Judged:
-    """An evaluation: when it began and ended, and where that is written."""
+    """An evaluation: when it began and ended, and where that is logged."""
 
     evaluated: Evaluated
     start_ms: int
@@ -23,9 +23,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Course:
-    """A training that came to its end, its moments as Unix time in milliseconds.
+    """A finished training, with times as Unix time in milliseconds.
 
-    Within an attempt the clock that nobody sets counts; an interruption counts as it was.
+    Times within an attempt are by the monotonic clock; interruptions count with their duration.
     """
 
     trained: TrainedJob
@@ -34,27 +34,27 @@ class Course:
 
     @cached_property
     def began_ms(self) -> int:
-        """When the first processes began."""
+        """When the first processes started."""
         attempt = self.trained.attempts[0]
         return self._ms(0, _began_s(attempt))
 
     @cached_property
     def run_ms(self) -> int:
-        """When the first sample could be touched: before any step, and before compilation."""
+        """When the first sample could be read: before any step, and before compilation."""
         number, event = self._all("job")[0]
         return max(self._ms(number, event.time_s), self.began_ms)
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
-        """The evaluations that count, up to the first that reached the target."""
-        found: list[Judged] = []
+        """The evaluations up to the first that reached the target."""
+        evaluations: list[Judged] = []
         for number, event, evaluated, took_s in self._evaluations():
             stop_ms = self._ms(number, event.time_s)
             start_ms = max(self._ms(number, event.time_s - took_s), self.run_ms)
-            found.append(Judged(evaluated, start_ms, stop_ms, self.source(event)))
+            evaluations.append(Judged(evaluated, start_ms, stop_ms, self.source(event)))
             if self._is_good(evaluated.quality):
                 break
-        return tuple(found)
+        return tuple(evaluations)
 
     @property
     def reached(self) -> bool:
@@ -63,18 +63,18 @@ class Course:
 
     @property
     def stop_ms(self) -> int:
-        """When the target was reached, or else when training was over."""
+        """When the target was reached, or else when training finished."""
         if self.reached:
             return self.judged[-1].stop_ms
         number, event = self._all("finished")[-1]
         return self._ms(number, event.time_s)
 
     def source(self, event: Event) -> str:
-        """The file under the run folder that holds the event, and the line."""
+        """Return the file in the run folder that holds the event, and its line."""
         return event.source.removeprefix(f"{self.run}/")
 
     def moment_ms(self, time_s: float) -> int:
-        """A moment by the clock of the newest attempt's events."""
+        """Return a time on the clock of the newest attempt as Unix time."""
         return self._ms(len(self.trained.attempts) - 1, time_s)
 
     def _is_good(self, quality: float) -> bool:
@@ -82,19 +82,19 @@ class Course:
         return quality <= goal.target if goal.better == "lower" else quality >= goal.target
 
     def _evaluations(self) -> list[tuple[int, Event, Evaluated, float]]:
-        """What counts: attempt, event, what it says and the seconds that it took."""
-        found: dict[int, tuple[int, Event, Evaluated, float]] = {}
+        """Return the evaluations that count: attempt, event, payload and duration in seconds."""
+        by_step: dict[int, tuple[int, Event, Evaluated, float]] = {}
         for number, attempt in enumerate(self.trained.attempts):
-            if attempt.is_noted:  # what was after its checkpoint was lost
-                found = {step: each for step, each in found.items() if step <= attempt.first_step}
+            if attempt.is_noted:  # what followed its checkpoint was lost
+                by_step = {step: row for step, row in by_step.items() if step <= attempt.first_step}
             before_s = 0.0
             for event in attempt.log.events:
                 if event.kind == "evaluation":
-                    each = event.payload(Evaluated)
-                    spent_s = each.phases.get("evaluation", 0.0)
-                    found[each.step] = number, event, each, spent_s - before_s
+                    evaluated = event.payload(Evaluated)
+                    spent_s = evaluated.phases.get("evaluation", 0.0)
+                    by_step[evaluated.step] = number, event, evaluated, spent_s - before_s
                     before_s = spent_s
-        return [found[step] for step in sorted(found)]
+        return [by_step[step] for step in sorted(by_step)]
 
     def _all(self, kind: str) -> list[tuple[int, Event]]:
         return [
@@ -109,7 +109,7 @@ class Course:
 
     @cached_property
     def _shifts_s(self) -> list[float]:
-        """What makes Unix time of each attempt's clock; an attempt follows the one before it."""
+        """The offset from each attempt's clock to Unix time; attempts do not overlap."""
         shifts: list[float] = []
         end_s = 0.0
         for attempt in self.trained.attempts:

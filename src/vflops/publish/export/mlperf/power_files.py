@@ -1,7 +1,7 @@
-"""``power/result_<k>/node_<n>.txt``: the power of a node while it trained.
+"""``power/result_<k>/node_<n>.txt``: the power of a node during training.
 
-MLPerf's summary takes a reading for the mean power since the one before: so these are, by the same
-arithmetic as the score's, and the energy that it finds is ours.
+MLPerf's summary treats each reading as the mean power since the previous one. The readings here are
+such means, computed as for the score, so that the summary finds the same energy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vflops.results.score.node_power import NOT_SAMPLED, sampled_by
 
 @dataclass(frozen=True)
 class NodePower:
-    """A node's readings as a log, and what of the node they include."""
+    """A node's readings as a log, and which parts of the node they include."""
 
     includes: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -31,34 +31,34 @@ class NodePower:
 
 @dataclass(frozen=True)
 class _Sampled:
-    """What was sampled on one node, and the logs that were imported for it."""
+    """The telemetry of one node, and the power logs that were imported for it."""
 
-    own: Telemetry
+    telemetry: Telemetry
     imported: tuple[Telemetry, ...]
 
     def over(self, start_s: float, end_s: float) -> PowerSummary:
-        own, *logs = (_window(each, start_s, end_s) for each in (self.own, *self.imported))
-        return host_power([own], start_s, end_s, logs)
+        sampled, *logs = (_window(log, start_s, end_s) for log in (self.telemetry, *self.imported))
+        return host_power([sampled], start_s, end_s, logs)
 
 
 def node_powers(course: Course) -> tuple[NodePower, ...] | str:
-    """The power of each node over the run, or why there is none."""
+    """Return the power of each node over the run, or why there is none."""
     trained = course.trained
     if len(trained.attempts) != 1:
-        return f"job {trained.record.job} was interrupted: its power has a hole"
+        return f"job {trained.record.job} was interrupted, so its power has a gap"
     start_s, end_s = (moment_ms / 1000 for moment_ms in (course.run_ms, course.stop_ms))
-    zero_s = course.moment_ms(0.0) / 1000  # of the clock that events and telemetry share
+    zero_s = course.moment_ms(0.0) / 1000  # start of the clock of events and telemetry
     nodes = _nodes(course, (start_s - zero_s, end_s - zero_s))
     if isinstance(nodes, str):
         return nodes
-    found: list[NodePower] = []
+    powers: list[NodePower] = []
     for number, node in enumerate(nodes):
         whole = node.over(start_s - zero_s, end_s - zero_s)
         if whole.power_w is None:
             return f"node {number}: {whole.reason}"
         lines = tuple(_lines(course, node, whole, zero_s))
-        found.append(NodePower(whole.includes, lines))
-    return tuple(found)
+        powers.append(NodePower(whole.includes, lines))
+    return tuple(powers)
 
 
 def _nodes(course: Course, span_s: tuple[float, float]) -> list[_Sampled] | str:
@@ -67,36 +67,36 @@ def _nodes(course: Course, span_s: tuple[float, float]) -> list[_Sampled] | str:
     first = sampled_by(parts[0])
     if first is None:
         return NOT_SAMPLED
-    own, zero_s = first
+    telemetry, zero_s = first
     logs = read_imported(course.run) if len(parts) == 1 else []
     placed = tuple(log.shifted(log.utc_offset_s - zero_s) for log in logs)
-    nodes = [_Sampled(own, placed)]
+    nodes = [_Sampled(telemetry, placed)]
     for number, part in enumerate(parts[1:], start=1):
-        found = sampled_by(part, zero_s)
-        if found is None:
+        sampled = sampled_by(part, zero_s)
+        if sampled is None:
             return f"node {number}: {NOT_SAMPLED}"
-        nodes.append(_Sampled(found[0], ()))
+        nodes.append(_Sampled(sampled[0], ()))
     return nodes
 
 
 def _lines(course: Course, node: _Sampled, whole: PowerSummary, zero_s: float) -> Iterator[Line]:
     start_s, end_s = (ms / 1000 - zero_s for ms in (course.run_ms, course.stop_ms))
-    times_s = [time_s for time_s in node.own.times_s if start_s < time_s < end_s]
+    times_s = [time_s for time_s in node.telemetry.times_s if start_s < time_s < end_s]
     about = {"includes": ", ".join(whole.includes), "sources": ", ".join(whole.sources)}
     source = f"jobs/{course.trained.record.job}/{course.trained.folders[0].name}/telemetry.jsonl"
     yield Line(course.run_ms, "power_measurement_start", metadata=about, source=source)
-    # What a supply loses was measured with it, or was not measured: nothing is guessed.
+    # Losses of the power supply are either measured or unknown; they are not estimated.
     yield Line(course.run_ms, "conversion_eff", 1.0, source=source)
     for from_s, to_s in pairwise((start_s, *times_s, end_s)):
-        found = node.over(from_s, to_s)
-        if found.power_w is not None and found.includes == whole.includes:
-            watts = round(found.power_w, 3)
+        power = node.over(from_s, to_s)
+        if power.power_w is not None and power.includes == whole.includes:
+            watts = round(power.power_w, 3)
             yield Line(course.moment_ms(to_s), "power_reading", watts, source=source)
     yield Line(course.stop_ms, "power_measurement_stop", source=source)
 
 
 def _window(telemetry: Telemetry, start_s: float, end_s: float) -> Telemetry:
-    """The samples of a span and one on either side, so that a day is cut in a moment."""
+    """Return the samples of a span and one on either side, found by bisection."""
     times_s: Sequence[float] = telemetry.times_s
     first = max(bisect_right(times_s, start_s) - 1, 0)
     last = bisect_left(times_s, end_s) + 1

@@ -1,4 +1,4 @@
-"""``result_<k>.txt``: one training as MLPerf's result log."""
+"""``result_<k>.txt``: one training as an MLPerf result log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STATUSES = {
     "research": RDI,
     "preview": "Preview",
 }
-"""A system's availability in a result log → in its description."""
+"""The availability of a system: its name in a result log → in the system description."""
 _POWER, _END = 2.0, 0.0
-"""Of the polynomial schedule, which has no setting for them."""
+"""Power and final learning rate of the polynomial schedule; they are not settings."""
 
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who hands in what, in MLPerf's words."""
+    """Who submits what, in MLPerf's terms."""
 
     org: str
     system: str
@@ -41,16 +41,16 @@ class Submitter:
 
 
 def result_lines(course: Course, submitter: Submitter, run_id: str) -> Iterator[Line]:
-    """The whole log: who, what, with which settings; then the run from its start to the target."""
+    """Yield the log: submitter, benchmark and settings, then the run from start to target."""
     job = course.trained.record
     began_ms, source = course.began_ms, f"jobs/{job.job}/job.json:1"
     about: dict[str, Value] = {"run": run_id, "job": job.job, "vflops": vflops.__version__}
-    # Nothing here clears caches, and so it says.
+    # vflops does not clear caches, and the log says so.
     yield Line(began_ms, "cache_clear", False, source=source)
     yield Line(began_ms, "init_start", source=source)
     for key, value in _named(submitter).items():
         yield Line(began_ms, key, value, source=source)
-    # One place for all seeds: that is how the checkers find one that was used twice.
+    # The checkers find a seed that is used twice by this common source.
     yield Line(began_ms, "seed", job.seed, source="job.json:1")
     for key, value in hyper_parameters(job).items():
         yield Line(began_ms, key, value, source=source)
@@ -65,12 +65,12 @@ def result_lines(course: Course, submitter: Submitter, run_id: str) -> Iterator[
 
 
 def hyper_parameters(job: JobRecord) -> dict[str, Value]:
-    """The settings of a training under MLPerf's names; what it has none of is left out."""
+    """Return the settings of a training that have a name in MLPerf."""
     train = train_settings(job)
     steps = training_steps(epochs=train.epochs, samples=job.data.train, batch_size=train.batch)
     warmup = round(train.warmup_epochs * job.data.train / train.batch)
     span = train.rank_batch // train.ghosts
-    found: dict[str, Value] = {
+    named: dict[str, Value] = {
         "global_batch_size": train.batch,
         "train_samples": job.data.train,
         "eval_samples": job.data.validation,
@@ -84,24 +84,24 @@ def hyper_parameters(job: JobRecord) -> dict[str, Value]:
         f"{train.optimizer}_opt_learning_rate_decay_steps": steps - warmup,
     }
     if train.schedule in ("polynomial", "cosine"):
-        found[f"{train.optimizer}_opt_end_learning_rate"] = _END
+        named[f"{train.optimizer}_opt_end_learning_rate"] = _END
     if train.schedule == "polynomial":
-        found[f"{train.optimizer}_opt_learning_rate_decay_poly_power"] = _POWER
+        named[f"{train.optimizer}_opt_learning_rate_decay_poly_power"] = _POWER
     if train.optimizer == "lars":
-        found["lars_epsilon"] = 0.0
-        found["lars_opt_learning_rate_warmup_epochs"] = train.warmup_epochs
-    return found
+        named["lars_epsilon"] = 0.0
+        named["lars_opt_learning_rate_warmup_epochs"] = train.warmup_epochs
+    return named
 
 
 def train_settings(job: JobRecord) -> TrainSettings:
-    """The job's settings of training, as its type validates them."""
+    """Return the job's training settings, validated."""
     given = job.settings.get("train", {})
     try:
         return TrainSettings.model_validate({**given, "ranks": job.ranks})
     except ValidationError as error:
         raise FolderError(
-            f"job {job.job}: its settings of training are not known here: {first_fault(error)}",
-            hint="export it with the vflops that ran it",
+            f"job {job.job} has training settings that are unknown here: {first_fault(error)}",
+            hint="export it with the version of vflops that ran it",
         ) from error
 
 
@@ -116,15 +116,15 @@ def _named(submitter: Submitter) -> dict[str, Value]:
 
 
 def _blocks(course: Course) -> Iterator[Line]:
-    """Training up to each evaluation, and the evaluation."""
+    """Yield the training up to each evaluation, and the evaluation."""
     start_ms, before = course.run_ms, 0.0
-    for each in course.judged:
-        epoch = round(each.evaluated.epoch, 3)
+    for evaluation in course.judged:
+        epoch = round(evaluation.evaluated.epoch, 3)
         block = {"first_epoch_num": before + 1, "epoch_count": round(epoch - before, 3)}
-        at, source = {"epoch_num": epoch}, each.source
+        at, source = {"epoch_num": epoch}, evaluation.source
         yield Line(start_ms, "block_start", metadata=block, source=source)
-        yield Line(each.start_ms, "block_stop", metadata=block, source=source)
-        yield Line(each.start_ms, "eval_start", metadata=at, source=source)
-        yield Line(each.stop_ms, "eval_stop", metadata=at, source=source)
-        yield Line(each.stop_ms, "eval_accuracy", each.evaluated.quality, at, source)
-        start_ms, before = each.stop_ms, epoch
+        yield Line(evaluation.start_ms, "block_stop", metadata=block, source=source)
+        yield Line(evaluation.start_ms, "eval_start", metadata=at, source=source)
+        yield Line(evaluation.stop_ms, "eval_stop", metadata=at, source=source)
+        yield Line(evaluation.stop_ms, "eval_accuracy", evaluation.evaluated.quality, at, source)
+        start_ms, before = evaluation.stop_ms, epoch

@@ -1,4 +1,4 @@
-"""A submission to MLPerf Training: systems/, results/ and benchmarks/ of one organisation."""
+"""An MLPerf Training submission: systems/, results/ and benchmarks/ of one organisation."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from vflops.record.readout.contents import Contents
 
 @dataclass(frozen=True)
 class Entry:
-    """A training that is handed in, and the run that it is of."""
+    """A training to submit, and its run."""
 
     contents: Contents
     course: Course
 
     @property
     def name(self) -> str:
-        """What tells it from the others, in words."""
+        """A name that distinguishes it from the others."""
         return f"{self.contents.folder.record.id}, seed {self.course.trained.record.seed}"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What was written, and what a reader must know of it."""
+    """What was written, with remarks for the user."""
 
     folder: Path
     results: tuple[Path, ...]
@@ -54,10 +54,10 @@ def write_submission(
     division: str = "open",
     status: str = "research",
 ) -> Submission:
-    """The folder that MLPerf's ``package_checker`` reads, one result a training."""
+    """Write the folder that MLPerf's ``package_checker`` reads, with one result per training."""
     if status not in STATUSES:
         raise unknown_name("status", status, STATUSES)
-    _must_be_new(folder)
+    _require_new(folder)
     entries, notes = _entries(runs)
     record = _one_system(runs)
     system_name = system_name or _system_name(record)
@@ -72,18 +72,19 @@ def write_submission(
     )
     name = _file_name(system_name)
     submitter = Submitter(org, system_name, division, status)
-    place = folder / "results" / name / BENCHMARK
+    result_folder = folder / "results" / name / BENCHMARK
     files = {folder / "systems" / f"{name}.json": atomic.json_text(description)}
     results = []
     for number, entry in enumerate(entries):
         run = entry.contents.folder.record.id
-        path = place / f"result_{number}.txt"
+        path = result_folder / f"result_{number}.txt"
         files[path] = text_of(result_lines(entry.course, submitter, run))
         results.append(path)
     powers, why = _powers(entries)
     for number, logs in enumerate(powers):
         for node, log in enumerate(logs):
-            files[place / "power" / f"result_{number}" / f"node_{node}.txt"] = text_of(log.lines)
+            power = result_folder / "power" / f"result_{number}"
+            files[power / f"node_{node}.txt"] = text_of(log.lines)
     code = folder / "benchmarks" / BENCHMARK / "implementations" / "vflops"
     files[code / "README.md"] = _readme(entries)
     for path, text in files.items():
@@ -93,38 +94,38 @@ def write_submission(
     return Submission(folder, tuple(results), tuple(notes))
 
 
-def _must_be_new(folder: Path) -> None:
+def _require_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} is there already, and results of two exports must not mix",
-            hint="remove it, or choose another place: --out FOLDER",
+            f"{folder} already exists, and results of two exports must not mix",
+            hint="remove it, or choose another folder: --out FOLDER",
         )
 
 
 def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
-    """What can be handed in, and why the rest cannot."""
-    found: list[Entry] = []
-    left: dict[str, int] = {}
+    """Return the trainings to submit, and why others are left out."""
+    entries: list[Entry] = []
+    left_out: dict[str, int] = {}
     for contents in runs:
         for job in (*contents.trained, *contents.workers):
             why = None
             if job.record.workload != WORKLOAD:
                 why = f"{job.record.workload}: rule set {RULE_SET} has no such benchmark"
             elif job.record.bag is not None:
-                why = f"base models of {WORKLOAD}: MLPerf knows no ensembles"
+                why = f"base models of {WORKLOAD}: MLPerf has no ensembles"
             elif job.finished is None:
-                why = f"{WORKLOAD}: training did not come to its end"
+                why = f"{WORKLOAD}: training did not finish"
             if why is None:
-                found.append(Entry(contents, Course(job, contents.folder.path)))
+                entries.append(Entry(contents, Course(job, contents.folder.path)))
             else:
-                left[why] = left.get(why, 0) + 1
-    notes = [f"left out, {count} of {why}" for why, count in left.items()]
-    if not found:
+                left_out[why] = left_out.get(why, 0) + 1
+    notes = [f"left out, {count} of {why}" for why, count in left_out.items()]
+    if not entries:
         raise UsageError(
-            "there is no result for MLPerf: " + ("; ".join(notes) or "nothing was trained"),
-            hint=f"give runs that trained it: vflops run {WORKLOAD} --repeat {RESULTS}",
+            "no result can be submitted to MLPerf: " + ("; ".join(notes) or "nothing was trained"),
+            hint=f"give runs that trained this: vflops run {WORKLOAD} --repeat {RESULTS}",
         )
-    return found, notes
+    return entries, notes
 
 
 def _one_system(runs: Sequence[Contents]) -> SystemRecord:
@@ -134,42 +135,45 @@ def _one_system(runs: Sequence[Contents]) -> SystemRecord:
         shown = "; ".join(", ".join(machine) for machine in sorted(machines))
         raise UsageError(
             f"the runs are of {len(machines)} systems: {shown}",
-            hint="export the runs of each system by themselves",
+            hint="export the runs of each system separately",
         )
     return records[0]
 
 
 def _system_name(record: SystemRecord) -> str:
-    """The accelerators, or else the processor, of a node."""
-    models = [str(each.value) for each in record.matching("hardware", "accelerator * model")]
+    """Return the accelerators of a node, or else its processor."""
+    models = [str(fact.value) for fact in record.matching("hardware", "accelerator * model")]
     if models:
         return f"{len(models)}x {models[0]}"
     return str(record.fact("hardware", "cpu model").value or "unnamed system")
 
 
 def _file_name(name: str) -> str:
-    """``name`` as a folder may be called anywhere."""
+    """Return ``name`` as a portable folder name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "system"
 
 
 def _nodes(course: Course) -> int:
-    records = [node for place in course.trained.folders for node in node_records(place)]
+    records = [node for attempt in course.trained.folders for node in node_records(attempt)]
     return max((node.nodes for node in records), default=1)
 
 
 def _powers(entries: Iterable[Entry]) -> tuple[list[tuple[NodePower, ...]], str]:
-    """The power of all results or of none, as the rules want it; and what to know of it."""
-    found: list[tuple[NodePower, ...]] = []
+    """Return the power of all results, or of none as the rules require, and a remark on it."""
+    of_results: list[tuple[NodePower, ...]] = []
     for entry in entries:
         powers = node_powers(entry.course)
         if isinstance(powers, str):
             return [], f"no power logs: {entry.name}: {powers}"
-        found.append(powers)
-    includes = {node.includes for nodes in found for node in nodes}
+        of_results.append(powers)
+    includes = {node.includes for nodes in of_results for node in nodes}
     if includes == {("node",)}:
-        return found, "power logs are of the whole node"
-    told = "; ".join(sorted(", ".join(each) for each in includes))
-    return found, f"power logs include only: {told}; MLPerf wants the whole node (vflops power)"
+        return of_results, "power logs cover the whole node"
+    parts = "; ".join(sorted(", ".join(names) for names in includes))
+    return (
+        of_results,
+        f"power logs cover only: {parts}; MLPerf requires the whole node (vflops power)",
+    )
 
 
 def _remarks(entries: Sequence[Entry], description: dict[str, str]) -> list[str]:
@@ -183,29 +187,31 @@ def _remarks(entries: Sequence[Entry], description: dict[str, str]) -> list[str]
         if not entry.course.reached:
             notes.append(f"result_{number} did not reach its target: its status is aborted")
     if any(entry.course.trained.record.data.synthetic for entry in entries):
-        notes.append("the data is synthetic: the format is MLPerf's, the result is none of its")
+        notes.append(
+            "the data is synthetic: only the format is MLPerf's, this is not an MLPerf result"
+        )
     if faults := _closed(entries):
         notes.append("the closed division refuses this: " + "; ".join(faults))
     for key in ("host_processors_per_node", "accelerators_per_node"):
         if not description[key].isdigit():
-            notes.append(f"result_summarizer needs a number for {key}, which is {description[key]}")
+            notes.append(f"result_summarizer needs a number for {key}; it is {description[key]}")
     return notes
 
 
 def _closed(entries: Sequence[Entry]) -> list[str]:
-    """Why closed refuses results, each reason once, with the results where not all have it."""
-    found: dict[str, list[int]] = {}
+    """Return why closed refuses results: each reason once, with the results if not all have it."""
+    by_reason: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
         for why in closed_faults(entry.course).values():
-            found.setdefault(why, []).append(number)
+            by_reason.setdefault(why, []).append(number)
     return [
         why if len(of) == len(entries) else f"{why} ({', '.join(f'result_{n}' for n in of)})"
-        for why, of in found.items()
+        for why, of in by_reason.items()
     ]
 
 
 def _readme(entries: Sequence[Entry]) -> str:
-    """How to do it again."""
+    """Return a README on how to repeat the trainings."""
     first = entries[0]
     job, record = first.course.trained.record, first.contents.folder.record
     settings = json.dumps(job.settings, indent=2, sort_keys=True)

@@ -1,0 +1,33 @@
+"""The condition for signing or packing a run: it is complete, and was not altered since."""
+
+from __future__ import annotations
+
+from vflops.errors import UsageError
+from vflops.publish.evidence.verify import verify
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.evidence.evidence_names import SIGNATURE
+from vflops.results.evidence.manifest import read_manifest, write_manifest
+
+
+def require_intact(folder: RunFolder, done: str) -> None:
+    """Raise unless a run may be ``done`` (signed, packed): it is complete and unaltered.
+
+    A complete run without a manifest gets one.
+    """
+    contents = Contents(folder)
+    state = contents.state
+    if not state.complete:
+        resume = f"resume it first: vflops resume {folder.path}"
+        raise UsageError(
+            f"{folder.path} cannot be {done}: it is not complete: {state.reason}",
+            hint="wait until it ends" if contents.in_progress else resume,
+        )
+    if read_manifest(folder.path) is None:
+        write_manifest(folder)
+    altered = [line for line in verify(folder.path).alterations if not line.startswith(SIGNATURE)]
+    if altered:
+        raise UsageError(
+            f"{folder.path} cannot be {done}: it was altered after it was concluded: {altered[0]}",
+            hint=f"see all alterations: vflops verify {folder.path}",
+        )
