@@ -94,7 +94,7 @@ def test_runs_that_no_longer_come_to_their_end_are_named(tmp_path: Path, vflops:
     assert len(found.left_out) == 4
     done = vflops("history", tmp_path, "--json")
     assert done.returncode == 1
-    assert "the newest 2 runs do not come to their end, the last that did is" in done.stderr
+    assert "the newest 2 runs did not finish; the last that did is" in done.stderr
     dated_run(tmp_path, Dated(9))
     assert not history(tmp_path).stopped
 
@@ -163,10 +163,10 @@ def test_what_is_damaged_unfinished_or_a_copy_is_named_and_left_out(tmp_path: Pa
 def test_folders_without_a_run_are_refused_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run below"):
         history(tmp_path)
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         history(tmp_path / "none")
     run = dated_run(tmp_path, Dated(0))
-    with pytest.raises(UsageError, match="a history is of several"):
+    with pytest.raises(UsageError, match="a history needs several"):
         history(run.path)
 
 
@@ -230,7 +230,7 @@ def test_few_runs_have_no_chart_and_nothing_is_said_of_changes(
         dated_run(tmp_path, Dated(day, (1.0 + day / 100,)))
     found = history(tmp_path)
     assert history_page.drawn(found.groups[0]) == []
-    assert history_text.last_change(course(found, "FLOPS"), 3) == "cannot be told yet"
+    assert history_text.last_change(course(found, "FLOPS"), 3) == "too few runs"
     history_page.write_page(found, "runs", tmp_path / "history.html")
     assert "No newest level is worse" not in (tmp_path / "history.html").read_text()
 

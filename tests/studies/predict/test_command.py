@@ -182,7 +182,7 @@ def test_a_batch_that_is_more_than_the_data_is_told(vflops: Vflops, config: Path
     assert result.returncode == 0, result.stderr
     row = re.search(r"1 × 100,000 .*", result.stdout)
     assert row and re.search(r"27.9 P +— +—$", row[0])
-    told = "no time, energy and VFLOPS from P = 100,000 on: a batch of 12,800,000 is more than the"
+    told = "no time, energy or VFLOPS from P = 100,000 on: a batch of 12,800,000 is larger than the"
     assert f"{told} data's 1,281,167 samples" in result.stdout
 
 
@@ -212,7 +212,7 @@ def test_published_results_stand_beside_their_predictions(vflops: Vflops, tmp_pa
     result = vflops("predict", "--published")
     assert result.returncode == 0, result.stderr
     assert re.search(r"fp32 +efficiency +64 +0.71 +0.77 +\+7.8 % +fitted", result.stdout)
-    assert "one parameter, fitted once a workload: pace" in result.stdout
+    assert "one parameter, fitted per workload: pace" in result.stdout
     assert "image classification 1.36, extreme weather 0.42" in result.stdout
     drawn = vflops("predict", "--published", "--page", "p.html")
     assert drawn.returncode == 0, drawn.stderr

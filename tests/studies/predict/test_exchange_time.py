@@ -88,9 +88,9 @@ def test_the_last_bucket_is_always_waited_for() -> None:
 
 
 def test_a_link_that_is_not_known_is_named() -> None:
-    with pytest.raises(UsageError, match=r"link\.bandwidth is not known, and 16 ranks") as caught:
+    with pytest.raises(UsageError, match=r"link\.bandwidth is not known, but 16 ranks") as caught:
         ring(Group(16, 8, WITHIN, None), 1.0)
-    assert caught.value.hint == "type it: --set link.bandwidth=…"
+    assert caught.value.hint == "give it: --set link.bandwidth=…"
 
 
 @settings(max_examples=60)

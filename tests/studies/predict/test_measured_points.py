@@ -54,7 +54,7 @@ def test_fp32_and_one_rank_code_nothing_and_a_silent_zero_is_told() -> None:
     int8 = inputs(communication={"precision": "int8", "coding_bandwidth": 5e9})
     assert predict(int8, 1, 1).step.total_s == 1.0
     assert "coding" not in story(fp32) and "coding: 200 ms" in story(int8)
-    assert "taken to cost nothing" in story(inputs(communication={"precision": "int8"}))
+    assert "assumed to cost nothing" in story(inputs(communication={"precision": "int8"}))
 
 
 def test_of_buckets_that_differ_the_last_is_waited_for() -> None:

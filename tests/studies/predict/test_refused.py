@@ -24,7 +24,7 @@ from vflops.studies.predict.scaling_model import predict
             {"parallel": {"mode": "mixed", "sharing": 8}},
             1,
             12,
-            "12 ranks are no whole number of copies",
+            "12 ranks are not a multiple of",
             "8 or 16",
         ),
         (
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_with_what_would_fit(
         ("link.bandwith=1", "unknown setting 'link.bandwith'"),
         ("links.bandwidth=1", "unknown setting 'links'"),
         ("step=1", "setting step = 1"),
-        ("communication.overlap=0.5", "with one bucket hides nothing"),
+        ("communication.overlap=0.5", "has no effect with one bucket"),
         ("link.bandwidth", "has no '='"),
         ("storage.bandwidth=1e9", "bandwidth and bytes_per_sample belong together"),
     ],
@@ -97,7 +97,7 @@ def test_wrong_settings_are_named_with_their_value(assignment: str, told: str) -
 def test_the_last_word_is_the_users() -> None:
     assert load(BASE, None, ["step.batch=4", "step.batch=2"]).step.batch == 2
     told = ["train.communication.mode=torus", "train.accumulate=8", "communication.mode=all-reduce"]
-    assert typed(None, told) == {
+    assert given(None, told) == {
         "communication": {"mode": "all-reduce"},
         "train": {"accumulate": 8},
     }
@@ -139,7 +139,7 @@ def test_rows_are_a_node_or_as_asked_where_all_links_are_alike() -> None:
     told = {"mode": "torus", "near": 4}
     assert predict(inputs(communication=told), 1, 8).step.exchange_s > 0
     error = refused(inputs(communication={**told, "near": 2}), 1, 8)
-    assert "rows are predicted for the 4 ranks of a node" in error.message
+    assert "predictions use rows of the 4 ranks of a node" in error.message
     alike = inputs(node={"accelerators": 1}, communication={"mode": "hierarchical", "near": 4})
     # 2 rows of 4: 1 GB to a leader and back, 2 · 1/2 of it between two of them, at 10 GB/s.
     assert predict(alike, 1, 8).step.exchange_s == pytest.approx(0.2 + 0.1)

@@ -42,7 +42,7 @@ def test_a_batch_that_is_more_than_the_data_has_no_time_and_no_quality() -> None
     fits, large = predict(few, 1, 8), predict(few, 2, 12)
     assert fits.reason is None and fits.time_s == pytest.approx(10 * 1.175)
     assert (large.time_s, large.energy_j, large.vflops, large.vflops_per_w) == (None,) * 4
-    assert large.reason == "a batch of 96 is more than the data's 64 samples"
+    assert large.reason == "a batch of 96 is larger than the data of 64 samples"
     assert large.flops is not None and large.efficiency > 0
     assert notes([fits], few)[0].startswith("VFLOPS has the quality factor")
     told = notes([fits, large], few)

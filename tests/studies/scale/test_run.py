@@ -66,7 +66,7 @@ def test_one_model_has_its_slot_and_no_more(place: Path) -> None:
 def test_figures_are_complete_and_the_page_is_there(place: Path) -> None:
     found = Scale.read(place / "scale.json")
     assert found.quality_name == "top-1 accuracy"
-    (own,) = (figures for _, figures in found.found(EnsembleFigures))
+    (own,) = (figures for _, figures in found.completed(EnsembleFigures))
     assert own.flops and own.window_s > 0
     assert (own.efficiency, own.checks_failed, own.partial) == (1, 0, False)
     assert "Weak scaling: image-classification" in (place / "scale.html").read_text()
@@ -86,7 +86,7 @@ def test_wrong_words_are_refused_before_anything_is_made(tmp_path: Path) -> None
         (training, {"on": "slurm"}, "launch.on = slurm and no --scales"),
         (training, {"set_": ["launch.cores_per_rank=4096"]}, "launch.cores_per_rank = 4096"),
         (training, {"precisions": "fp33"}, "unknown training precision 'fp33' in --precisions"),
-        (training, {"variant": ["a b=seed=2"]}, "'a b' is no name of a folder"),
+        (training, {"variant": ["a b=seed=2"]}, "'a b' is not a valid folder name"),
         (training, {"variant": ["a"], "precisions": "fp32"}, "--precisions fp32 is not for"),
         (training, {"kind": Kind.WEAK, "variant": ["a"]}, "--variant a is not for --kind weak"),
         (training, {"precisions": "fp32", "ranks": 2}, "--ranks 2 is not for --kind precisions"),

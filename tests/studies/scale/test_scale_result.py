@@ -64,7 +64,7 @@ def table(found: Scale) -> list[Any]:
 
 
 def figures_of(found: Scale) -> list[EnsembleFigures]:
-    return [own for _, own in found.found(EnsembleFigures)]
+    return [own for _, own in found.completed(EnsembleFigures)]
 
 
 def experiment(folder: Path, points: list[Size], *changes: str, kind: Kind = "weak") -> Experiment:
@@ -228,7 +228,7 @@ def test_a_point_that_does_not_fit_is_refused_before_any_runs(tmp_path: Path) ->
 
 
 def test_waves_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="say nothing about scaling"):
+    with pytest.raises(UsageError, match="do not show scaling"):
         experiment(tmp_path, [ONE], "bagging.waves=true")
 
 

@@ -129,7 +129,7 @@ def test_variants_of_ones_own_are_any_settings() -> None:
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (["../up=seed=2"], "is no name of a folder"),
+        (["../up=seed=2"], "is not a valid folder name"),
         (["a=seed"], "'seed' has no '='"),
         (["a=train.ranks=4"], "train.ranks is the same for all variants"),
         (["a=models=4"], "models is the same for all variants"),
@@ -189,7 +189,7 @@ def test_wrong_words_are_no_refused_variant(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             made(tmp_path / "e", parsed(["plain", text]), [1], kind="optimisations")
-    with pytest.raises(UsageError, match="no point of this experiment can be had here: prec"):
+    with pytest.raises(UsageError, match="no point of this experiment can be run here: prec"):
         made(tmp_path / "e", precisions(["tf32"]), [1])
     with pytest.raises(UsageError, match="no room for 4096 models"):
         made(tmp_path / "e", parsed(["plain"]), [4096], kind="optimisations")
@@ -225,7 +225,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_variant_is_compared_with_the_first_at_the_same_size(by_precision: Scale) -> None:
-    own = {point.size: figures for point, figures in by_precision.found(EnsembleFigures)}
+    own = {point.size: figures for point, figures in by_precision.completed(EnsembleFigures)}
     assert own[Size(1, 1, "fp32")].speedup == 1
     assert own[Size(1, 1, "mixed-bf16")].speedup == 2
     assert own[Size(1, 2, "mixed-bf16")].speedup == 1.5

@@ -65,7 +65,7 @@ def found(place: Path) -> Scale:
 
 
 def figures_of(found: Scale) -> list[SearchFigures]:
-    return [own for _, own in found.found(SearchFigures)]
+    return [own for _, own in found.completed(SearchFigures)]
 
 
 def test_both_scores_are_compared_with_those_of_the_fewest_workers(found: Scale) -> None:
@@ -95,7 +95,7 @@ def test_a_point_says_what_it_found_and_how(found: Scale) -> None:
 def test_points_that_are_no_results_are_named_with_the_reason(found: Scale) -> None:
     (one, why), (two, _) = AXIS.remarks(found)
     assert (one, two) == ("1 worker", "2 workers")
-    assert why.startswith("no valid result by AIPerf's rules: it took 1 min 40 s")
+    assert why.startswith("not a valid result by AIPerf's rules: it took 1 min 40 s")
     unlike = AXIS.deviations(found)
     assert len(set(unlike)) == len(unlike)
     assert any("search.inherit=false" in line for line in unlike)
@@ -155,7 +155,7 @@ def test_the_page_draws_every_curve_offline(found: Scale, tmp_path: Path) -> Non
     write_page(found.model_copy(update={"points": (*found.points, missing)}), page)
     told = page.read_text()
     assert "Score against workers: automl" in told
-    assert "<b>2 workers:</b> no valid result by AIPerf&#39;s rules" in told
+    assert "<b>2 workers:</b> not a valid result by AIPerf&#39;s rules" in told
     assert "This experiment is incomplete" in told
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:

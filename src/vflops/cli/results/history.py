@@ -34,8 +34,8 @@ def history(
     """Show how figures changed over time. Exit code 1 where one is worse than it was."""
     from vflops.cli.terminal import console
     from vflops.errors import FolderError, UsageError
+    from vflops.studies.history.past_runs import moment
     from vflops.studies.history.run_history import history as told
-    from vflops.studies.history.run_history import moment
 
     try:
         from_ = moment(since) if since else None

@@ -177,11 +177,11 @@ def _from_measured(
 
 def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
     """The names of what the user says, ``step.time_s``."""
-    from vflops.studies.predict.inputs import typed
+    from vflops.studies.predict.inputs import given
 
     return {
         f"{section}.{key}"
-        for section, values in typed(config, assignments).items()
+        for section, values in given(config, assignments).items()
         for key in values
     }
 

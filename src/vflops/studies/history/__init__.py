@@ -1,1 +1,1 @@
-"""The runs of a folder over time: where their figures changed, and whether for the worse."""
+"""Histories: where the figures of the runs in a folder changed, and whether for the worse."""

@@ -10,29 +10,29 @@ from vflops.studies.compare.comparison import Differing
 
 
 class Level(Data):
-    """Runs in a row between which a figure did not change beyond chance."""
+    """Consecutive runs between which a figure did not change beyond chance."""
 
     first: int
     last: int
-    """Indices of its runs in the group, both among them."""
+    """Indices of its first and last run in the group, inclusive."""
     mean: float
 
 
 class Change(Data):
-    """Where a figure came to another level."""
+    """A change of a figure from one level to another."""
 
     run: str
-    """The first of the new level."""
+    """The first run of the new level."""
     after: str
-    """The last of the level before."""
+    """The last run of the previous level."""
     created_utc: str
     difference: float
-    """A share of the level before."""
+    """A share of the previous level."""
     p: float
-    """The chance of two such levels where there is one."""
+    """The probability of two such levels by chance."""
     worse: bool
     differing: tuple[Differing, ...]
-    """What else changed between the two runs: of the system, and the versions."""
+    """System facts and versions that changed between the two runs."""
 
 
 class Course(Data):
@@ -44,17 +44,17 @@ class Course(Data):
     better: Better
     kind: Kind
     values: tuple[float | None, ...]
-    """Of each run the mean of its trainings; None: it has none."""
+    """One value per run, the mean of its trainings; None if it has none."""
     levels: tuple[Level, ...]
     changes: tuple[Change, ...]
-    """Between one level and the next."""
+    """Changes between consecutive levels."""
     regression: Change | None
-    """From the best earlier level that the newest is worse than, beyond chance; None: there is
-    none. A level that got a little better again is no hint."""
+    """The change from the best earlier level than which the newest is worse beyond chance; None
+    if there is none. A partial recovery does not end a regression."""
 
     @property
     def title(self) -> str:
-        """How it is called where there are others."""
+        """The name with its workload, for lists of several workloads."""
         return f"{self.workload}: {self.name}"
 
 
@@ -63,30 +63,30 @@ class PastRun(Data):
 
     run: str
     folder: str
-    """Below the folder that was looked through."""
+    """Its path below the searched folder."""
     created_utc: str
     rules_broken: tuple[str, ...] = ()
-    """Of the rules that its profile claims, those that it does not meet."""
+    """The rules of its rule set that it breaks."""
 
 
 class Group(Data):
-    """Runs that measured the same thing on the same kind of machine, the oldest first."""
+    """Runs of the same measurement on the same kind of machine, oldest first."""
 
     kind: str
-    """A hash of workload, settings (but seed and repeats), data, counting rules and machine."""
+    """A hash of workload, settings (except seed and repeats), data, counting rules and machine."""
     workload: str
     profile: str
     machine: str
     runs: tuple[PastRun, ...]
     unfinished: tuple[PastRun, ...]
-    """Newer runs of the same settings that did not come to their end, and do not go on."""
+    """Newer runs of the same settings that did not finish and are not in progress."""
     courses: tuple[Course, ...]
     apart: tuple[str, ...] = ()
-    """What tells it from other groups of the same workload and profile, a few of it."""
+    """A few facts that distinguish it from other groups of the same workload and profile."""
 
 
 class LeftOut(Data):
-    """A folder that is no finished run that can be read."""
+    """A folder that is not a finished, readable run."""
 
     folder: str
     reason: str
@@ -98,17 +98,17 @@ class HistoryRecord(Document):
     schema_name: ClassVar[str] = "vflops.history"
 
     chance: float
-    """That results, or ceilings, of a group without any change are given one."""
+    """The probability that a group without any change is given one, for each kind of figure."""
     least_change: float
-    """A share: a smaller change is none."""
+    """The smallest change that counts, as a share."""
     least_runs: int
-    """Of a level."""
+    """The fewest runs of a level."""
     groups: tuple[Group, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
     def stopped(self) -> list[Group]:
-        """Groups whose newest runs do not come to their end, while earlier ones did."""
+        """Groups whose newest runs did not finish, although earlier ones did."""
         return [group for group in self.groups if group.unfinished]
 
     @property

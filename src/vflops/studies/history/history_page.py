@@ -1,4 +1,4 @@
-"""``history.html``: each figure over time with its levels and changes."""
+"""``history.html``: each figure over time, with its levels and changes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vflops.studies.history import history_text
 from vflops.studies.history.history_data import Course, Group, HistoryRecord
 
 
-def write_page(found: HistoryRecord, name: str, path: Path) -> None:
-    """Write the page of the folder ``name``; it needs no network."""
+def write_page(record: HistoryRecord, name: str, path: Path) -> None:
+    """Write the page of the folder ``name``, which needs no network."""
     page = render(
         "history.html",
         title=f"History of {name}",
-        found=found,
+        record=record,
         words=history_text,
         drawn=drawn,
         chart_of=chart,
@@ -31,23 +31,23 @@ def write_page(found: HistoryRecord, name: str, path: Path) -> None:
 
 
 LEAST_DOTS = 3
-"""Of a chart: fewer are a table."""
+"""The fewest values for a chart."""
 _DAYS = timedelta(days=6)
-"""A span of time from which on its days are enough to know."""
+"""From this span of time on, an axis shows days without hours."""
 
 
 def drawn(group: Group) -> list[Course]:
-    """The figures that have a chart: results of several runs, and ceilings that changed."""
+    """Return the figures with a chart: results of several runs, and ceilings that changed."""
     return [
-        each
-        for each in group.courses
-        if each.changes
-        or (each.kind == "result" and sum(v is not None for v in each.values) >= LEAST_DOTS)
+        course
+        for course in group.courses
+        if course.changes
+        or (course.kind == "result" and sum(v is not None for v in course.values) >= LEAST_DOTS)
     ]
 
 
 def chart(group: Group, course: Course) -> dict[str, Any]:
-    """A dot a run, a line a level, and a rule where a new level begins."""
+    """Return one dot per run, one line per level, and a rule where a new level begins."""
     import altair as alt
 
     runs = group.runs
@@ -68,7 +68,11 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
         for at in dict.fromkeys((level.first, level.last))
     ]
     rules = [
-        {"time": change.created_utc, "label": history_text.told(change), "worse": change.worse}
+        {
+            "time": change.created_utc,
+            "label": history_text.change_words(change),
+            "worse": change.worse,
+        }
         for change in course.changes
     ]
     x = alt.X("time:T").scale(type="utc").title("UTC")
@@ -90,17 +94,17 @@ def chart(group: Group, course: Course) -> dict[str, Any]:
 
 
 def time_format(group: Group) -> str:
-    """How the axis of time is written: by days, with hours where there are few of them."""
+    """Return the format of the time axis: days, with hours if there are few days."""
     first, last = (datetime.fromisoformat(group.runs[at].created_utc) for at in (0, -1))
     return "%Y-%m-%d" if last - first >= _DAYS else "%m-%d %H:%M"
 
 
 def figure_format(course: Course) -> str:
-    """How the axis of a figure is written: as many digits as tell its values apart."""
+    """Return the format of the figure axis, with enough digits to distinguish its values."""
     known = [value for value in course.values if value is not None]
     largest, span = max(map(abs, known)), max(known) - min(known)
     digits = min(max(math.ceil(math.log10(largest / span)) + 2, 3), 6) if span else 3
     if course.unit == "share":
-        whole = math.floor(math.log10(100 * largest)) + 1 if largest else 1
-        return f".{max(digits - whole, 0)}%"
+        integer_digits = math.floor(math.log10(100 * largest)) + 1 if largest else 1
+        return f".{max(digits - integer_digits, 0)}%"
     return f".{digits}~{'s' if course.unit not in (None, 's') else 'g'}"

@@ -1,4 +1,4 @@
-"""A history as people read it: the rows of its tables, for terminal and page alike."""
+"""A history in words: the rows of its tables, for both the terminal and the page."""
 
 from __future__ import annotations
 
@@ -14,54 +14,56 @@ COLUMNS = ("figure", "course", "level", "newest", "last change")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 16
 _NAMED = 3
-"""Runs that a command names."""
+"""The most runs that a suggested command names."""
 
 
 def course_row(course: Course, least_runs: int) -> tuple[str, ...]:
-    """A figure as a table has it; ``least_runs`` are those of a level."""
+    """Return the row of one figure; ``least_runs`` is the minimum for a level."""
     known = [value for value in course.values if value is not None]
-    level, newest = (shown(course.unit, each) for each in (course.levels[-1].mean, known[-1]))
+    level, newest = (shown(course.unit, value) for value in (course.levels[-1].mean, known[-1]))
     return course.name, spark(known), level, newest, last_change(course, least_runs)
 
 
 def by_workload(group: Group) -> list[tuple[str, list[Course]]]:
-    """The figures of a group under what they are of."""
-    names = dict.fromkeys(each.workload for each in group.courses)
-    return [(name, [each for each in group.courses if each.workload == name]) for name in names]
+    """Return the figures of a group by workload."""
+    names = dict.fromkeys(course.workload for course in group.courses)
+    return [
+        (name, [course for course in group.courses if course.workload == name]) for name in names
+    ]
 
 
 def last_change(course: Course, least_runs: int) -> str:
-    """The newest change in words, and what it left to be made good."""
-    if not is_told(course, least_runs):
-        return "cannot be told yet"
+    """Return the newest change in words, and a regression that remains after it."""
+    if not has_enough_runs(course, least_runs):
+        return "too few runs"
     if not course.changes:
         return "none"
     newest, lost = course.changes[-1], course.regression
     if lost is None or lost.difference == newest.difference:
-        return told(newest)
-    return f"{told(newest)}; still {signed(lost.difference)} since {lost.created_utc[:10]}"
+        return change_words(newest)
+    return f"{change_words(newest)}; still {signed(lost.difference)} since {lost.created_utc[:10]}"
 
 
-def told(change: Change) -> str:
-    """A change in words: how much, whether that is bad, since when."""
+def change_words(change: Change) -> str:
+    """Return a change in words: how much, whether better or worse, and since when."""
     verdict = "worse" if change.worse else "better"
     return f"{signed(change.difference)} ({verdict}), {change.created_utc[:10]}"
 
 
-def is_told(course: Course, least_runs: int) -> bool:
-    """Whether a figure has runs enough for two levels, so that a change can be seen."""
+def has_enough_runs(course: Course, least_runs: int) -> bool:
+    """Whether a figure has enough runs for two levels, so that a change can be detected."""
     return sum(value is not None for value in course.values) >= 2 * least_runs
 
 
-def good(found: HistoryRecord) -> bool:
-    """Whether there is something that could have got worse, and nothing has."""
-    courses = (course for group in found.groups for course in group.courses)
-    told = any(is_told(course, found.least_runs) for course in courses)
-    return told and not found.regressions and not found.stopped
+def good(record: HistoryRecord) -> bool:
+    """Whether figures could have become worse, and none has."""
+    courses = (course for group in record.groups for course in group.courses)
+    judged = any(has_enough_runs(course, record.least_runs) for course in courses)
+    return judged and not record.regressions and not record.stopped
 
 
 def spark(values: list[float]) -> str:
-    """The newest values as bars, the lowest of them to the highest."""
+    """Return the newest values as bars between the lowest and the highest."""
     newest = values[-_WIDTH:]
     low, high = min(newest), max(newest)
     steps = len(_BARS) - 1
@@ -72,87 +74,83 @@ def spark(values: list[float]) -> str:
 
 
 def group_title(group: Group) -> str:
-    """What the runs of a group are."""
+    """Return workload, profile and number of runs of a group."""
     runs = f"{len(group.runs)} run{'' if len(group.runs) == 1 else 's'}"
     return f"{group.workload}, {group.profile}: {runs}"
 
 
 def apart(group: Group) -> str | None:
-    """What tells a group from others of the same workload and profile."""
+    """Return what distinguishes a group from others of the same workload and profile."""
     return f"with {', '.join(group.apart)}" if group.apart else None
 
 
 def moment(utc: str) -> str:
-    """A time as a chart and its dots say it."""
+    """Return a time for charts and their tooltips."""
     return f"{datetime.fromisoformat(utc).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def span(group: Group) -> str:
-    """From when to when."""
+    """Return the first and the last day of a group."""
     first, last = (run.created_utc[:10] for run in (group.runs[0], group.runs[-1]))
     return first if first == last else f"{first} to {last}"
 
 
 def regression(group: Group, course: Course, change: Change) -> str:
-    """A regression in one sentence, with what else changed at the time."""
+    """Return a regression in one sentence, with what else changed at the time."""
     others = [f"{d.name} {d.values[0]} → {d.values[1]}" for d in change.differing[:3]]
     rest = f" and {len(change.differing) - 3} more" if len(change.differing) > 3 else ""
-    with_ = f"; what changed with it: {', '.join(others)}{rest}" if others else ""
+    with_ = f"; changed at the same time: {', '.join(others)}{rest}" if others else ""
     words = f"{course.title} {signed(change.difference)} since {change.run}"
     return f"{words} ({group.profile}, {len(group.runs)} runs){with_}"
 
 
 def stopped(group: Group) -> str:
-    """That the newest runs of a group do not come to their end, in one sentence."""
+    """Return that the newest runs of a group did not finish, in one sentence."""
     many = len(group.unfinished)
     runs = "the newest run" if many == 1 else f"the newest {many} runs"
-    do = "does not come to its end" if many == 1 else "do not come to their end"
-    whole = group.runs[-1].run
-    return f"{group.workload}, {group.profile}: {runs} {do}, the last that did is {whole}"
+    last = group.runs[-1].run
+    return f"{group.workload}, {group.profile}: {runs} did not finish; the last that did is {last}"
 
 
 def marked(run: PastRun) -> str:
-    """A run by its folder, with a mark where it breaks its rules."""
+    """Return the folder of a run, with a mark if the run breaks its rules."""
     broken = ", ".join(run.rules_broken)
     return f"{run.folder} (not valid: {broken})" if broken else run.folder
 
 
-def breaking(group: Group, place: Callable[[str], str] = str) -> str | None:
-    """How many runs of a group break their rules, and the command that says how.
+def breaking(group: Group, path_of: Callable[[str], str] = str) -> str | None:
+    """Return how many runs of a group break their rules, and the command that shows how.
 
-    ``place`` gives the path of a run from its folder.
+    ``path_of`` returns the path of a run from its folder.
     """
-    broken = [place(run.folder) for run in reversed(group.runs) if run.rules_broken]
+    broken = [path_of(run.folder) for run in reversed(group.runs) if run.rules_broken]
     if not broken:
         return None
-    newest = "" if len(broken) <= _NAMED else f", of the newest {_NAMED}"
-    how = f"vflops check {' '.join(broken[:_NAMED])}"
-    return f"{len(broken)} of {len(group.runs)} runs break their rules; how{newest}: {how}"
+    newest = "" if len(broken) <= _NAMED else f" (the newest {_NAMED})"
+    command = f"vflops check {' '.join(broken[:_NAMED])}"
+    return f"{len(broken)} of {len(group.runs)} runs break their rules; see{newest}: {command}"
 
 
-def method(found: HistoryRecord) -> str:
-    """What a change is, in one sentence."""
+def method(record: HistoryRecord) -> str:
+    """Return the definition of a change in one sentence."""
     return (
-        f"A change is {found.least_runs} runs or more that differ from those before them by "
-        f"{percent(found.least_change)} or more and beyond chance (circular binary segmentation; "
-        f"{percent(found.chance, digits=0)} that any is false among the results of a group, "
-        "and as much for its ceilings)."
+        f"A change is at least {record.least_runs} runs that differ from those before them by "
+        f"{percent(record.least_change)} or more and beyond chance (circular binary segmentation; "
+        f"a {percent(record.chance, digits=0)} chance of any false change among the results of a "
+        "group, and the same for its ceilings)."
     )
 
 
-def short(found: HistoryRecord) -> str | None:
-    """That groups are too short to tell of changes."""
-    few = [group for group in found.groups if len(group.runs) < 2 * found.least_runs]
+def short(record: HistoryRecord) -> str | None:
+    """Return that groups have too few runs to detect changes; None if all have enough."""
+    few = [group for group in record.groups if len(group.runs) < 2 * record.least_runs]
     if not few:
         return None
     have = "group has" if len(few) == 1 else "groups have"
-    return (
-        f"{len(few)} {have} fewer than {2 * found.least_runs} runs: whether anything changed "
-        "cannot be told yet."
-    )
+    return f"{len(few)} {have} fewer than {2 * record.least_runs} runs, too few to detect changes."
 
 
 def value(course: Course, at: int) -> str:
-    """The figure of one run."""
-    found = course.values[at]
-    return "—" if found is None else shown(course.unit, found)
+    """Return the figure of one run."""
+    figure = course.values[at]
+    return "—" if figure is None else shown(course.unit, figure)

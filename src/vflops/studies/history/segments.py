@@ -1,13 +1,13 @@
-"""Where a series of figures changed its level: circular binary segmentation with Student's t.
+"""Change points of a series of figures: circular binary segmentation with Student's t.
 
 Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5 (2004), look for the stretch of a series
-whose mean is furthest from that of the rest, which also finds a level that came and went; both
-parts are looked at again in the same way. They permute to tell what is chance. Here it is the t
-test of that stretch, its chance divided by the number of stretches that were tried (Bonferroni): it
-needs no random numbers, and finds changes in series so short that they have few permutations.
+whose mean is furthest from that of the rest, which also finds a temporary level; the parts are
+searched again in the same way. They estimate significance by permutation. Here it is the t-test of
+the stretch with Bonferroni's correction for the number of stretches that were tried: this needs no
+random numbers, and finds changes in series that are too short for many permutations.
 
-Supposed is that figures of one level are independent and roughly normal. Then a series without any
-change is given one with at most the chance that was asked for.
+It assumes that figures of one level are independent and roughly normal. Then a series without any
+change is given one with at most the requested probability.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from vflops.metrics.arguments import require_between, require_non_negative, requ
 from vflops.metrics.student_t import student_t_outside
 
 LEAST_RUNS = 3
-"""Of one level: a slow run by itself is no change."""
+"""The fewest runs of a level: a single slow run is not a change."""
 MOST_RUNS = 500
-"""Of which changes are looked for: the newest. Stretches grow with the square."""
+"""The most runs that are searched, the newest ones: stretches grow with the square."""
 
 _Series = NDArray[np.float64]
 
@@ -33,10 +33,10 @@ _Series = NDArray[np.float64]
 def change_points(
     figures: Sequence[float], *, chance: float, least_change: float = 0.0
 ) -> list[int]:
-    """The indices at which a new level begins, rising; none where there is one level.
+    """Return the indices at which a new level begins, in ascending order.
 
-    Levels next to each other differ by a share of ``least_change`` or more of the earlier, and by
-    more than chance.
+    Adjacent levels differ by at least a share of ``least_change`` of the earlier one, and by more
+    than chance.
     """
     require_between("chance", chance, 0, 1)
     require_non_negative("least_change", least_change)
@@ -55,7 +55,7 @@ def change_points(
 
 
 def chance_between(before: Sequence[float], after: Sequence[float]) -> float:
-    """The chance of two levels as far apart as these where there is one, by Student's t."""
+    """Return the probability of two levels this far apart by chance, by Student's t."""
     first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
     both = np.concatenate([first, second])
     total = float(((both - both.mean()) ** 2).sum())
@@ -64,24 +64,24 @@ def chance_between(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _doubt(before: _Series, after: _Series, chance: float, least_change: float) -> float:
-    """What speaks against a change: its chance, or 2 where it is too small to matter."""
+    """Return the probability of a change by chance, or 2 if it is too small to matter."""
     small = abs(after.mean() - before.mean()) < least_change * abs(before.mean())
     return 2.0 if small else chance_between(before.tolist(), after.tolist())
 
 
 def _edges(series: _Series, start: int, chance: float) -> list[int]:
-    """Both ends of the stretch that stands out, and those within and beside it."""
-    found = _stretch(series, chance)
-    if found is None:
+    """Return both ends of the stretch that stands out, and of those within and beside it."""
+    stretch = _stretch(series, chance)
+    if stretch is None:
         return []
-    low, high = found
+    low, high = stretch
     parts = [(0, low), (low, high), (high, len(series))]
     inside = [edge for a, b in parts for edge in _edges(series[a:b], start + a, chance)]
     return [start + low, start + high, *inside]
 
 
 def _stretch(series: _Series, chance: float) -> tuple[int, int] | None:
-    """The stretch whose mean is furthest from that of the rest, if chance does not explain it."""
+    """Return the stretch whose mean is furthest from that of the rest, if it is significant."""
     length = len(series)
     if length < 2 * LEAST_RUNS:
         return None
@@ -89,26 +89,28 @@ def _stretch(series: _Series, chance: float) -> tuple[int, int] | None:
     sums = np.concatenate([[0.0], centred.cumsum()])
     low, high = np.meshgrid(np.arange(length), np.arange(length), indexing="ij")
     sizes = high - low
-    # One that ends with the series is the rest of one that begins it, and tried there.
+    # A stretch that ends with the series is the rest of one that begins it.
     tried = (sizes >= LEAST_RUNS) & ((low == 0) | (low >= LEAST_RUNS))
     tried &= length - high >= LEAST_RUNS
     apart = np.zeros_like(sizes, dtype=np.float64)
-    own = sizes[tried]
-    apart[tried] = (sums[high[tried]] - sums[low[tried]]) ** 2 * length / (own * (length - own))
+    lengths = sizes[tried]
+    apart[tried] = (
+        (sums[high[tried]] - sums[low[tried]]) ** 2 * length / (lengths * (length - lengths))
+    )
     best = int(apart.argmax())
     total = float((centred**2).sum())
-    found = _chance(float(apart.flat[best]), total, length)
-    if found * int(tried.sum()) > chance:
+    probability = _chance(float(apart.flat[best]), total, length)
+    if probability * int(tried.sum()) > chance:
         return None
     return int(low.flat[best]), int(high.flat[best])
 
 
 def _chance(apart: float, total: float, length: int) -> float:
-    """Of two means whose distance explains ``apart`` of the sum of squares ``total``."""
+    """Return the probability that the means differ so that they explain ``apart`` of ``total``."""
     if total == 0:
         return 1.0
     rest = total - apart
-    if rest <= 1e-12 * total:  # nothing spreads within the levels
+    if rest <= 1e-12 * total:  # no spread within the levels
         return 0.0
     t = math.sqrt(apart / (rest / (length - 2)))
     return student_t_outside(t, degrees_of_freedom=length - 2)

@@ -1,8 +1,8 @@
-"""The time of an exchange between ranks: all-reduce as a ring, a tree, by levels or on a torus.
+"""The time of an exchange between ranks: all-reduce as a ring, a tree, hierarchical, or on a torus.
 
-B are the bytes that every rank holds, n the ranks, g those of a node, k = n/g the nodes, α a link's
-latency and β its bytes a second; ``w`` is within a node, ``b`` between nodes. All ranks of a node
-share its link to others. Latencies are paid once a bucket.
+B is the bytes that every rank holds, n the number of ranks, g those of a node, k = n/g the nodes,
+α the latency of a link and β its bytes per second; ``w`` is within a node, ``b`` between
+nodes. All ranks of a node share its link to others. Latency is paid once per bucket.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from typing import Literal
 from vflops.errors import UsageError
 
 Algorithm = Literal["ring", "tree"]
-"""By which a library adds up over all ranks at once."""
+"""The algorithm of a library's all-reduce."""
 ExchangeMode = Literal["ring", "tree", "hierarchical", "torus"]
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a message pays: ``latency_s`` to begin, then ``bandwidth`` bytes a second."""
+    """A link: a message takes ``latency_s``, and then ``bandwidth`` bytes per second."""
 
     bandwidth: float
     latency_s: float
 
     def time_s(self, size: float, messages: float = 1) -> float:
-        """Seconds of ``size`` bytes in ``messages`` messages that wait for each other."""
+        """Return the time of ``size`` bytes in ``messages`` consecutive messages."""
         return size / self.bandwidth + messages * self.latency_s
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that exchange, node after node, and the links that they have.
+    """Ranks that exchange, placed node after node, and their links.
 
-    A link that no message of theirs crosses is None.
+    A link that no message crosses is None.
     """
 
     ranks: int
     node: int
-    """The most of them on a node."""
+    """The most ranks on a node."""
     within: Link | None
     between: Link | None
     near: int | None = None
-    """Ranks of a row, where it is said; None: those of a node, or of the squarest torus."""
+    """Ranks of a row; None: those of a node, or of the squarest torus."""
 
     @property
     def nodes(self) -> int:
-        """Nodes that they are on, all full."""
+        """The number of nodes, all full."""
         return max(1, self.ranks // self.node)
 
     @property
     def beside(self) -> int:
-        """Ranks of theirs on one node."""
+        """The number of ranks on one node."""
         return min(self.ranks, self.node)
 
     @property
     def slowest(self) -> Link:
-        """The narrowest bandwidth and the longest latency on the way round."""
+        """A link with the lowest bandwidth and the highest latency of all."""
         links = self.links
-        return Link(min(e.bandwidth for e in links), max(e.latency_s for e in links))
+        return Link(min(link.bandwidth for link in links), max(link.latency_s for link in links))
 
     @property
     def links(self) -> list[Link]:
-        """Those that messages cross."""
+        """The links that messages cross."""
         crossed = [
             (self.within, self.beside > 1, "node"),
             (self.between, self.nodes > 1, "link"),
@@ -76,16 +76,16 @@ class Group:
 
 
 class NotKnown(UsageError):
-    """A figure was neither measured nor typed."""
+    """An input was neither measured nor given."""
 
 
 def needs(name: str, why: str) -> NotKnown:
-    """An error for a figure that is not known."""
-    return NotKnown(f"{name} is not known, and {why}", hint=f"type it: --set {name}=…")
+    """Return the error for an input that is not known."""
+    return NotKnown(f"{name} is not known, but {why}", hint=f"give it: --set {name}=…")
 
 
 def ring(group: Group, size: float, buckets: int = 1) -> float:
-    """Seconds of a flat ring: 2(n−1)/n · B/β + 2(n−1) · α, by the slowest link on the way."""
+    """Return the seconds of a flat ring: 2(n−1)/n · B/β + 2(n−1) · α."""
     n = group.ranks
     if n == 1:
         return 0.0
@@ -93,10 +93,10 @@ def ring(group: Group, size: float, buckets: int = 1) -> float:
 
 
 def tree(group: Group, size: float, buckets: int = 1) -> float:
-    """Seconds of a double binary tree: c·B/β + 2⌈log₂ k⌉·α_b + 2⌈log₂ g⌉·α_w.
+    """Return the seconds of a double binary tree: c·B/β + 2⌈log₂ k⌉·α_b + 2⌈log₂ g⌉·α_w.
 
-    Each half of the bytes goes up and down a tree of its own. A node that is inside of one tree is
-    a leaf of the other, so the busiest sends c = 2 times B; two sends c = 1, each a root once.
+    Each half of the bytes goes up and down its own tree. An inner node of one tree is a leaf of the
+    other, so the busiest node sends c = 2 times B; with two nodes c = 1, as each is a root once.
     """
     n = group.ranks
     if n == 1:
@@ -111,7 +111,7 @@ def tree(group: Group, size: float, buckets: int = 1) -> float:
 
 
 def hierarchical(group: Group, size: float, buckets: int = 1) -> float:
-    """Seconds by levels: reduce to the leader of a row, ring of leaders, broadcast along the row.
+    """Return the seconds of reduce to row leaders, a ring of leaders, and broadcast in rows.
 
     2 · (B/β_w + (g−1)·α_w) + 2(k−1)/k · B/β_b + 2(k−1) · α_b, both ways along a row pipelined.
     """
@@ -124,11 +124,11 @@ def hierarchical(group: Group, size: float, buckets: int = 1) -> float:
 
 
 def torus(group: Group, size: float, buckets: int = 1) -> float:
-    """Seconds of a 2-D torus: reduce-scatter along rows, all-reduce along columns, all-gather.
+    """Return the seconds of a 2-D torus: reduce-scatter in rows, all-reduce in columns, all-gather.
 
     2 · ((g−1)/g · B/β_w + (g−1)·α_w) + 2(k−1)/k · B/β_b + 2(k−1)·α_b: a column has B/g bytes, and
-    all g of them share the node's link. Rows that are no nodes have links of their own: columns
-    then cost 2(k−1)/k · B/g/β.
+    all g columns share the node's link. Rows that are not nodes have separate links: columns then
+    cost 2(k−1)/k · B/g/β.
     """
     rows, along, across = _rows(group)
     if not across:
@@ -142,10 +142,10 @@ def torus(group: Group, size: float, buckets: int = 1) -> float:
 
 
 def _rows(group: Group) -> tuple[int, Link | None, Link | None]:
-    """Ranks of a row, the link along it and the one across; None where nothing is sent.
+    """Return the ranks of a row, the link along it and the link across; None if unused.
 
-    Rows are nodes. Where all ranks are on one, or each has its own, there is one kind of link, and
-    the rows are as long as the side of the squarest torus.
+    Rows are nodes. If all ranks are on one node, or each on its own, there is one kind of link, and
+    rows are as long as the shorter side of the squarest torus.
     """
     links = group.links
     if not links:
@@ -153,8 +153,8 @@ def _rows(group: Group) -> tuple[int, Link | None, Link | None]:
     if len(links) == 2:
         if group.near not in (None, group.beside):
             raise UsageError(
-                f"communication.near {group.near}: rows are predicted for the {group.beside} ranks"
-                " of a node, whose links differ from those between nodes",
+                f"communication.near {group.near}: predictions use rows of the {group.beside}"
+                " ranks of a node, whose links differ from those between nodes",
                 hint=f"--set communication.near={group.beside}, or leave it out",
             )
         return group.beside, links[0], links[1]
@@ -163,7 +163,7 @@ def _rows(group: Group) -> tuple[int, Link | None, Link | None]:
 
 
 def square(n: int) -> int:
-    """The largest divisor of ``n`` that is at most its root: the shorter side of a torus."""
+    """Return the largest divisor of ``n`` up to its root: the shorter side of a torus."""
     return next(side for side in range(math.isqrt(n), 0, -1) if n % side == 0)
 
 
@@ -181,14 +181,13 @@ SHARES: dict[str, float | None] = {
     "int8": 0.25,
     "powersgd": None,
 }
-"""Bytes on the wire for a byte of fp32; PowerSGD's depend on shapes and rank, so must be said."""
+"""Bytes sent per byte of fp32; None: PowerSGD's depend on shapes and rank."""
 
 
 def exposed(time_s: float, *, hidden_s: float, last: float) -> float:
-    """What of an exchange a step waits for: max(t − hidden, last · t).
+    """Return how long a step waits for an exchange: max(t − hidden, last · t).
 
-    Buckets go out while the backward pass makes the next ones, so at most ``hidden_s`` of the
-    exchange costs nothing; the last bucket, that share of it, is ready when the pass is over, and
-    always waited for.
+    Buckets are sent while the backward pass computes the next ones, so up to ``hidden_s`` of the
+    exchange costs nothing. The last bucket, a share ``last`` of it, is ready only after the pass.
     """
     return max(time_s - hidden_s, last * time_s)

@@ -1,8 +1,8 @@
-"""What a prediction rests on: figures that are measured or typed, and how the training is run.
+"""The inputs of a prediction: figures that are measured or given, and how the training is run.
 
-A figure has no default: None is *not known*, and a prediction that needs it says so. A choice (how
-gradients are exchanged, how a model is shared) has one, which is shown with the result; it has the
-name that it has in a run, and means the same.
+Figures have no default: None means *not known*, and a prediction that needs the figure says so.
+Choices (how gradients are exchanged, how a model is shared) have defaults, which are shown with the
+result; they have the same names and meanings as the settings of a run.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from vflops.errors import UsageError, shown, unknown_name
 from vflops.studies.predict.exchange_time import SHARES, Algorithm, ExchangeMode
 
 MOST = 100_000
-"""Accelerators."""
+"""The most accelerators of a prediction."""
 
 _Positive = Annotated[float, Field(gt=0)] | None
 _Some = Annotated[int, Field(ge=1)] | None
 
 
 class StepInputs(Section):
-    """A training step of one accelerator by itself."""
+    """A training step of a single accelerator."""
 
     time_s: _Positive = None
     batch: _Some = None
-    """Samples."""
+    """Samples of a step."""
     ops_per_sample: _Positive = None
 
 
@@ -39,13 +39,13 @@ class ModelInputs(Section):
     """What is exchanged."""
 
     gradient_bytes: _Positive = None
-    """In fp32: 4 for each parameter."""
+    """In fp32: 4 per parameter."""
     activation_bytes: _Positive = None
-    """That pass a cut between two layers, for the batch of one accelerator."""
+    """Bytes across a cut between two layers, for the batch of one accelerator."""
     layer_bytes: _Positive = None
-    """Of what a layer gives, for the same batch; None: as many as pass a cut."""
+    """Bytes of a layer's output for the same batch; None: as many as across a cut."""
     layers: _Some = None
-    """That can be cut between, or split."""
+    """Layers that can be split, or between which a model can be cut."""
 
 
 class NodeInputs(Section):
@@ -53,22 +53,22 @@ class NodeInputs(Section):
 
     accelerators: Annotated[int, Field(ge=1, le=MOST)] | None = None
     bandwidth: _Positive = None
-    """B/s that one accelerator sends to another."""
+    """B/s from one accelerator to another."""
     latency_s: Annotated[float, Field(ge=0)] | None = None
     power_w: _Positive = None
-    """Of one accelerator, with its share of what else is measured."""
+    """Power per accelerator, including its share of everything else that was measured."""
 
 
 class LinkInputs(Section):
-    """Between nodes."""
+    """The link between nodes."""
 
     bandwidth: _Positive = None
-    """B/s of a node."""
+    """B/s of one node."""
     latency_s: Annotated[float, Field(ge=0)] | None = None
 
 
 class StorageInputs(Section):
-    """The file system that all jobs share; without it, reading is taken to cost nothing."""
+    """The file system that all jobs share; if it is not given, reading costs nothing."""
 
     bandwidth: _Positive = None
     bytes_per_sample: _Positive = None
@@ -76,98 +76,98 @@ class StorageInputs(Section):
     @model_validator(mode="after")
     def _both(self) -> Self:
         if (self.bandwidth is None) != (self.bytes_per_sample is None):
-            raise ValueError("bandwidth and bytes_per_sample belong together: set both, or none")
+            raise ValueError("bandwidth and bytes_per_sample belong together: set both or neither")
         return self
 
 
 class TrainingInputs(Section):
-    """To the target, and what the model is worth there."""
+    """The training up to the target, and its quality factor."""
 
     samples: _Some = None
-    """Of an epoch."""
+    """Samples of an epoch."""
     epochs: _Positive = None
     quality_factor: Annotated[float, Field(ge=0)] | None = None
-    """(quality / target)ⁿ, of the whole ensemble."""
+    """(quality / target)ⁿ of the whole ensemble."""
 
 
 class TrainInputs(Section):
-    """What else a run is told of its training."""
+    """Other settings of the training."""
 
     accumulate: _Some = None
-    """Micro-batches of a pipeline; None: 4 a rank, or as many as divide the batch."""
+    """Micro-batches of a pipeline; None: 4 per rank, or as many as divide the batch."""
 
 
 class CommunicationInputs(CommunicationSettings):
-    """How gradients are exchanged: a run's settings, and what its library makes of them."""
+    """How gradients are exchanged: the settings of a run, and properties of its library."""
 
     algorithm: Algorithm = "ring"
-    """Of the library's all-reduce."""
+    """The algorithm of the library's all-reduce."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Bytes on the wire for a byte of fp32; None: as the precision has them."""
+    """Bytes sent per byte of fp32; None: given by the precision."""
     coding_bandwidth: _Positive = None
-    """Bytes of gradients, in fp32, that a rank codes, adds up and decodes a second, where they are
-    sent in another precision; None: that is taken to cost nothing."""
+    """Bytes of fp32 gradients that a rank encodes, adds and decodes per second if they are sent in
+    another precision; None: encoding costs nothing."""
     overlap: float = Field(default=0.0, ge=0, le=1)
-    """The share of a step under which gradients can be exchanged."""
+    """The share of a step that can overlap with the exchange of gradients."""
     buckets: int = Field(default=1, ge=1, le=10_000)
     last_bucket: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The share of the bytes in the bucket that is full last; None: all are alike."""
+    """The share of bytes in the last bucket; None: all buckets are equal."""
 
     @model_validator(mode="after")
     def _hides(self) -> Self:
         if self.overlap and self.buckets == 1:
             raise ValueError(
-                f"overlap = {self.overlap:g} with one bucket hides nothing: it is full when the"
-                " backward pass is over; set communication.buckets"
+                f"overlap = {self.overlap:g} has no effect with one bucket, which is full only"
+                " after the backward pass; set communication.buckets"
             )
         if self.mode != "all-reduce" and self.algorithm != "ring":
             raise ValueError(
-                f"algorithm {self.algorithm} belongs to communication.mode all-reduce, and the"
+                f"algorithm {self.algorithm} belongs to communication.mode all-reduce, but the"
                 f" mode is {self.mode}"
             )
         return self
 
     @property
     def way(self) -> ExchangeMode:
-        """How bytes go round."""
+        """The algorithm of the exchange."""
         return self.algorithm if self.mode == "all-reduce" else self.mode
 
 
 class ParallelInputs(ParallelSettings):
-    """How the ranks of a model share it: a run's settings, for any number of ranks."""
+    """How the ranks of a model share it: the settings of a run, for any number of ranks."""
 
     sharing: _Some = None
-    """Of mode ``mixed``: ranks that share a copy, where ``mesh`` does not say it for one number of
-    ranks; None: those of a node."""
+    """Mode ``mixed``: the ranks that share a copy, unless ``mesh`` gives them; None: those of a
+    node."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.mesh and self.sharing not in (None, self.mesh[1]):
             raise ValueError(
-                f"mesh {list(self.mesh)} and sharing {self.sharing} contradict: give one of them"
+                f"mesh {list(self.mesh)} and sharing {self.sharing} contradict: give only one"
             )
         return self
 
     @property
     def chunks(self) -> int:
-        """Stages of a rank of the pipeline."""
+        """Pipeline stages per rank."""
         return CHUNKS if self.running == "interleaved" else 1
 
     def at(self, ranks: int, node: int) -> ParallelSettings:
-        """As a run of so many ranks is told it; what is for other modes is left out."""
-        found: dict[str, Any] = {"mode": self.mode}
+        """Return the settings of a run with so many ranks; those of other modes are left out."""
+        settings: dict[str, Any] = {"mode": self.mode}
         if self.mode == "mixed":
             sharing = self.sharing or node
-            found |= {"within": self.within, "mesh": self.mesh or (ranks // sharing, sharing)}
+            settings |= {"within": self.within, "mesh": self.mesh or (ranks // sharing, sharing)}
         if self.inner == "model":
-            found["split"] = self.split
+            settings["split"] = self.split
         if self.inner == "pipeline":
-            found["schedule"] = self.schedule
-        return ParallelSettings(**found)
+            settings["schedule"] = self.schedule
+        return ParallelSettings(**settings)
 
 
 class Inputs(Section):
-    """All of it."""
+    """All inputs of a prediction."""
 
     step: StepInputs = StepInputs()
     model: ModelInputs = ModelInputs()
@@ -181,32 +181,36 @@ class Inputs(Section):
 
     @property
     def share(self) -> float:
-        """Bytes on the wire for a byte of gradients."""
-        own = self.communication
-        found = own.share or SHARES[own.precision]
-        if found is None:
+        """Bytes sent per byte of gradients."""
+        communication = self.communication
+        share = communication.share or SHARES[communication.precision]
+        if share is None:
             raise UsageError(
-                f"communication.precision = {own.precision}: what it saves depends on the"
-                " shapes of the layers and on its rank",
-                hint="type it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
+                f"communication.precision = {communication.precision}: how much it saves depends"
+                " on the shapes of the layers and on its rank",
+                hint="give it, e.g. a sixtieth of the bytes: --set communication.share=0.0167",
             )
-        return found
+        return share
 
     @property
     def coding_s(self) -> float:
-        """Seconds that a rank computes to send its gradients in another precision than fp32."""
-        own, size = self.communication, self.model.gradient_bytes
-        if own.precision == "fp32" or own.coding_bandwidth is None or size is None:
+        """Seconds in which a rank encodes and decodes gradients; 0 for fp32."""
+        communication, size = self.communication, self.model.gradient_bytes
+        if (
+            communication.precision == "fp32"
+            or communication.coding_bandwidth is None
+            or size is None
+        ):
             return 0.0
-        return size / own.coding_bandwidth
+        return size / communication.coding_bandwidth
 
     def changed(self, **sections: Mapping[str, Any]) -> Inputs:
-        """The same with some values of some sections changed, and checked again."""
+        """Return a copy with some values changed, validated again."""
         data = self.model_dump(exclude_unset=True)
         return validated(_merged(data, sections))
 
     def figures(self) -> dict[str, Any]:
-        """Every value by its name, ``step.time_s``."""
+        """Return every value by its full name, such as ``step.time_s``."""
         return {
             f"{section}.{key}": value
             for section, values in self.model_dump().items()
@@ -215,12 +219,12 @@ class Inputs(Section):
 
 
 def load(base: Mapping[str, Any], file: Path | None, assignments: Sequence[str]) -> Inputs:
-    """``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
-    return validated(_merged(base, typed(file, assignments)))
+    """Return ``base`` changed by a TOML file and then by ``section.key=value`` assignments."""
+    return validated(_merged(base, given(file, assignments)))
 
 
-def typed(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
-    """What a user says: the file, then the assignments."""
+def given(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
+    """Return what the user gives: the file, changed by the assignments."""
     data: dict[str, Any] = _short(read_toml(file)) if file is not None else {}
     for assignment in assignments:
         data = _merged(data, _short(assigned(assignment, example="link.bandwidth=1.25e9")))
@@ -228,7 +232,7 @@ def typed(file: Path | None, assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def _short(data: Mapping[str, Any]) -> dict[str, Any]:
-    """``train.parallel.mode`` as ``parallel.mode``: a run takes both."""
+    """Return ``train.parallel.mode`` as ``parallel.mode``: a run accepts both."""
     train = data.get("train")
     if not isinstance(train, Mapping):
         return dict(data)
@@ -239,41 +243,41 @@ def _short(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validated(data: Mapping[str, Any]) -> Inputs:
-    """The inputs, or an error that names the setting, its value and what was expected."""
+    """Return the inputs; raise an error that names a wrong setting and what was expected."""
     try:
         return Inputs.model_validate(data)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        place = [str(part) for part in fault["loc"] if part in _names(fault["loc"])]
-        name = ".".join(place)
+        location = [str(part) for part in fault["loc"] if part in _names(fault["loc"])]
+        name = ".".join(location)
         if fault["type"] == "extra_forbidden":
-            raise unknown_name("setting", name, _every_name(place)) from error
+            raise unknown_name("setting", name, _every_name(location)) from error
         if isinstance(fault["input"], Mapping):
             message = f"settings {name}: {fault['msg'].removeprefix('Value error, ')}"
             raise UsageError(message) from error
         raise UsageError(
             f"setting {name} = {shown(fault['input'])}: {fault['msg'].lower()}",
-            hint="docs/explanation/prediction.md says what each setting is, and its unit",
+            hint="docs/explanation/prediction.md lists all settings with their units",
         ) from error
 
 
 def _names(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """The parts of a fault's place that a user wrote: pydantic adds which of a union it tried."""
+    """Return the parts of a location that the user wrote: pydantic adds members of unions."""
     return loc[:2]
 
 
-def _every_name(place: Sequence[str]) -> list[str]:
-    if len(place) == 1:
+def _every_name(location: Sequence[str]) -> list[str]:
+    if len(location) == 1:
         return list(Inputs.model_fields)
-    section = Inputs.model_fields[place[0]].annotation
+    section = Inputs.model_fields[location[0]].annotation
     assert isinstance(section, type) and issubclass(section, BaseModel)
-    return [f"{place[0]}.{key}" for key in section.model_fields]
+    return [f"{location[0]}.{key}" for key in section.model_fields]
 
 
 def _merged(data: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(data)
+    merged = dict(data)
     for key, value in change.items():
-        own = found.get(key)
-        both = isinstance(own, Mapping) and isinstance(value, Mapping)
-        found[key] = _merged(own, value) if both else value  # type: ignore[arg-type]
-    return found
+        before = merged.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(before, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -1,4 +1,4 @@
-"""Files of measurements that predictions are set beside."""
+"""Files of measurements that predictions are compared with."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ _Some = Annotated[int, Field(ge=1)]
 
 
 class MeasuredStep(Data):
-    """The time of a step, and what a prediction of it rests on."""
+    """The measured time of a step, and the inputs for its prediction."""
 
     name: str
     models: _Some
     ranks: _Some
     step_s: _Seconds
     alone_s: _Seconds
-    """Of the same work where nothing is exchanged."""
+    """The time of the same work without any exchange."""
     inputs: dict[str, dict[str, Any]]
-    """By section, as `vflops predict` takes them."""
+    """By section, as for `vflops predict`."""
 
 
 class MeasuredSteps(Document):
-    """``links.json`` of ``benchmarks/links.py``, or what somebody else has measured."""
+    """``links.json`` of ``benchmarks/links.py``, or measurements of others in this format."""
 
     schema_name: ClassVar[str] = "vflops.measured-steps"
 
     points: tuple[MeasuredStep, ...] = Field(min_length=1)
     details: dict[str, Any] = Field(default_factory=dict)
-    """What else was measured; nobody reads it."""
+    """Other measurements, which are not read."""
 
     def scales(self, source: Path) -> list[MeasuredScale]:
-        """The points, each with inputs of its own."""
+        """Return the points, each with its own inputs."""
         return [
             MeasuredScale(
-                models=each.models,
-                ranks=each.ranks,
-                efficiency=each.alone_s / each.step_s,
+                models=point.models,
+                ranks=point.ranks,
+                efficiency=point.alone_s / point.step_s,
                 flops=None,
-                name=each.name,
-                inputs=_inputs(each, source),
+                name=point.name,
+                inputs=_inputs(point, source),
             )
-            for each in self.points
+            for point in self.points
         ]
 
 
 def read_measured(path: Path) -> list[MeasuredScale]:
-    """The points of a ``scale.json`` or of a file of steps."""
+    """Return the points of a ``scale.json`` or of a file of measured steps."""
     data = read_json(path)
     if str(data.get("schema")).startswith(f"{MeasuredSteps.schema_name}/"):
         return MeasuredSteps.parse(data, path).scales(path)
     return measured_scales(Scale.parse(data, path))
 
 
-def _inputs(each: MeasuredStep, source: Path) -> Inputs:
+def _inputs(point: MeasuredStep, source: Path) -> Inputs:
     try:
-        return validated(each.inputs)
+        return validated(point.inputs)
     except UsageError as error:
         raise FolderError(
-            f"{source}: inputs of point {each.name!r}: {error.message}", hint=error.hint
+            f"{source}: inputs of point {point.name!r}: {error.message}", hint=error.hint
         ) from error

@@ -1,4 +1,4 @@
-"""Charts of a prediction: a line a mode over accelerators, what was measured as points."""
+"""Charts of predictions: one line per mode over accelerators, measurements as points."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vflops.studies.predict.sweeps import PAYS
 
 _MARK = "#444"
 _DASHED = [7, 4]
-"""Of lines that lie on others: what is below shows."""
+"""The dashes of lines that may cover others."""
 
 
 class Row(NamedTuple):
-    """A point of a line, or one that was measured."""
+    """A point of a line, or a measured point."""
 
     at: int
     value: float
@@ -34,11 +34,11 @@ def over_accelerators(
     paying: bool = False,
     across: str = "accelerators",
 ) -> dict[str, Any]:
-    """A chart with accelerators on a logarithmic axis.
+    """Return a chart over accelerators on a logarithmic axis.
 
-    ``names`` gives every line its colour, on all charts the same; ``ends`` are crosses, with their
-    numbers: the last points at which lines pay. A figure is from 0 to ``top``, logarithmic without;
-    ``paying`` draws a rule where an efficiency stops paying.
+    ``names`` assigns the colours, so that they agree between charts. ``ends`` are drawn as crosses
+    with numbers: the last points at which lines pay off. The figure axis is linear from 0 to
+    ``top``, or logarithmic without; ``paying`` draws a rule where an efficiency stops paying off.
     """
     import altair as alt
 
@@ -65,8 +65,8 @@ def over_accelerators(
     dash = alt.StrokeDash("series:N").scale(domain=used, range=dashes).legend(below)
     predicted = base.transform_filter("!datum.measured").mark_line(strokeWidth=2, clip=True)
     predicted = predicted.encode(strokeDash=dash)
-    found = base.transform_filter("datum.measured")
-    dots = found.mark_point(size=90, filled=True, stroke=_MARK, strokeWidth=1, opacity=1)
+    points = base.transform_filter("datum.measured")
+    dots = points.mark_point(size=90, filled=True, stroke=_MARK, strokeWidth=1, opacity=1)
     layers = [predicted, dots, *_crosses(ends, base, x, y)]
     if paying:
         half = alt.Chart(data([{"value": PAYS, "label": "half of the time is waiting"}]))
@@ -77,7 +77,7 @@ def over_accelerators(
 
 
 def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
-    """A cross where a line stops paying; its number above it, once for all that stop there."""
+    """Return a cross where a line stops paying off, with its number above it."""
     import altair as alt
 
     if not ends:
@@ -85,19 +85,19 @@ def _crosses(ends: Sequence[Row], base: Any, x: Any, y: Any) -> list[Any]:
     drawn = alt.Chart(data([row._asdict() for row in ends]))
     cross = drawn.mark_point(shape="cross", angle=45, size=170, filled=True, opacity=1)
     cross = cross.encode(x=x, y=y, color=base.encoding.color, tooltip=["series:N", "at:Q"])
-    told = list({row.at: row._asdict() for row in ends}.values())
-    text = alt.Chart(data(told)).mark_text(dy=-14, color=_MARK)
+    numbers = list({row.at: row._asdict() for row in ends}.values())
+    text = alt.Chart(data(numbers)).mark_text(dy=-14, color=_MARK)
     return [cross, text.encode(x=x, y=y, text=alt.Text("at:Q").format(",d"))]
 
 
 def _decades(values: Sequence[float]) -> list[float]:
-    """Powers of ten that hold all values between them."""
+    """Return powers of ten around all values."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 
 
 def _ticks(first: int, last: int) -> list[int]:
-    """Powers of two, or of four or more where there are many."""
+    """Return powers of two, or of four and more if there are many."""
     powers = range(first.bit_length() - 1, last.bit_length())
     every = max(1, -(-len(powers) // 12))
     return [1 << power for power in powers if power % every == 0]

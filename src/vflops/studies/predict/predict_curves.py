@@ -1,4 +1,4 @@
-"""The curves of a page: modes over accelerators with what was measured, and where each stops."""
+"""The curves of a page: modes over accelerators with measurements, and where they end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vflops.studies.scale.scale_charts import Curve
 Figure = Callable[[Prediction | MeasuredScale], float | None]
 
 
-def efficiency(each: Prediction | MeasuredScale) -> float | None:
-    """Of an accelerator."""
-    return each.efficiency
+def efficiency(point: Prediction | MeasuredScale) -> float | None:
+    """Return the efficiency of an accelerator."""
+    return point.efficiency
 
 
-def flops(each: Prediction | MeasuredScale) -> float | None:
-    """Of all of them."""
-    return each.flops
+def flops(point: Prediction | MeasuredScale) -> float | None:
+    """Return the FLOPS of all accelerators."""
+    return point.flops
 
 
 def drawn(
@@ -32,16 +32,18 @@ def drawn(
     figure: Figure = efficiency,
     across: str = "accelerators",
 ) -> dict[str, Any] | None:
-    """A line a mode, crosses where they stop paying, points that were measured; None without any.
+    """Return one line per mode, crosses where they stop paying off, and measured points.
 
-    What has no line is left out.
+    None if there is no line.
     """
-    predicted = [(line.name, each) for line in lines for each in line.found(scales)]
+    predicted = [(line.name, point) for line in lines for point in line.points(scales)]
     rows = _rows(predicted, figure)
     if not rows:
         return None
-    names = list(dict.fromkeys([*(line.name for line in lines), *(e.series for e in measured)]))
-    beside = [(each.series, each) for each in measured]
+    names = list(
+        dict.fromkeys([*(line.name for line in lines), *(point.series for point in measured)])
+    )
+    beside = [(point.series, point) for point in measured]
     return over_accelerators(
         [*rows, *_rows(beside, figure, measured=True)],
         "efficiency" if figure is efficiency else "FLOPS",
@@ -56,28 +58,30 @@ def drawn(
 def by_their_own(
     measured: Sequence[MeasuredScale], scales: Sequence[int], *, across: str = "accelerators"
 ) -> Curve | None:
-    """Measurements with inputs of their own: a line a series, from those of its fewest ranks."""
-    own = sorted((each for each in measured if each.inputs), key=lambda each: each.ranks)
-    first = {each.series: each for each in reversed(own)}
-    series = [each for each in dict.fromkeys(each.series for each in measured) if each in first]
+    """Return measurements with their own inputs: one line per series, from its fewest ranks."""
+    with_inputs = sorted(
+        (point for point in measured if point.inputs), key=lambda point: point.ranks
+    )
+    first = {point.series: point for point in reversed(with_inputs)}
+    series = [name for name in dict.fromkeys(name.series for name in measured) if name in first]
     lines = [
         Line(name, inputs, bagging=first[name].models > 1)
         for name in series
         if (inputs := first[name].inputs) is not None
     ]
-    chart = drawn(lines, scales, own, across=across)
-    title = "Measured, and predicted from figures of the same links"
+    chart = drawn(lines, scales, with_inputs, across=across)
+    title = "Measured, and predicted from inputs of the same links"
     return Curve("measured", title, chart) if chart else None
 
 
 def _rows(
-    found: Sequence[tuple[str, Prediction]] | Sequence[tuple[str, MeasuredScale]],
+    points: Sequence[tuple[str, Prediction]] | Sequence[tuple[str, MeasuredScale]],
     figure: Figure,
     *,
     measured: bool = False,
 ) -> list[Row]:
     return [
-        Row(each.accelerators, value, name, measured)
-        for name, each in found
-        if (value := figure(each)) is not None
+        Row(point.accelerators, value, name, measured)
+        for name, point in points
+        if (value := figure(point)) is not None
     ]

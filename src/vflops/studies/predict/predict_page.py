@@ -1,4 +1,4 @@
-"""The page of a prediction: modes against accelerators, and where each stops paying."""
+"""The page of a prediction: modes over accelerators, and where each stops paying off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vflops.studies.scale.scale_charts import Curve
 
 @dataclass(frozen=True)
 class Forecast:
-    """All that a page, or a terminal, shows."""
+    """Everything that the page and the terminal show."""
 
     inputs: Inputs
     given: Sequence[InputRow]
@@ -41,26 +41,26 @@ class Forecast:
 
     @property
     def notes(self) -> list[str]:
-        """What the table of the points needs beside it."""
-        told = notes(self.points, self.inputs)
-        return [*told, self.left_out] if self.left_out else told
+        """Remarks on the table of points."""
+        remarks = notes(self.points, self.inputs)
+        return [*remarks, self.left_out] if self.left_out else remarks
 
     def curves(self) -> list[Curve]:
-        """Efficiency and FLOPS of the modes, and efficiency of the ways to exchange."""
+        """Return efficiency and FLOPS of the modes, and efficiency of the exchange algorithms."""
         lines, ways, scales = self.modes.lines, self.exchanges.lines, self.scales
-        plain = [each for each in self.measured if each.inputs is None]
+        plain = [point for point in self.measured if point.inputs is None]
         tried = [
             ("efficiency", "Efficiency of each parallel mode", drawn(lines, scales, plain)),
             ("flops", "FLOPS of each parallel mode", drawn(lines, scales, plain, figure=flops)),
-            ("exchanges", "Data parallelism by its way to exchange", drawn(ways, scales)),
+            ("exchanges", "Data parallelism by exchange algorithm", drawn(ways, scales)),
         ]
-        own = by_their_own(self.measured, scales)
-        found = [Curve(name, title, chart) for name, title, chart in tried if chart]
-        return [*found, own] if own else found
+        measured = by_their_own(self.measured, scales)
+        drawn_curves = [Curve(name, title, chart) for name, title, chart in tried if chart]
+        return [*drawn_curves, measured] if measured else drawn_curves
 
 
 def write_page(forecast: Forecast, path: Path) -> None:
-    """Write the page: one file that needs no network."""
+    """Write the page, which needs no network."""
     page = render(
         "predict.html",
         title="Predicted scaling",

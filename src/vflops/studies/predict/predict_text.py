@@ -1,4 +1,4 @@
-"""A prediction as people read it: tables for the terminal and the page."""
+"""A prediction in words: tables for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Table = list[tuple[str, ...]]
 
 
 class InputRow(NamedTuple):
-    """An input, and where it comes from."""
+    """An input and its source."""
 
     name: str
     value: str
@@ -28,8 +28,8 @@ _UNITS = {"bandwidth": "B/s", "bytes": "B", "power_w": "W", "ops_per_sample": "F
 
 
 def story(inputs: Inputs) -> str:
-    """How the training is run, in a line."""
-    parallel, own = inputs.parallel, inputs.communication
+    """Return how the training is run, in one line."""
+    parallel, communication = inputs.parallel, inputs.communication
     mode: str = parallel.mode
     if mode == "mixed":
         sharing = parallel.mesh[1] if parallel.mesh else parallel.sharing
@@ -37,137 +37,145 @@ def story(inputs: Inputs) -> str:
     elif mode == "model":
         mode = f"model, {parallel.split}"
     if parallel.inner == "pipeline":
-        parts = inputs.train.accumulate or "4 a rank"
+        parts = inputs.train.accumulate or "4 per rank"
         mode = f"{mode}, {parallel.schedule}, micro-batches: {parts}"
-    hidden = f"{percent(own.overlap, digits=0)} of a step" if own.overlap else "nothing"
-    way = f"all-reduce by a {own.algorithm}" if own.mode == "all-reduce" else own.mode
+    hidden = (
+        f"{percent(communication.overlap, digits=0)} of a step"
+        if communication.overlap
+        else "nothing"
+    )
+    way = (
+        f"all-reduce by a {communication.algorithm}"
+        if communication.mode == "all-reduce"
+        else communication.mode
+    )
     return (
-        f"{mode} · communication: {way}, {own.precision}, buckets: {own.buckets},"
-        f" hidden behind: {hidden}{_coding(inputs)}"
+        f"{mode} · communication: {way}, {communication.precision}, "
+        f"buckets: {communication.buckets}, hidden behind: {hidden}{_coding(inputs)}"
     )
 
 
 def _coding(inputs: Inputs) -> str:
-    """What compressing costs; nothing where nothing is compressed."""
-    own = inputs.communication
-    if own.precision == "fp32":
+    """Return the cost of compression; empty without compression."""
+    communication = inputs.communication
+    if communication.precision == "fp32":
         return ""
-    if own.coding_bandwidth is None:
-        return ", coding: taken to cost nothing (communication.coding_bandwidth is not known)"
+    if communication.coding_bandwidth is None:
+        return ", coding: assumed to cost nothing (communication.coding_bandwidth is not known)"
     return f", coding: {seconds(inputs.coding_s)}"
 
 
 def input_rows(
     inputs: Inputs, sources: Mapping[str, str], absent: Mapping[str, str]
 ) -> list[InputRow]:
-    """Every figure that is known, with where it comes from, and why others are not."""
-    found: list[InputRow] = []
+    """Return every known input with its source, and why others are not known."""
+    rows: list[InputRow] = []
     for name, value in inputs.figures().items():
         choice = name.startswith(("communication.", "parallel.", "train."))
         if choice and name != "communication.coding_bandwidth":
             continue
         if value is not None:
-            found.append(InputRow(name, _shown(name, value), sources.get(name, "typed")))
+            rows.append(InputRow(name, _shown(name, value), sources.get(name, "given")))
         elif name in absent:
-            found.append(InputRow(name, "—", f"not known: {absent[name]}"))
-    return found
+            rows.append(InputRow(name, "—", f"not known: {absent[name]}"))
+    return rows
 
 
 def prediction_rows(points: Sequence[Prediction]) -> Table:
-    """The figures of every M × P, the names first; a column without any is left out.
+    """Return column names and the figures of every M × P; an empty column is left out.
 
-    What a batch that is too large takes away stays, as dashes: ``notes`` say why.
+    Figures that are missing because of a too large batch stay as dashes: ``notes`` say why.
     """
     names = ("M × P", "slots", "step", "bubble", "waits", "efficiency")
-    found: Table = [(*names, "FLOPS", "VFLOPS", "VFLOPS/W", "time", "energy")]
-    several = any(each.models > 1 for each in points)
-    bubbles = any(each.step.bubble_s for each in points)
-    for each in points:
-        step = each.step
-        found.append(
+    rows: Table = [(*names, "FLOPS", "VFLOPS", "VFLOPS/W", "time", "energy")]
+    several = any(point.models > 1 for point in points)
+    bubbles = any(point.step.bubble_s for point in points)
+    for point in points:
+        step = point.step
+        rows.append(
             (
-                f"{each.models:,} × {each.ranks:,}",
-                f"{each.accelerators:,}" if several else "—",
+                f"{point.models:,} × {point.ranks:,}",
+                f"{point.accelerators:,}" if several else "—",
                 seconds(step.total_s),
                 seconds(step.bubble_s) if bubbles else "—",
                 seconds(step.exchange_s + step.reading_s),
-                percent(each.efficiency),
-                quantity(each.flops, ""),
-                quantity(each.vflops, ""),
-                quantity(each.vflops_per_w, ""),
-                _long(each.time_s),
-                quantity(each.energy_j, "J"),
+                percent(point.efficiency),
+                quantity(point.flops, ""),
+                quantity(point.vflops, ""),
+                quantity(point.vflops_per_w, ""),
+                _long(point.time_s),
+                quantity(point.energy_j, "J"),
             )
         )
-    lost = ("VFLOPS", "time") if any(each.reason for each in points) else ()
+    lost = ("VFLOPS", "time") if any(point.reason for point in points) else ()
     kept = [
-        name in lost or any(row[index] != "—" for row in found[1:])
-        for index, name in enumerate(found[0])
+        name in lost or any(row[index] != "—" for row in rows[1:])
+        for index, name in enumerate(rows[0])
     ]
-    return [tuple(compress(row, kept)) for row in found]
+    return [tuple(compress(row, kept)) for row in rows]
 
 
 def notes(points: Sequence[Prediction], inputs: Inputs) -> list[str]:
-    """What the table needs beside it: why figures are missing, and what VFLOPS rests on."""
-    told = []
-    large = [each for each in points if each.reason]
+    """Return remarks on the table: why figures are missing, and what VFLOPS assumes."""
+    remarks = []
+    large = [point for point in points if point.reason]
     if large:
-        first = min(large, key=lambda each: each.ranks)
-        told.append(
-            f"no time, energy and VFLOPS from P = {first.ranks:,} on: {first.reason}, and what it"
-            " would reach is not known; take more models or a smaller batch (step.batch)"
+        first = min(large, key=lambda point: point.ranks)
+        remarks.append(
+            f"no time, energy or VFLOPS from P = {first.ranks:,} on: {first.reason}, and the"
+            " quality with such a batch is not known; use more models or a smaller step.batch"
         )
-    if any(each.vflops is not None for each in points):
-        told.append(
-            "VFLOPS has the quality factor, and time the epochs, of the batch that they were"
-            f" measured with; here a batch is step.batch × P, {inputs.step.batch:,} × P, and a"
-            " larger one may need more epochs or reach less"
+    if any(point.vflops is not None for point in points):
+        remarks.append(
+            "VFLOPS and time assume the quality factor and the epochs of the measured batch; here"
+            f" the batch is step.batch × P, {inputs.step.batch:,} × P, and a larger one may need"
+            " more epochs or reach a lower quality"
         )
-    return told
+    return remarks
 
 
 def paying_rows(lines: Lines, scales: Sequence[int]) -> Table:
-    """Up to where each mode pays, the names first; what is missing with the reason."""
-    found: Table = [("mode", "pays up to", "efficiency at the most")]
+    """Return column names and how far each mode pays off; missing modes with the reason."""
+    rows: Table = [("mode", "pays off up to", "efficiency at most")]
     for line in lines.lines:
         most = line.pays_up_to(scales)
-        end = line.found(scales)[-1]
+        end = line.points(scales)[-1]
         upto = f"all {end.accelerators:,}" if most is None else f"{most:,}" if most else "nowhere"
-        found.append((line.name, upto, f"{percent(end.efficiency)} at {end.accelerators:,}"))
+        rows.append((line.name, upto, f"{percent(end.efficiency)} at {end.accelerators:,}"))
     for name, error in lines.missing.items():
-        found.append((name, "—", error.message))
-    return found
+        rows.append((name, "—", error.message))
+    return rows
 
 
 def ranges(lines: Lines, scales: Sequence[int]) -> list[str]:
-    """Which mode is the most efficient from which scale on, in words."""
-    told, ahead = [], None
+    """Return from which scale on each mode is the most efficient, in words."""
+    sentences, ahead = [], None
     for scale, name in best(lines.lines, scales):
         after = f": it overtakes {ahead} there" if ahead else ""
-        told.append(f"{name} is the most efficient from {scale:,} accelerators on{after}")
+        sentences.append(f"{name} is the most efficient from {scale:,} accelerators on{after}")
         ahead = name
-    return told
+    return sentences
 
 
 def measured_rows(measured: Sequence[MeasuredScale], inputs: Inputs) -> Table:
-    """Measured efficiencies beside the predicted ones, the names first; none without any."""
+    """Return column names, and measured with predicted efficiencies; empty without any."""
     if not measured:
         return []
-    found: Table = [("series", "M × P", "measured", "predicted", "error")]
-    for each in measured:
-        predicted = predict(each.inputs or inputs, each.models, each.ranks).efficiency
-        error = predicted / each.efficiency - 1
-        told = (percent(each.efficiency), percent(predicted), f"{100 * error:+.1f} %")
-        found.append((each.series, f"{each.models:,} × {each.ranks:,}", *told))
-    return found
+    rows: Table = [("series", "M × P", "measured", "predicted", "error")]
+    for point in measured:
+        predicted = predict(point.inputs or inputs, point.models, point.ranks).efficiency
+        error = predicted / point.efficiency - 1
+        cells = (percent(point.efficiency), percent(predicted), f"{100 * error:+.1f} %")
+        rows.append((point.series, f"{point.models:,} × {point.ranks:,}", *cells))
+    return rows
 
 
 def published_rows(validation: Validation) -> Table:
-    """Every published cell beside its prediction, the names first."""
-    found: Table = [("workload", "figure", "GPUs", "published", "predicted", "error", "")]
+    """Return column names, and every published cell with its prediction."""
+    rows: Table = [("workload", "figure", "GPUs", "published", "predicted", "error", "")]
     for cell in validation.cells:
         digits = ".0f" if cell.published > 10 else ".2f"
-        found.append(
+        rows.append(
             (
                 cell.series,
                 cell.figure,
@@ -178,15 +186,15 @@ def published_rows(validation: Validation) -> Table:
                 "fitted" if cell.fitted else "",
             )
         )
-    return found
+    return rows
 
 
 def calibration(validation: Validation) -> str:
-    """The one parameter, its values, and what else of the predictions was published."""
+    """Return the fitted parameter, its values, and what else was published."""
     values = ", ".join(f"{name} {value:.2f}" for name, value in validation.pace.items())
     return (
-        f"one parameter, fitted once a workload: {CALIBRATED} ({values}); the step's time is taken"
-        " from the published efficiency of 64, which is one of the fitted cells"
+        f"one parameter, fitted per workload: {CALIBRATED} ({values}); the time of a step follows"
+        " from the published efficiency of 64 GPUs, which is one of the fitted cells"
     )
 
 
@@ -203,7 +211,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _long(time_s: float | None) -> str:
-    """A duration that may be days."""
+    """Return a duration that may be days."""
     if time_s is None or time_s < 3600:
         return seconds(time_s)
     hours = time_s / 3600

@@ -1,4 +1,4 @@
-"""The page of the published results: each beside its prediction, over GPUs."""
+"""The page of published results and their predictions over GPUs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _EFFICIENCY, _GAIN = "efficiency", "gain of compression"
 
 
 def curves(validation: Validation) -> list[Curve]:
-    """Of efficiency and of what compression gains: predicted lines, published points."""
+    """Return curves of efficiency and gain of compression: predicted lines, published points."""
     return [
-        _curve(validation, _EFFICIENCY, "Efficiency, against one node of 8 GPUs", 1.0),
-        _curve(validation, _GAIN, "What compression gains: FLOPS with it over those without", 2.0),
+        _curve(validation, _EFFICIENCY, "Efficiency relative to one node of 8 GPUs", 1.0),
+        _curve(validation, _GAIN, "Gain of compression: FLOPS with it over FLOPS without", 2.0),
     ]
 
 
 def _curve(validation: Validation, figure: str, title: str, top: float) -> Curve:
     cells = [cell for cell in validation.cells if cell.figure == figure]
     names = list(dict.fromkeys(cell.series for cell in cells))
-    first = names if figure == _EFFICIENCY else []  # one node is what the others are against
+    first = names if figure == _EFFICIENCY else []  # efficiencies are relative to one node
     rows = [Row(GPUS, 1.0, name) for name in first]
     rows += [Row(cell.gpus, cell.predicted, cell.series) for cell in cells]
     rows += [Row(cell.gpus, cell.published, cell.series, measured=True) for cell in cells]
@@ -34,10 +34,10 @@ def _curve(validation: Validation, figure: str, title: str, top: float) -> Curve
 
 
 def write_page(validation: Validation, path: Path) -> None:
-    """Write the page: one file that needs no network."""
+    """Write the page, which needs no network."""
     page = render(
         "published.html",
-        title="Published scaling beside its prediction",
+        title="Published and predicted scaling",
         curves=curves(validation),
         rows=published_rows(validation),
         note=calibration(validation),

@@ -1,8 +1,8 @@
-"""The published scaling results beside predictions: the error of each cell, one parameter fitted.
+"""Published scaling results and their predictions: the error of each cell, with one parameter.
 
 HPC AI500 V2.0, section 5: 8 nodes of 8 V100, NVLink within (300 GB/s both ways), 10 Gb/s Ethernet
-between, NCCL's double binary trees, efficiencies against one node of 8. V3.0, section 4: gradients
-are synchronised at the end of each step, so nothing is taken to overlap; compression is fp16; the
+between, NCCL's double binary trees, efficiencies relative to one node of 8. V3.0, section 4:
+gradients are synchronised at the end of each step, so nothing overlaps; compression is fp16; the
 tensors of extreme weather are 1.6 times those of ResNet-50.
 """
 
@@ -15,23 +15,23 @@ from vflops.studies.predict.inputs import Inputs, validated
 from vflops.studies.predict.scaling_model import predict
 
 GPUS = 8
-"""Of a node; what efficiencies are against."""
+"""GPUs of a node, which efficiencies are relative to."""
 WIRE = 1.25e9
 """10 Gb/s in B/s."""
 NVLINK = 150e9
-"""300 GB/s both ways, one of them."""
+"""One direction of 300 GB/s."""
 RESNET_50 = 25_557_032
-"""Parameters."""
+"""The number of parameters."""
 CALIBRATED = "pace: the rate at which gradients cross between nodes, over 10 Gb/s"
-"""The one parameter, a value a workload. Below 1 the wire is not filled; above 1 a part of the
-exchange hides behind the backward pass, of which the papers say nothing."""
+"""The fitted parameter, one value per workload. Below 1, the link is not saturated; above 1, a part
+of the exchange overlaps with the backward pass, which the papers do not mention."""
 
 _TERA = 1e12
 
 
 @dataclass(frozen=True)
 class Series:
-    """A workload in one precision, as it was published."""
+    """The published figures of a workload in one precision."""
 
     name: str
     workload: str
@@ -39,20 +39,20 @@ class Series:
     ops_per_sample: float
     gradient_bytes: float
     flops: float
-    """Of 64 GPUs, without compression."""
+    """FLOPS of 64 GPUs without compression."""
     efficiency: dict[int, float]
     gain: dict[int, float]
-    """Of compression, by GPUs; 1 where the paper says that it does not help."""
+    """Gain of compression by GPUs; 1 where the paper says that it does not help."""
     compressed: float
-    """FLOPS of 64 GPUs with it."""
+    """FLOPS of 64 GPUs with compression."""
 
     @property
     def step_s(self) -> float:
-        """Of one GPU in a node of 8: 64 GPUs at an efficiency of 1, and a batch."""
+        """The step time of one GPU in a node of 8, from 64 GPUs at an efficiency of 1."""
         return self.batch * self.ops_per_sample / (self.flops / 64 / self.efficiency[64])
 
     def inputs(self, pace: float, precision: str = "fp32") -> Inputs:
-        """The recipe, over a link that goes at ``pace`` of its rate. No latencies are published."""
+        """Return the inputs, with a link at ``pace`` of its rate. No latencies are published."""
         return validated(
             {
                 "step": {
@@ -69,9 +69,9 @@ class Series:
 
 
 IC_OPS = 23e9
-"""An image, V3.0: 11 776 GFLOPs for 512."""
+"""Operations per image, V3.0: 11 776 GFLOPs for 512."""
 EWA_OPS = 3 * 357.5e9
-"""A frame, counted here (docs/explanation/extreme-weather.md)."""
+"""Operations per frame, counted by vflops (docs/explanation/extreme-weather.md)."""
 _NO_GAIN = {16: 1.0, 32: 1.0}
 
 SERIES = (
@@ -141,17 +141,17 @@ def validate() -> Validation:
     """Fit the parameter of each workload to its efficiencies, and predict every cell."""
     pace: dict[str, float] = {}
     for workload in dict.fromkeys(series.workload for series in SERIES):
-        own = [series for series in SERIES if series.workload == workload]
-        pace[workload] = fitted(own)
+        of_workload = [series for series in SERIES if series.workload == workload]
+        pace[workload] = fitted(of_workload)
     cells = [cell for series in SERIES for cell in _cells(series, pace[series.workload])]
     return Validation(pace, tuple(cells))
 
 
-def fitted(own: Sequence[Series]) -> float:
-    """The pace with the least sum of squared relative errors of the efficiencies."""
+def fitted(series_of_workload: Sequence[Series]) -> float:
+    """Return the pace with the least sum of squared relative errors of the efficiencies."""
 
     def squares(pace: float) -> float:
-        cells = [cell for series in own for cell in _cells(series, pace)]
+        cells = [cell for series in series_of_workload for cell in _cells(series, pace)]
         return sum(cell.error**2 for cell in cells if cell.fitted)
 
     return _least(squares, 0.05, 5.0)
@@ -160,26 +160,26 @@ def fitted(own: Sequence[Series]) -> float:
 def _cells(series: Series, pace: float) -> list[Cell]:
     plain = {gpus: _flops(series, pace, gpus) for gpus in (8, 16, 32, 64)}
     small = {gpus: _flops(series, pace, gpus, "fp16") for gpus in plain}
-    found = [
-        Cell(series.name, "efficiency", gpus, told, plain[gpus] / gpus / (plain[8] / 8), True)
-        for gpus, told in series.efficiency.items()
+    cells = [
+        Cell(series.name, "efficiency", gpus, published, plain[gpus] / gpus / (plain[8] / 8), True)
+        for gpus, published in series.efficiency.items()
     ]
-    found += [
-        Cell(series.name, "gain of compression", gpus, told, small[gpus] / plain[gpus], False)
-        for gpus, told in series.gain.items()
+    cells += [
+        Cell(series.name, "gain of compression", gpus, published, small[gpus] / plain[gpus], False)
+        for gpus, published in series.gain.items()
     ]
-    told = series.compressed / _TERA
-    return [*found, Cell(series.name, "compressed TFLOPS", 64, told, small[64] / _TERA, False)]
+    published = series.compressed / _TERA
+    return [*cells, Cell(series.name, "compressed TFLOPS", 64, published, small[64] / _TERA, False)]
 
 
 def _flops(series: Series, pace: float, gpus: int, precision: str = "fp32") -> float:
-    found = predict(series.inputs(pace, precision), 1, gpus).flops
-    assert found is not None
-    return found
+    flops = predict(series.inputs(pace, precision), 1, gpus).flops
+    assert flops is not None
+    return flops
 
 
 def _least(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, by golden sections of the logarithm's range."""
+    """Return the minimum of a unimodal function by golden-section search on a log scale."""
     ratio = (5**0.5 - 1) / 2
     for _ in range(60):
         span = high / low

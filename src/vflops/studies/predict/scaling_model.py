@@ -1,4 +1,4 @@
-"""The prediction: M models of P ranks, from what is known of one accelerator and its links."""
+"""Predictions for M models of P ranks, from one accelerator and its links."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vflops.studies.predict.inputs import MOST, Inputs
 from vflops.studies.predict.step_time import Exchanging, StepTime
 
 MICRO_BATCHES = 4
-"""A rank, where nobody says: the bubble is then small (Huang et al. 2019, GPipe)."""
+"""Micro-batches per rank by default: the bubble is then small (Huang et al. 2019, GPipe)."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """M models of P ranks. What rests on a figure that is not known is None."""
+    """A prediction for M models of P ranks; None for figures that need an unknown input."""
 
     models: int
     ranks: int
     step: StepTime
     efficiency: float
-    """Of an accelerator, against one by itself: T over the step's time."""
+    """Relative to a single accelerator: T over the time of the step."""
     flops: float | None
     vflops: float | None
     time_s: float | None
@@ -34,7 +34,7 @@ class Prediction:
     energy_j: float | None
     vflops_per_w: float | None
     reason: str | None = None
-    """Why there is no time, energy and VFLOPS, where a batch is more than the data."""
+    """Why there is no time, energy and VFLOPS: the batch is larger than the data."""
 
     @property
     def accelerators(self) -> int:
@@ -43,12 +43,12 @@ class Prediction:
 
 
 def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
-    """``models`` jobs of ``ranks`` accelerators each; refused where that cannot be.
+    """Return the prediction for ``models`` jobs of ``ranks`` accelerators; raise if impossible.
 
-    Jobs of an ensemble share nothing but the file system: where all of them read more than it has,
-    every step waits for it.
+    Jobs of an ensemble share only the file system: if they read more than it delivers, every step
+    waits for it.
     """
-    accelerators = _refused(inputs, models, ranks)
+    accelerators = _require_valid_size(inputs, models, ranks)
     compute_s = _known(inputs, "step.time_s")
     step = step_time(inputs, ranks)
     reading_s = _reading_s(inputs, accelerators)
@@ -85,27 +85,27 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
 
 
 def _too_large(inputs: Inputs, ranks: int) -> str | None:
-    """Why nobody knows what such a training would reach: its batch is more than an epoch."""
+    """Return why the quality is not known: the batch is larger than an epoch."""
     samples, batch = inputs.training.samples, (inputs.step.batch or 0) * ranks
     if samples is None or batch <= samples:
         return None
-    return f"a batch of {batch:,} is more than the data's {samples:,} samples"
+    return f"a batch of {batch:,} is larger than the data of {samples:,} samples"
 
 
 def step_time(inputs: Inputs, ranks: int) -> StepTime:
-    """A step of one model on ``ranks`` accelerators; refused where a run would refuse it.
+    """Return the step of one model on ``ranks`` accelerators; raise where a run would.
 
-    One rank is the accelerator by itself, whatever the mode: it shares and sends nothing.
+    One rank is a single accelerator in any mode: it shares and sends nothing.
     """
     compute_s = _known(inputs, "step.time_s")
     if ranks == 1:
         return StepTime(compute_s)
     group = group_of(inputs, ranks)
-    parallel = _as_a_run(inputs, ranks)
+    parallel = _run_settings(inputs, ranks)
     near = inputs.communication.near
     if parallel.mode == "data":
         return step_times.data(compute_s, replace(group, near=near), _exchanging(inputs))
-    if parallel.mode == "sharded":  # what gathers and scatters is a ring in every library
+    if parallel.mode == "sharded":  # gather and scatter are rings in every library
         return step_times.sharded(compute_s, group, replace(_exchanging(inputs), mode="ring"))
     if parallel.mesh is None:
         return _shared(inputs, parallel, group)
@@ -115,48 +115,48 @@ def step_time(inputs: Inputs, ranks: int) -> StepTime:
     return step_times.mixed(inner, compute_s, between, _exchanging(inputs, sharing))
 
 
-def _as_a_run(inputs: Inputs, ranks: int) -> ParallelSettings:
-    """The settings of a run of so many ranks, refused in its words."""
-    own, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
-    if own.mode == "mixed" and own.mesh is None:
-        _check_whole(own.sharing, ranks, node)
-    found = own.at(ranks, node)
-    copies = found.shares(ranks)
-    sharing = found.mesh[1] if found.mesh else ranks // copies
-    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # of a rank's samples, at the least
+def _run_settings(inputs: Inputs, ranks: int) -> ParallelSettings:
+    """Return the settings of a run of so many ranks; raise its errors."""
+    given, node = inputs.parallel, int(_known(inputs, "node.accelerators"))
+    if given.mode == "mixed" and given.mesh is None:
+        _require_whole_copies(given.sharing, ranks, node)
+    settings = given.at(ranks, node)
+    copies = settings.shares(ranks)
+    sharing = settings.mesh[1] if settings.mesh else ranks // copies
+    parts = math.gcd(inputs.step.batch or 0, MICRO_BATCHES)  # micro-batches per rank, at least
     try:
-        found.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
-        inputs.communication.check(found, copies)
+        settings.check(ranks, _micro_batches(inputs, sharing), ranks * parts)
+        inputs.communication.check(settings, copies)
     except ValueError as error:
         message, _, hint = str(error).rpartition(": ")
         raise UsageError(message or hint, hint=hint if message else None) from error
-    if found.mesh and node % sharing and sharing % node:
+    if settings.mesh and node % sharing and sharing % node:
         raise UsageError(
             f"parallel.sharing = {sharing} neither divides node.accelerators = {node} nor is a"
-            " multiple of it: copies would lie across nodes",
+            " multiple of it: copies would span nodes unevenly",
             hint=f"parallel.sharing = {node} would fit",
         )
-    return found
+    return settings
 
 
-def _check_whole(sharing: int | None, ranks: int, node: int) -> None:
+def _require_whole_copies(sharing: int | None, ranks: int, node: int) -> None:
     if sharing is None and node == 1:
-        raise needs("parallel.sharing", "in mode mixed so many ranks share a copy")
-    each = sharing or node
-    if ranks % each:
+        raise needs("parallel.sharing", "mode mixed needs the number of ranks that share a copy")
+    per_copy = sharing or node
+    if ranks % per_copy:
         raise UsageError(
-            f"{ranks:,} ranks are no whole number of copies of parallel.sharing = {each}",
-            hint=f"{_around(ranks, each)} would fit",
+            f"{ranks:,} ranks are not a multiple of parallel.sharing = {per_copy}",
+            hint=f"{_around(ranks, per_copy)} would fit",
         )
 
 
 def _micro_batches(inputs: Inputs, sharing: int) -> int:
-    """Of a pipeline of ``sharing`` ranks."""
+    """Return the micro-batches of a pipeline of ``sharing`` ranks."""
     return inputs.train.accumulate or sharing * math.gcd(inputs.step.batch or 0, MICRO_BATCHES)
 
 
 def group_of(inputs: Inputs, ranks: int) -> Group:
-    """``ranks`` of one model, on nodes that they fill, or on a part of one."""
+    """Return ``ranks`` of one model as a group that fills nodes, or a part of one node."""
     node = int(_known(inputs, "node.accelerators"))
     if ranks > node and ranks % node:
         raise UsageError(
@@ -168,7 +168,7 @@ def group_of(inputs: Inputs, ranks: int) -> Group:
 
 
 def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTime:
-    """A step of a copy that the ranks of ``group`` share."""
+    """Return the step of a copy that the ranks of ``group`` share."""
     compute_s = _known(inputs, "step.time_s")
     layers, activations = inputs.model.layers, _known(inputs, "model.activation_bytes")
     if parallel.divides_channels:
@@ -176,9 +176,9 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
         return step_times.tensor(compute_s, group, size, int(_known(inputs, "model.layers")))
     chunks, sharing = inputs.parallel.chunks, group.ranks
     if layers is not None and sharing * chunks > layers:
-        each = f" of {chunks} stages each" if chunks > 1 else ""
+        stages_each = f" of {chunks} stages each" if chunks > 1 else ""
         raise UsageError(
-            f"{sharing:,} ranks{each} are more than model.layers = {layers}",
+            f"{sharing:,} ranks{stages_each} are more than model.layers = {layers}",
             hint=f"at most {layers // chunks:,} would fit",
         )
     if parallel.inner == "model":
@@ -194,10 +194,17 @@ def _shared(inputs: Inputs, parallel: ParallelSettings, group: Group) -> StepTim
 
 
 def _exchanging(inputs: Inputs, sharing: int = 1) -> Exchanging:
-    own = inputs.communication
+    communication = inputs.communication
     size = _known(inputs, "model.gradient_bytes") * inputs.share / sharing
     coding_s = inputs.coding_s / sharing
-    return Exchanging(own.way, size, own.overlap, own.buckets, own.last_bucket, coding_s)
+    return Exchanging(
+        communication.way,
+        size,
+        communication.overlap,
+        communication.buckets,
+        communication.last_bucket,
+        coding_s,
+    )
 
 
 def _link(inputs: Inputs, name: str) -> Link:
@@ -205,7 +212,7 @@ def _link(inputs: Inputs, name: str) -> Link:
 
 
 def _reading_s(inputs: Inputs, accelerators: int) -> float:
-    """The least time of a step by what all accelerators read for it; 0 where that is not known."""
+    """Return the least time of a step by what all accelerators read; 0 if that is not known."""
     storage = inputs.storage
     if storage.bandwidth is None or storage.bytes_per_sample is None:
         return 0.0
@@ -214,16 +221,16 @@ def _reading_s(inputs: Inputs, accelerators: int) -> float:
 
 
 _WHY = {
-    "step.time_s": "every prediction begins with it",
-    "step.batch": "what is read for a step follows from it",
+    "step.time_s": "every prediction needs it",
+    "step.batch": "what a step reads depends on it",
     "node.accelerators": "which link a message takes depends on it",
     "node.bandwidth": "ranks of a node exchange over it",
     "node.latency_s": "ranks of a node exchange over that link",
     "link.bandwidth": "nodes exchange over it",
     "link.latency_s": "nodes exchange over that link",
-    "model.gradient_bytes": "that is what is exchanged",
-    "model.activation_bytes": "that is what parts of a model send each other",
-    "model.layers": "each of them exchanges once in a direction",
+    "model.gradient_bytes": "it is what ranks exchange",
+    "model.activation_bytes": "it is what parts of a model send each other",
+    "model.layers": "each layer exchanges once per direction",
 }
 
 
@@ -235,19 +242,19 @@ def _known(inputs: Inputs, name: str) -> float:
     return value
 
 
-def _refused(inputs: Inputs, models: int, ranks: int) -> int:
+def _require_valid_size(inputs: Inputs, models: int, ranks: int) -> int:
     if models < 1 or ranks < 1:
         raise UsageError(
-            f"{models} models of {ranks} ranks: expected whole numbers from 1 up",
+            f"{models} models of {ranks} ranks: expected whole numbers of at least 1",
             hint="e.g. --models 1 --ranks 8",
         )
-    found = system_scale(models=models, parallel_degree=ranks)
-    if found > MOST:
+    accelerators = system_scale(models=models, parallel_degree=ranks)
+    if accelerators > MOST:
         raise UsageError(
-            f"{models:,} × {ranks:,} are {found:,} accelerators: the model was made for {MOST:,}",
+            f"{models:,} × {ranks:,} are {accelerators:,} accelerators; the limit is {MOST:,}",
             hint=f"with {min(ranks, MOST):,} ranks each, M = {max(1, MOST // ranks):,} at most",
         )
-    return found
+    return accelerators
 
 
 def _around(number: int, unit: int) -> str:

@@ -1,4 +1,4 @@
-"""What parts of a model would send each other, from the operation graph that a run counted."""
+"""What parts of a model would send each other, from the counted operation graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vflops.counting.count import count
 from vflops.record.formats.graph import Graph
 
 STAGES = 8
-"""Of equal work, or as many as there are layers: between them is looked."""
+"""The number of stages of equal work, at most the number of layers."""
 _BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
-"""Of a number; all others have 4."""
+"""Bytes of a number; other types have 4."""
 
 
 @dataclass(frozen=True)
@@ -21,22 +21,22 @@ class Cuts:
     """A model's layers, and the bytes of one sample that pass between them."""
 
     layers: int
-    """That learn and compute: between any two there may be a cut."""
+    """Layers with weights and work: any two can be cut apart."""
     activation_bytes: float
-    """That pass a cut: the mean over the cuts into stages of about equal work."""
+    """Bytes across a cut: the mean over the cuts into stages of about equal work."""
     layer_bytes: float
-    """Of what a layer gives: the mean."""
+    """Mean bytes of a layer's output."""
     stages: int
-    """That these cuts make."""
+    """The number of stages."""
 
 
 def cuts(graph: Graph, *, halved: bool = False) -> Cuts | None:
-    """Of the model; None where it has no two layers. ``halved``: trained with floats of 2 bytes.
+    """Return the cuts of a model; None with fewer than two layers. ``halved``: floats of 2 bytes.
 
-    A cut between two layers is where the least passes: what was made before it and is used behind
-    it. Inputs of the model and weights are where they are used.
+    A cut between two layers is where the least bytes pass: values that are computed before it and
+    used after it. Inputs of the model and weights are available everywhere.
     """
-    work = [each.total if each else 0 for each in count(graph, EXECUTED).ops]
+    work = [ops.total if ops else 0 for ops in count(graph, EXECUTED).ops]
     layers = [
         number
         for number, node in enumerate(graph.nodes)
@@ -49,7 +49,7 @@ def cuts(graph: Graph, *, halved: bool = False) -> Cuts | None:
     done = list(itertools.accumulate(work))
     stages = min(STAGES, len(layers))
     chosen: list[int] = []
-    for stage in range(1, stages):  # each has a layer: no cut twice, and enough are left
+    for stage in range(1, stages):  # each stage has a layer, so no cut is used twice
         wanted, first = done[-1] * stage / stages, chosen[-1] + 1 if chosen else 0
         free = range(first, len(layers) - stages + stage)
         chosen.append(min(free, key=lambda at: abs(done[layers[at]] - wanted)))
@@ -63,7 +63,7 @@ def cuts(graph: Graph, *, halved: bool = False) -> Cuts | None:
 
 
 def _passing(graph: Graph, halved: bool) -> list[int]:
-    """Before each node, and at the end: bytes that were made by then and are used from there on."""
+    """Return, before each node and at the end, the bytes that exist and are still needed."""
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
@@ -81,5 +81,5 @@ def _passing(graph: Graph, halved: bool) -> list[int]:
 
 def _size(graph: Graph, index: int, halved: bool) -> int:
     value = graph.values[index]
-    each = 2 if halved and value.dtype == "float32" else _BYTES.get(value.dtype, 4)
-    return value.elements * each
+    number_bytes = 2 if halved and value.dtype == "float32" else _BYTES.get(value.dtype, 4)
+    return value.elements * number_bytes

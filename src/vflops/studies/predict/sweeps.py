@@ -1,4 +1,4 @@
-"""Every mode over accelerators, and where each stops paying."""
+"""Predictions of every mode over accelerators, and where each stops paying off."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vflops.studies.predict.inputs import Inputs
 from vflops.studies.predict.scaling_model import Prediction, predict
 
 PAYS = 0.5
-"""The efficiency under which accelerators wait for longer than they work."""
+"""The efficiency below which accelerators wait longer than they work."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One mode at rising scales."""
+    """One mode at increasing scales."""
 
     name: str
     inputs: Inputs
@@ -27,34 +27,34 @@ class Line:
 
     @property
     def unit(self) -> int:
-        """Accelerators that more than a node's must be a multiple of."""
+        """The unit that numbers above a node are a multiple of."""
         node = self.inputs.node.accelerators or 1
         sharing = self.inputs.parallel.sharing if self.inputs.parallel.mode == "mixed" else None
         return math.lcm(node, sharing or 1)
 
     def at(self, accelerators: int) -> Prediction:
-        """The prediction there."""
+        """Return the prediction for so many accelerators."""
         if self.bagging:
             ranks = min(accelerators, self.inputs.node.accelerators or 1)
             return predict(self.inputs, accelerators // ranks, ranks)
         return predict(self.inputs, 1, accelerators)
 
     def refusal(self, accelerators: int) -> UsageError | None:
-        """Why the mode does not fit there; None: it does."""
+        """Return why the mode does not fit so many accelerators; None if it does."""
         try:
             self.at(accelerators)
         except UsageError as error:
             return error
         return None
 
-    def found(self, scales: Sequence[int]) -> list[Prediction]:
-        """Predictions at the scales that the mode fits."""
+    def points(self, scales: Sequence[int]) -> list[Prediction]:
+        """Return the predictions at the scales that the mode fits."""
         return [self.at(scale) for scale in scales if self.refusal(scale) is None]
 
     def fault(self, scales: Sequence[int]) -> UsageError | None:
-        """Why there is no line: nothing that is more than one accelerator fits the mode.
+        """Return why there is no line: the mode fits no scale above one accelerator.
 
-        Of several reasons that of the largest scale: few ranks may be none that a mesh could have.
+        Of several reasons, it is that of the largest scale: few ranks may not fill a mesh.
         """
         mesh = self.inputs.parallel.mesh
         asked = [math.prod(mesh)] if mesh else [scale for scale in scales if scale > 1] or scales
@@ -62,29 +62,29 @@ class Line:
         return None if None in refusals else refusals[-1]
 
     def pays_up_to(self, scales: Sequence[int]) -> int | None:
-        """The most accelerators of an efficiency of a half; None: all of ``scales`` have it.
+        """Return the most accelerators with an efficiency of a half; None if all scales have it.
 
-        0 where none has.
+        0 if none has it.
         """
-        found = self.found(scales)
+        points = self.points(scales)
         paid = 0
-        for each in found:
-            if each.efficiency < PAYS:
-                return self._edge(paid, each.accelerators) if paid else 0
-            paid = each.accelerators
+        for point in points:
+            if point.efficiency < PAYS:
+                return self._edge(paid, point.accelerators) if paid else 0
+            paid = point.accelerators
         return None
 
     def _edge(self, pays: int, does_not: int) -> int:
-        """The last multiple of the unit between the two that pays; by halves."""
+        """Return the last multiple of the unit between the two that pays off, by bisection."""
         unit = self.unit
         low, high = pays // unit, does_not // unit
         while high - low > 1:
             middle = (low + high) // 2
             try:
-                found = self.at(middle * unit)
-            except UsageError:  # micro-batches that do not divide the batch there
+                point = self.at(middle * unit)
+            except UsageError:  # micro-batches that do not divide the batch
                 break
-            if found.efficiency >= PAYS:
+            if point.efficiency >= PAYS:
                 low = middle
             else:
                 high = middle
@@ -93,7 +93,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Modes side by side, and why others are missing."""
+    """Lines of modes, and why others are missing."""
 
     lines: tuple[Line, ...]
     missing: dict[str, UsageError]
@@ -108,7 +108,7 @@ MODES: dict[str, dict[str, Any]] = {
     "pipeline": {"mode": "pipeline"},
     "mixed": {"mode": "mixed"},
 }
-"""What a run is told for each, by the name of its line."""
+"""The settings of each mode, by the name of its line."""
 WAYS: dict[str, dict[str, Any]] = {
     "all-reduce, ring": {"mode": "all-reduce", "algorithm": "ring", "near": None},
     "all-reduce, tree": {"mode": "all-reduce", "algorithm": "tree", "near": None},
@@ -118,27 +118,30 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def parallel_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
-    """Bagging, then each parallel mode."""
+    """Return lines of bagging and of each parallel mode."""
     tried = []
-    for name, told in MODES.items():
-        own = inputs.changed(parallel=told if name == "mixed" else {**told, "mesh": None})
-        name = f"data × {inner(own)}" if name == "mixed" else name
-        tried.append(Line(name, own, bagging=name == "bagging"))
+    for name, settings in MODES.items():
+        of_mode = inputs.changed(
+            parallel=settings if name == "mixed" else {**settings, "mesh": None}
+        )
+        name = f"data × {inner(of_mode)}" if name == "mixed" else name
+        tried.append(Line(name, of_mode, bagging=name == "bagging"))
     return _lines(tried, scales)
 
 
 def exchange_lines(inputs: Inputs, scales: Sequence[int]) -> Lines:
-    """Data parallelism with each way to exchange."""
+    """Return lines of data parallelism with each exchange algorithm."""
     data = inputs.changed(parallel={"mode": "data"})
     return _lines(
-        [Line(name, data.changed(communication=own)) for name, own in WAYS.items()], scales
+        [Line(name, data.changed(communication=settings)) for name, settings in WAYS.items()],
+        scales,
     )
 
 
 def inner(inputs: Inputs) -> str:
-    """How the ranks of a copy share it, in mode mixed."""
-    own = inputs.parallel
-    return own.within if own.within == "pipeline" else f"model, {own.split}"
+    """Return how the ranks of a copy share it in mode mixed."""
+    parallel = inputs.parallel
+    return parallel.within if parallel.within == "pipeline" else f"model, {parallel.split}"
 
 
 def _lines(tried: Sequence[Line], scales: Sequence[int]) -> Lines:
@@ -153,20 +156,20 @@ def _lines(tried: Sequence[Line], scales: Sequence[int]) -> Lines:
 
 
 class Edge(NamedTuple):
-    """The most accelerators at which a mode pays."""
+    """The most accelerators at which a mode pays off."""
 
     name: str
     at: Prediction
 
 
 def edges(lines: Sequence[Line], scales: Sequence[int]) -> list[Edge]:
-    """Of the lines that stop paying somewhere, where; those that pay nowhere have none."""
-    found = [(line, line.pays_up_to(scales)) for line in lines]
-    return [Edge(line.name, line.at(most)) for line, most in found if most]
+    """Return where lines stop paying off; lines that never do or never stop have no edge."""
+    limits = [(line, line.pays_up_to(scales)) for line in lines]
+    return [Edge(line.name, line.at(most)) for line, most in limits if most]
 
 
 def scales_up_to(inputs: Inputs, most: int) -> list[int]:
-    """1, 2, 4 … up to a node, then 1, 2, 4 … nodes, and as many as ``most`` accelerators have."""
+    """Return 1, 2, 4 … up to a node, then 1, 2, 4 … nodes, up to ``most`` accelerators."""
     node = inputs.node.accelerators or 1
     inside = [1 << power for power in range(node.bit_length())]
     inside = sorted({*(n for n in inside if n < node), node})
@@ -175,9 +178,9 @@ def scales_up_to(inputs: Inputs, most: int) -> list[int]:
 
 
 def fitting(inputs: Inputs, most: int) -> tuple[list[int], str | None]:
-    """The scales that the mode fits, and why others are left out.
+    """Return the scales that the mode fits, and why others are left out.
 
-    Refused where it fits none but one accelerator, or a figure is missing.
+    Raise if it fits only one accelerator, or if an input is missing.
     """
     line, mesh = Line("", inputs), inputs.parallel.mesh
     scales = scales_up_to(inputs, most)
@@ -195,21 +198,21 @@ def fitting(inputs: Inputs, most: int) -> tuple[list[int], str | None]:
 
 
 def best(lines: Sequence[Line], scales: Sequence[int]) -> list[tuple[int, str]]:
-    """From which scale which mode is the most efficient; the one before keeps a tie.
+    """Return from which scale on which mode is the most efficient; ties keep the previous one.
 
-    Bagging trains other models, so it overtakes nothing.
+    Bagging is left out, because it trains other models.
     """
     at: dict[int, dict[str, float]] = {}
     for line in lines:
         if not line.bagging:
-            for each in line.found(scales):
-                at.setdefault(each.accelerators, {})[line.name] = each.efficiency
-    found: list[tuple[int, str]] = []
+            for point in line.points(scales):
+                at.setdefault(point.accelerators, {})[line.name] = point.efficiency
+    ranges: list[tuple[int, str]] = []
     for scale in sorted(at):
         if scale == 1:
-            continue  # all are one accelerator by itself
+            continue  # all modes are the same on one accelerator
         first = max(at[scale], key=lambda name: at[scale][name])
-        ahead = found[-1][1] if found else None
+        ahead = ranges[-1][1] if ranges else None
         if ahead is None or at[scale][first] > at[scale].get(ahead, 0.0):
-            found.append((scale, first))
-    return found
+            ranges.append((scale, first))
+    return ranges

@@ -1,4 +1,4 @@
-"""Predictions beside measurements: the error of every point."""
+"""Predictions compared with measurements: the error of every point."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from vflops.studies.scale.scale_result import EnsembleFigures, Scale
 
 @dataclass(frozen=True)
 class MeasuredPoint:
-    """The mean time of a step, measured on ``ranks`` ranks of each of ``models`` jobs."""
+    """The measured mean time of a step of ``models`` jobs with ``ranks`` ranks each."""
 
     ranks: int
     step_s: float
     models: int = 1
     name: str = ""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """How its inputs differ from those of all: ``{"link": {"bandwidth": 1.25e8}}``."""
+    """Changes of the common inputs: ``{"link": {"bandwidth": 1.25e8}}``."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A measured point and what was predicted for it."""
+    """A measured point and its prediction."""
 
     point: MeasuredPoint
     predicted_s: float
 
     @property
     def error(self) -> float:
-        """(predicted − measured) / measured, of the step's time."""
+        """(predicted − measured) / measured time of the step."""
         return self.predicted_s / self.point.step_s - 1
 
 
 def against(measured: Sequence[MeasuredPoint], inputs: Inputs) -> list[Compared]:
-    """Each point with its prediction; ``inputs`` changed as the point says."""
+    """Return each point with its prediction from ``inputs`` and the changes of the point."""
     return [_compared(point, inputs) for point in measured]
 
 
 def worst(compared: Sequence[Compared]) -> float:
-    """The largest error of all, without its sign."""
-    return max(abs(each.error) for each in compared)
+    """Return the largest absolute error."""
+    return max(abs(point.error) for point in compared)
 
 
 def _compared(point: MeasuredPoint, inputs: Inputs) -> Compared:
@@ -54,27 +54,27 @@ def _compared(point: MeasuredPoint, inputs: Inputs) -> Compared:
             f"step_s of measured point {point.name or point.ranks} is {point.step_s!r}",
             hint="expected a finite number of seconds greater than 0",
         )
-    found = predict(inputs.changed(**point.changes), point.models, point.ranks)
-    return Compared(point, found.step.total_s)
+    prediction = predict(inputs.changed(**point.changes), point.models, point.ranks)
+    return Compared(point, prediction.step.total_s)
 
 
 @dataclass(frozen=True)
 class MeasuredScale:
-    """A point of an experiment."""
+    """A measured point of a scaling experiment."""
 
     models: int
     ranks: int
     efficiency: float
-    """Against one by itself."""
+    """Relative to a single accelerator."""
     flops: float | None
     name: str = ""
-    """Its series; none: bagging or data, by its models."""
+    """Its series; empty: bagging or data, depending on its models."""
     inputs: Inputs | None = None
-    """What it was measured with, where that is not what all predictions are for."""
+    """Its own inputs, if they differ from those of the predictions."""
 
     @property
     def series(self) -> str:
-        """The line that it belongs to, or one of its own."""
+        """The name of its line."""
         return self.name or ("bagging" if self.models > 1 else "data")
 
     @property
@@ -84,21 +84,21 @@ class MeasuredScale:
 
 
 def measured_scales(scale: Scale) -> list[MeasuredScale]:
-    """The points of an experiment that can be set beside predictions."""
+    """Return the points of an experiment that can be compared with predictions."""
     if scale.base.size.slots != 1:
         raise UsageError(
             f"this experiment begins with {scale.base.jobs} × {scale.base.ranks}: its efficiencies"
-            " are not those against one accelerator",
-            hint="measure from one on: vflops scale WORKLOAD --scales 1,2,4",
+            " are not relative to one accelerator",
+            hint="start with one: vflops scale WORKLOAD --scales 1,2,4",
         )
-    found = [
-        MeasuredScale(point.jobs, point.ranks, own.efficiency, own.flops)
-        for point, own in scale.found(EnsembleFigures)
-        if own.efficiency is not None
+    points = [
+        MeasuredScale(point.jobs, point.ranks, figures.efficiency, figures.flops)
+        for point, figures in scale.completed(EnsembleFigures)
+        if figures.efficiency is not None
     ]
-    if not found:
+    if not points:
         raise UsageError(
             f"the experiment of {scale.workload} has no complete ensemble with an efficiency",
-            hint="go on with it: the same vflops scale command",
+            hint="continue it: run the same vflops scale command again",
         )
-    return found
+    return points

@@ -1,1 +1,1 @@
-"""The papers' scaling experiments: how a machine does when a workload grows with it."""
+"""The scaling experiments of the papers: how a machine performs as a workload grows."""

@@ -1,4 +1,4 @@
-"""What an experiment is about: what grows from point to point, and what is read of a point."""
+"""The axis of an experiment: what grows from point to point, and what is read from a point."""
 
 from __future__ import annotations
 
@@ -25,77 +25,77 @@ from vflops.studies.scale.scale_result import (
 
 
 class Axis(ABC):
-    """All that differs between experiments; one that is added is a class of these methods."""
+    """Everything that differs between experiments; a new experiment implements these methods."""
 
     kind: Kind
     job: str
-    """What there is more of: ``model`` or ``worker``."""
+    """What grows: ``model`` or ``worker``."""
     same_batch: SameBatch | None = None
     variants: tuple[Variant, ...] = ()
-    """That are compared at every size; empty: only sizes are."""
+    """Variants that are compared at every size; empty: only sizes are compared."""
     sharing: Mapping[str, str] = MappingProxyType({})
-    """Settings of how ranks share a model: of the points that have more than one."""
+    """Settings of how ranks share a model, for points with several ranks."""
     heading: str = "Efficiency"
-    """Of the table."""
+    """The heading of the table."""
     named_columns: int = 0
-    """Columns of the table, from the first on, that are words."""
+    """The number of leading table columns that are text."""
 
     def words(self, size: Size) -> str:
-        """``2 models × 1 rank``."""
+        """Return ``2 models × 1 rank``."""
         return f"{count(size.jobs, self.job)} × {count(size.ranks, 'rank')}"
 
     def own(self, size: Size) -> dict[str, str]:
-        """What is set at points like this one alone."""
+        """Return the settings of points of this size only."""
         return dict(self.sharing) if size.ranks > 1 else {}
 
     def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
-        """Settings that all points must have alike, and would not by themselves."""
+        """Return settings that must be equal at all points but would not be by default."""
         return {}
 
     @abstractmethod
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """The settings that make the workload's ``section`` one of this size."""
+        """Return the settings that give the workload's ``section`` this size."""
 
     @abstractmethod
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Refuse a point that its own settings could not be run with."""
+        """Raise if a point cannot be run with these settings."""
 
     def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
-        """Why a point cannot be had here while others can; ``settings`` makes those of it."""
+        """Return why a point with ``settings`` cannot be run here although others can."""
         return None
 
     @abstractmethod
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """What judges the points, and the value that is wanted."""
+        """Return the quality of the points, and its target."""
 
     @abstractmethod
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures | SearchFigures:
-        """What a complete run of this size came to."""
+        """Return the figures of a complete run of this size."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """The experiment's name."""
+        """The name of the experiment."""
 
     @abstractmethod
     def table(self, scale: Scale) -> list[Sequence[str]]:
-        """The efficiency table, a row a point, the names first."""
+        """Return the column names of the table, and one row per point."""
 
     @abstractmethod
     def curves(self, scale: Scale) -> list[Curve]:
-        """The charts of the page; none before a point is complete."""
+        """Return the charts of the page; none before a point is complete."""
 
     @abstractmethod
     def note(self, scale: Scale) -> str:
-        """What the columns of the table are."""
+        """Return an explanation of the columns of the table."""
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """What must be known of single points, each after their name."""
-        told = ", ".join(f"{key}={value}" for key, value in scale.sharing.items())
-        return [("P > 1", told)] if told else []
+        """Return remarks on single points, each with their name."""
+        settings = ", ".join(f"{key}={value}" for key, value in scale.sharing.items())
+        return [("P > 1", settings)] if settings else []
 
     def deviations(self, scale: Scale) -> list[str]:
-        """Where the points are otherwise than the paper fixes."""
+        """Return deviations of the points from the paper."""
         return []
 
 
@@ -105,7 +105,7 @@ def axis_of(
     variants: tuple[Variant, ...] = (),
     sharing: Mapping[str, str] = MappingProxyType({}),
 ) -> Axis:
-    """The axis of an experiment."""
+    """Return the axis of an experiment."""
     if variants:
         from vflops.studies.scale.variants import Variants
 
@@ -120,13 +120,13 @@ def axis_of(
 
 
 def checks_failed(folder: RunFolder) -> int:
-    """How many rules a concluded run does not meet."""
+    """Return the number of rules that a concluded run breaks."""
     from vflops.results.check.findings import Findings
 
     return len(Findings.read(folder.findings_file).failures)
 
 
-def marks(own: Figures) -> str:
-    """What a reader must know before the row is compared with others."""
-    again = f", {own.attempts} attempts" if own.attempts > 1 else ""
-    return ", partial" * own.partial + again
+def marks(figures: Figures) -> str:
+    """Return remarks on a row that affect its comparison with others."""
+    again = f", {figures.attempts} attempts" if figures.attempts > 1 else ""
+    return ", partial" * figures.partial + again

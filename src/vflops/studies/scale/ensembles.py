@@ -1,4 +1,4 @@
-"""Ensembles of M models × P ranks: the experiments of HPC AI500 V3.0."""
+"""Experiments with ensembles of M models × P ranks: those of HPC AI500 V3.0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TITLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Ensembles(Axis):
-    """More models, or more ranks of a model."""
+    """More models, or more ranks per model."""
 
     kind: Kind
     same_batch: SameBatch = "rank"
@@ -41,102 +41,108 @@ class Ensembles(Axis):
     sharing: Mapping[str, str] = field(default_factory=dict)
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Models and ranks; the batch grows with the copies of a model unless it is to stay."""
-        train, own = section["train"], self.own(size)
+        """Return models and ranks; unless it is fixed, the batch grows with the copies."""
+        train, settings = section["train"], self.own(size)
         batch = train["batch"]
         if self.same_batch == "rank":
-            batch = batch // _copies(train, {}, train["ranks"]) * _copies(train, own, size.ranks)
+            batch = (
+                batch // _copies(train, {}, train["ranks"]) * _copies(train, settings, size.ranks)
+            )
         return {
             "bagging.models": size.jobs,
             "models": size.jobs,
             "train.ranks": size.ranks,
             "train.batch": batch,
-            **own,
+            **settings,
         }
 
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Refuse models that do not all find a place at once."""
+        """Raise unless all models fit at once."""
         from vflops.launch.factory import backend
         from vflops.launch.nodes import usable_nodes
         from vflops.launch.placement import plan
 
         if backend(settings.launch.on).knows_nodes:
             device = settings.workloads[workload]["train"]["device"]
-            places = usable_nodes(settings.launch, device, size.ranks)
-            plan(places, size.jobs, size.ranks, may_wait=False)
+            nodes = usable_nodes(settings.launch, device, size.ranks)
+            plan(nodes, size.jobs, size.ranks, may_wait=False)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """The quality of the models, and its target."""
+        """Return the quality of the models, and its target."""
         return record.goal.quality, record.goal.target
 
     def figures(self, folder: RunFolder, size: Size) -> EnsembleFigures:
-        """The means over the repeats; one model is measured as many are."""
+        """Return the means over the repeats; one model is measured like several."""
         contents, scored = Contents(folder), Score.read(folder.score_file)
         if size.jobs > 1:
-            found = [_of_ensemble(each) for each in scored.ensembles]
+            repeats = [_of_ensemble(ensemble) for ensemble in scored.ensembles]
         else:
-            found = [_of_one(contents, each) for each in scored.trainings]
-        rates = [each.flops for each in found if each.flops is not None]
-        valid = [each.flops * each.worth for each in found if each.flops is not None]
-        known = len(rates) == len(found)
+            repeats = [_of_one(contents, training) for training in scored.trainings]
+        rates = [repeat.flops for repeat in repeats if repeat.flops is not None]
+        valid = [
+            repeat.flops * repeat.quality_factor for repeat in repeats if repeat.flops is not None
+        ]
+        known = len(rates) == len(repeats)
         return EnsembleFigures(
-            repeats=len(found),
-            partial=any(each.partial for each in found),
-            attempts=max(each.attempts for each in scored.trainings),
+            repeats=len(repeats),
+            partial=any(repeat.partial for repeat in repeats),
+            attempts=max(training.attempts for training in scored.trainings),
             checks_failed=checks_failed(folder),
-            window_s=round(mean([each.window_s for each in found]), 6),
+            window_s=round(mean([repeat.window_s for repeat in repeats]), 6),
             flops=mean(rates) if known else None,
             flops_least=min(rates) if known else None,
             flops_most=max(rates) if known else None,
             vflops=mean(valid) if known else None,
-            quality=mean([each.quality for each in found]),
-            quality_alone=mean([each.alone for each in found]),
-            penalty=mean([each.worth for each in found]),
+            quality=mean([repeat.quality for repeat in repeats]),
+            quality_alone=mean([repeat.alone for repeat in repeats]),
+            penalty=mean([repeat.quality_factor for repeat in repeats]),
             time_to_quality_s=_time_to_quality(scored.trainings),
             exchanged_bytes=_exchanged(contents),
-            emulated=next((each.emulated for each in scored.trainings if each.emulated), None),
+            emulated=next(
+                (training.emulated for training in scored.trainings if training.emulated), None
+            ),
         )
 
     @property
     def title(self) -> str:
-        """Which of the three it is."""
+        """The title of the kind of experiment."""
         return TITLES[self.kind]
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
-        """Speed, time and quality of every pair."""
+        """Return speed, time and quality of every point."""
         named = scale.quality_name or "quality"
         names = ("slots", "FLOPS", "efficiency", "VFLOPS", "efficiency", "time", named, "alone")
-        found: list[Sequence[str]] = [("M × P", *names)]
+        rows: list[Sequence[str]] = [("M × P", *names)]
         for point in scale.points:
-            size, own = (f"{point.jobs} × {point.ranks}", str(point.size.slots)), point.figures
-            if not isinstance(own, EnsembleFigures):
-                found.append((*size, *("—",) * 6, "not complete"))
+            size, figures = (f"{point.jobs} × {point.ranks}", str(point.size.slots)), point.figures
+            if not isinstance(figures, EnsembleFigures):
+                rows.append((*size, *("—",) * 6, "not complete"))
                 continue
-            found.append(
+            rows.append(
                 (
                     *size,
-                    quantity(own.flops, "FLOPS"),
-                    percent(own.efficiency),
-                    quantity(own.vflops, "VFLOPS"),
-                    percent(own.efficiency_valid),
-                    seconds(own.window_s),
-                    number(own.quality),
-                    number(own.quality_alone) + marks(own),
+                    quantity(figures.flops, "FLOPS"),
+                    percent(figures.efficiency),
+                    quantity(figures.vflops, "VFLOPS"),
+                    percent(figures.efficiency_valid),
+                    seconds(figures.window_s),
+                    number(figures.quality),
+                    number(figures.quality_alone) + marks(figures),
                 )
             )
-        return found
+        return rows
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Speed, time and quality over slots; of a trade-off over the pairs."""
+        """Return speed, time and quality over slots; for a trade-off, over M × P."""
         if not any(point.figures for point in scale.points):
             return []
         quality = scale.quality_name or "quality"
-        speed = self._rows(scale, lambda own: own.flops)
-        valid = self._rows(scale, lambda own: own.vflops)
-        time = self._rows(scale, lambda own: own.window_s)
-        good = self._rows(scale, lambda own: own.quality)
+        speed = self._rows(scale, lambda f: f.flops)
+        valid = self._rows(scale, lambda f: f.vflops)
+        time = self._rows(scale, lambda f: f.window_s)
+        good = self._rows(scale, lambda f: f.quality)
         across = Across("models × ranks")
-        if self.kind != "trade-off":  # at one scale there is nothing to grow with
+        if self.kind != "trade-off":  # a trade-off has only one scale
             slots = sorted({point.size.slots for point in scale.points})
             across = Across("slots: models × ranks", tuple(slots))
             speed += scale_charts.ideal(scale, "rate", slots[-1])
@@ -151,20 +157,20 @@ class Ensembles(Axis):
         ]
 
     def note(self, scale: Scale) -> str:
-        """What the columns of the table are."""
+        """Return an explanation of the columns of the table."""
         base = f"{scale.base.jobs} × {scale.base.ranks}"
         return (
             "Slots: M × P, equation 5. FLOPS: operations of all models over the time from the"
-            " first step of the first to the end of the last one’s training, its last evaluation"
-            " included; time: that window. Efficiency: FLOPS (VFLOPS) of a slot over those at"
-            f" {base}. Quality: of all models together; alone: their mean by themselves. Means"
-            " where a point was repeated."
+            " first step of the first model to the end of the last one’s training, including its"
+            " last evaluation; time: that window. Efficiency: FLOPS (VFLOPS) per slot relative to"
+            f" {base}. Quality: of the ensemble; alone: mean of single models. Figures are means if"
+            " a point was repeated."
         )
 
     def _rows(self, scale: Scale, value: Callable[[EnsembleFigures], float | None]) -> list[Row]:
         return [
-            Row(self._at(point), value(own), series)
-            for point, own in scale.found(EnsembleFigures)
+            Row(self._at(point), value(figures), series)
+            for point, figures in scale.completed(EnsembleFigures)
             for series in self._series(point)
         ]
 
@@ -174,7 +180,7 @@ class Ensembles(Axis):
         return point.size.slots
 
     def _series(self, point: Point) -> list[str]:
-        """The curves that a point is on: one model of one rank is the start of both."""
+        """Return the curves of a point: one model of one rank is on both."""
         if self.kind != "bagging-vs-data":
             return ["measured"]
         both = (point.ranks == 1, "bagging, P = 1"), (point.jobs == 1, "data parallel, M = 1")
@@ -182,31 +188,31 @@ class Ensembles(Axis):
 
 
 def _copies(train: Mapping[str, Any], changes: Mapping[str, str], ranks: int) -> int:
-    """Ranks, or groups of ranks, that each have samples of their own."""
-    told = dict(train["parallel"])
+    """Return the number of ranks, or groups of ranks, that have separate samples."""
+    parallel = dict(train["parallel"])
     for key, value in changes.items():
         section, _, name = key.removeprefix("train.").rpartition(".")
         if section == "parallel":
-            told |= assigned(f"{name}={value}", example="mode=sharded")
+            parallel |= assigned(f"{name}={value}", example="mode=sharded")
     try:
-        return ParallelSettings.model_validate(told).shares(ranks)
-    except ValidationError:  # the settings of the point are refused for it, in words
+        return ParallelSettings.model_validate(parallel).shares(ranks)
+    except ValidationError:  # loading the settings of the point raises the error
         return ranks
 
 
-class _Found(NamedTuple):
-    """One repeat."""
+class _Repeat(NamedTuple):
+    """The figures of one repeat."""
 
     window_s: float
     flops: float | None
-    worth: float
+    quality_factor: float
     quality: float
     alone: float
     partial: bool = False
 
 
-def _of_ensemble(score: EnsembleScore) -> _Found:
-    return _Found(
+def _of_ensemble(score: EnsembleScore) -> _Repeat:
+    return _Repeat(
         score.window_s,
         score.flops,
         score.penalty,
@@ -216,21 +222,21 @@ def _of_ensemble(score: EnsembleScore) -> _Found:
     )
 
 
-def _of_one(contents: Contents, score: TrainingScore) -> _Found:
-    """A training by itself, its time taken as that of an ensemble: first step to last."""
-    (trained,) = (each for each in contents.trained if each.record.job == score.job)
+def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
+    """Return the figures of a single training, timed like an ensemble: first step to last."""
+    (trained,) = (job for job in contents.trained if job.record.job == score.job)
     window_s, quality = window([trained]), score.quality
     achieved = quality.achieved or 0.0
-    worth = penalty(
+    quality_factor = penalty(
         achieved=achieved, target=quality.target, exponent=quality.exponent, better=quality.better
     )
     known = score.speed is not None and window_s > 0
     rate = flops(ops=score.speed.ops_training, time_s=window_s) if score.speed and known else None
-    return _Found(window_s, rate, worth, achieved, achieved)
+    return _Repeat(window_s, rate, quality_factor, achieved, achieved)
 
 
 def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
-    """The mean over the repeats of the time of the slowest model; None: one never got there."""
+    """Return the mean time of the slowest model over the repeats; None if one missed the target."""
     slowest: dict[int, float] = {}
     for score in scores:
         time_s = score.quality.time_to_quality_s
@@ -241,12 +247,14 @@ def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:
 
 
 def _exchanged(contents: Contents) -> float | None:
-    """Bytes of a step of one model; stages of a pipeline tell theirs one by one."""
-    told: list[float] = []
+    """Return the bytes per step of one model; the stages of a pipeline record theirs separately."""
+    per_step: list[float] = []
     for trained in contents.trained:
         events = contents.history.events("exchange", trained.record.job)
-        found = [event.payload(Exchanged) for event in events]
-        steps = max((each.steps for each in found), default=0)
+        exchanges = [event.payload(Exchanged) for event in events]
+        steps = max((exchange.steps for exchange in exchanges), default=0)
         if steps:
-            told.append(sum(each.bytes_near + each.bytes_far for each in found) / steps)
-    return mean(told) if told else None
+            per_step.append(
+                sum(exchange.bytes_near + exchange.bytes_far for exchange in exchanges) / steps
+            )
+    return mean(per_step) if per_step else None

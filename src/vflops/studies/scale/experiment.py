@@ -1,6 +1,6 @@
-"""Runs an experiment: every point an ordinary run folder, what is complete is not run again.
+"""An experiment: every point is an ordinary run folder, and complete points are not run again.
 
-DIR/<M>x<P>/<run>/   the run folder of a point; of a variant it is in DIR/<variant>/
+DIR/<M>x<P>/<run>/   the run folder of a point; for a variant, in DIR/<variant>/
 DIR/scale.json       the figures of all points
 DIR/scale.html       the same as a page with curves
 """
@@ -26,13 +26,13 @@ from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
 from vflops.workloads.contract.run_settings import load
 
 _MOST_NAMED = 4
-"""Settings that a refusal names."""
+"""The most settings that an error names."""
 
 
 def sizes(
     kind: Kind, scales: Sequence[int], ranks: int = 1, variants: Sequence[Variant] = ()
 ) -> list[Size]:
-    """The points of an experiment, fewest slots first; of a trade-off the one scale's divisors."""
+    """Return the points of an experiment, fewest slots first; for a trade-off, the divisors."""
     if variants:
         pairs = [(1, scale) if kind == "precisions" else (scale, ranks) for scale in scales]
         return [Size(*pair, variant.name) for pair in pairs for variant in variants]
@@ -47,35 +47,35 @@ def sizes(
 
 @dataclass(frozen=True)
 class Experiment:
-    """One workload at several points, on slots of one size."""
+    """One workload at several points, with slots of one size."""
 
     folder: Path
     workload: str
     axis: Axis
     sizes: tuple[Size, ...]
     settings: Settings
-    """Of all points, but for what the axis changes."""
+    """The settings of all points, except those that the axis changes."""
     refused: Mapping[Size, str] = field(default_factory=dict)
-    """Points that cannot be had here, each with the reason: the others are run."""
+    """Points that cannot be run here, each with the reason; the others are run."""
 
     @property
     def page_file(self) -> Path:
-        """Where the page goes."""
+        """The path of the page."""
         return self.folder / "scale.html"
 
     @property
     def figures_file(self) -> Path:
-        """Where the figures go."""
+        """The path of the figures."""
         return self.folder / "scale.json"
 
     @classmethod
     def of(
         cls, folder: Path, workload: str, axis: Axis, points: Sequence[Size], settings: Settings
     ) -> Experiment:
-        """An experiment whose every point fits; slots are as large as the largest one allows."""
+        """Return an experiment whose points all fit; the largest one limits the size of slots."""
         if settings.bagging.waves:
             raise UsageError(
-                "bagging.waves = true: models that wait for others say nothing about scaling",
+                "bagging.waves = true: models that wait for others do not show scaling",
                 hint="leave it out",
             )
         alike = axis.shared(settings, workload, points)
@@ -88,18 +88,18 @@ class Experiment:
         refused = made._check()
         if len(refused) == len(made.sizes):
             raise UsageError(
-                f"no point of this experiment can be had here: {next(iter(refused.values()))}",
-                hint="take other variants, sizes or precisions",
+                f"no point of this experiment can be run here: {next(iter(refused.values()))}",
+                hint="choose other variants, sizes or precisions",
             )
         return replace(made, refused=refused)
 
     def point_settings(self, size: Size) -> Settings:
-        """The settings of the run of one point."""
+        """Return the settings of one point."""
         section = self.settings.workloads[self.workload]
         return _changed(self.settings, self.axis.changes(section, size))
 
     def run(self, watch: Watch) -> Scale:
-        """Run what is missing, and write the figures and the page after every point."""
+        """Run the missing points, and write the figures and the page after every one."""
         from vflops.studies.scale.scale_page import write_page
 
         atomic.make_folder(self.folder)
@@ -114,7 +114,7 @@ class Experiment:
         return scale
 
     def result(self) -> Scale:
-        """What the run folders say, as far as they have come."""
+        """Return the figures of all run folders so far."""
         points = tuple(self._point(size) for size in self.sizes)
         goal = next(self._goals(), (None, None))
         return Scale(
@@ -143,7 +143,7 @@ class Experiment:
                 pipeline.conclude(folder, watch)
         except Interrupted as error:
             raise Interrupted(
-                error.message, hint="go on with it: the same command again; what is done is kept"
+                error.message, hint="run the same command again to continue; finished work is kept"
             ) from error
 
     def _point(self, size: Size) -> Point:
@@ -160,7 +160,7 @@ class Experiment:
         )
 
     def _goals(self) -> Iterator[tuple[str, float]]:
-        """What judges the points, and the value wanted, of the first point that has them."""
+        """Yield the quality and target of the points that have them."""
         from vflops.record.formats.job import JobRecord
 
         for size in self.sizes:
@@ -173,9 +173,9 @@ class Experiment:
         return RunFolder.open(path) if path else None
 
     def _check(self) -> dict[Size, str]:
-        """Refuse, before anything runs, what a later point would be refused for.
+        """Raise, before anything runs, the errors that any point would raise.
 
-        Back come the points that are left out, as variants are that cannot be had here.
+        Returns the points that are left out because they cannot be run here.
         """
         from vflops.run.validate import check_launch
 
@@ -185,7 +185,7 @@ class Experiment:
             if (other.workload, other.kind) != (self.workload, self.axis.kind):
                 raise UsageError(
                     f"{self.folder} holds another experiment: {other.kind} of {other.workload}",
-                    hint="give another --out",
+                    hint="choose another --out",
                 )
         refused: dict[Size, str] = {}
         for size in self.sizes:
@@ -197,36 +197,38 @@ class Experiment:
             self.axis.refuse(wanted, self.workload, size)
             before = self._folder_of(size)
             if before is not None:
-                _refuse_other(before, wanted)
+                _require_same_settings(before, wanted)
         return refused
 
 
-def _refuse_other(before: RunFolder, wanted: Settings) -> None:
-    """Refuse a point that was run with other settings, and say which."""
-    there, here = (_flat(each.model_dump(mode="json")) for each in (before.record.settings, wanted))
+def _require_same_settings(before: RunFolder, wanted: Settings) -> None:
+    """Raise if a point was run with other settings, and name them."""
+    there, here = (
+        _flat(settings.model_dump(mode="json")) for settings in (before.record.settings, wanted)
+    )
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     if not names:
         return
-    told = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
-    more = [f"{len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
+    lines = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
+    more = [f"{len(lines) - _MOST_NAMED} more"] if len(lines) > _MOST_NAMED else []
     raise UsageError(
-        f"{before.path} is a point with other settings: {'; '.join(told[:_MOST_NAMED] + more)}",
-        hint="give the settings of that one to go on with it, or another --out",
+        f"{before.path} was run with other settings: {'; '.join(lines[:_MOST_NAMED] + more)}",
+        hint="use the same settings to continue it, or choose another --out",
     )
 
 
 def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Every setting under the name that --set takes."""
-    found: dict[str, Any] = {}
+    """Return every setting under the name that --set accepts."""
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         if not path and key == "workloads":
             for section in value.values():
-                found |= _flat(section)
+                flat |= _flat(section)
         elif isinstance(value, Mapping):
-            found |= _flat(value, f"{path}{key}.")
+            flat |= _flat(value, f"{path}{key}.")
         else:
-            found[f"{path}{key}"] = value
-    return found
+            flat[f"{path}{key}"] = value
+    return flat
 
 
 def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -234,7 +236,7 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _share(device: str, slots: int) -> int:
-    """Cores of one slot, the same at every point: of the largest point, or of a device."""
+    """Return the cores per slot, which are equal at every point."""
     from vflops.machine.devices import rank_capacity
     from vflops.machine.host import usable_cores
 

@@ -1,4 +1,4 @@
-"""Charts of an experiment: a figure over what grows, and scores over time side by side."""
+"""Charts of an experiment: figures over what grows, and scores over time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Across:
-    """The axis that the points lie on: numbers with a tick each, or names."""
+    """The horizontal axis: numbers with ticks, or names."""
 
     title: str
     ticks: tuple[int, ...] | None = None
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
 
 
 def ideal(scale: Scale, figure: Literal["rate", "valid"], most: int, ranks: int = 1) -> list[Row]:
-    """The line on which every slot does what one of the base does, up to ``most`` × ``ranks``."""
+    """Return the line of ideal scaling from the base, up to ``most`` × ``ranks`` slots."""
     return [Row(at, scale.ideal(figure, at * ranks), IDEAL) for at in (0, most)]
 
 
@@ -63,9 +63,9 @@ def lines(
     target: tuple[str, float] | None = None,
     zero: bool | None = None,
 ) -> dict[str, Any]:
-    """A line a series, the ideal one dashed; ``target`` is a level with its name.
+    """Return one line per series, the ideal one dashed; ``target`` is a named level.
 
-    ``zero``: whether 0 is on the chart; by default where there is no target to look at.
+    ``zero``: whether the axis includes 0; by default it does without a target.
     """
     import altair as alt
 
@@ -101,7 +101,7 @@ def bars(
     *,
     target: tuple[str, float] | None = None,
 ) -> dict[str, Any]:
-    """A bar a row, its value in ``words`` beside it; with a target dots, as 0 is far from it."""
+    """Return one bar per row with its value in ``words``; dots with a target, far from 0."""
     import altair as alt
 
     names = list(dict.fromkeys(row.series for row in rows))
@@ -109,21 +109,21 @@ def bars(
     levels = [row.value for row in rows if row.value is not None] + ([target[1]] if target else [])
     least, most = (min(levels) if target else 0.0), max(levels, default=0.0)
     room = (most - least or 1.0) / 10
-    domain = [least - room if target else 0.0, most + 2 * room]  # the words need some
-    places = [row.series if single else f"{row.at}, {row.series}" for row in rows]
+    domain = [least - room if target else 0.0, most + 2 * room]  # room for the words
+    labels = [row.series if single else f"{row.at}, {row.series}" for row in rows]
     drawn = [
         {
-            "place": place,
+            "label": label,
             "series": row.series,
             "value": domain[0] if row.value is None else row.value,
             "words": words(row.value),
         }
-        for row, place in zip(rows, places, strict=True)
+        for row, label in zip(rows, labels, strict=True)
     ]
     mark = f" (dashed: {target[0]} {target[1]:g})" if target else ""
     x = alt.X("value:Q").scale(domain=domain, nice=False).title(title + mark)
     x = x.axis(format="~g" if target else "~s", tickCount=6)
-    y = alt.Y("place:N").sort(places).title(None)
+    y = alt.Y("label:N").sort(labels).title(None)
     colours = [colour for _, colour in _coloured(names)]
     colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
     base = alt.Chart(data(drawn)).encode(x=x, y=y.axis(labelLimit=300, labelPadding=6))
@@ -138,12 +138,12 @@ def bars(
 
 
 def _coloured(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each name with a colour, as far as there are different ones."""
+    """Return each name with a colour; colours repeat after the last."""
     return list(zip(names, itertools.cycle(SERIES), strict=False))
 
 
 def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
-    """A dashed line at a level, with its name."""
+    """Return a dashed line at a level, with its name."""
     import altair as alt
 
     if target is None:
@@ -158,7 +158,7 @@ def _level(target: tuple[str, float] | None, y: Any) -> list[Any]:
 
 
 def over_time(courses: Mapping[str, Sequence[Moment]], title: str) -> dict[str, Any] | None:
-    """A line a point over time, darker with its size; None without any. Dashed: does not count."""
+    """Return one line per point over time, darker with its size; dashed: does not count."""
     import altair as alt
 
     rows = [

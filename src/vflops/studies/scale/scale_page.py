@@ -1,4 +1,4 @@
-"""``scale.html``: the curves of an experiment, the ideal line, the efficiency table."""
+"""``scale.html``: the curves of an experiment with the ideal line, and its table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.studies.scale.scale_result import Scale
 
 
 def write_page(scale: Scale, path: Path) -> None:
-    """Write the page; points that are not complete are in its table only."""
+    """Write the page; incomplete points appear only in its table."""
     axis = axis_of(scale.kind, scale.same_batch, scale.variants, scale.sharing)
     page = render(
         "scale.html",

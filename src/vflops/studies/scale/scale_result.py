@@ -1,4 +1,4 @@
-"""``scale.json``: the figures of an experiment, and the run folders that they come from."""
+"""``scale.json``: the figures of an experiment, and their run folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["weak", "bagging-vs-data", "trade-off", "workers", "optimisations
 SameBatch = Literal["model", "rank"]
 
 _BRIEF_S = 30.0
-"""Seconds of a point below which its efficiency is not to be quoted."""
+"""Below this duration of a point, its efficiency should not be quoted."""
 
 
 class Size(NamedTuple):
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     jobs: int
     ranks: int
     variant: str | None = None
-    """Of how it is done, where several are compared."""
+    """The name of the variant, if several are compared."""
 
     @property
     def slots(self) -> int:
@@ -36,65 +36,65 @@ class Size(NamedTuple):
 
 
 class Variant(Data):
-    """One of several ways to do the same, by the settings that make it so."""
+    """One of several variants of a training, and its settings."""
 
     name: str
     settings: dict[str, str]
-    """As ``--set`` takes them."""
+    """As for ``--set``."""
 
 
 class Figures(Data):
-    """What every point has, whatever it ran."""
+    """The figures that every point has."""
 
     partial: bool
     """Whether a planned job is missing."""
     attempts: int
-    """The most that a job took: what was tried again has the break in its time."""
+    """The most attempts of a job; interruptions are included in its time."""
     checks_failed: int
-    """Rules that the run does not meet."""
+    """The number of rules that the run breaks."""
     window_s: float
     """From the first step of the first job to the end of the last one's work."""
     efficiency: float | None = None
-    """The rate of a slot over that of a slot of the base."""
+    """The rate per slot relative to the base."""
     efficiency_valid: float | None = None
-    """The same of the valid rate."""
+    """The valid rate per slot relative to the base."""
 
     @property
     def rate(self) -> float | None:
-        """Operations a second; None: they are not known."""
+        """Operations per second; None if not known."""
         raise NotImplementedError
 
     @property
     def valid(self) -> float | None:
-        """Operations a second weighed by what was learned."""
+        """Operations per second times the quality factor."""
         raise NotImplementedError
 
 
 class EnsembleFigures(Figures):
-    """Base models together: means over the repeats."""
+    """An ensemble: means over the repeats."""
 
     repeats: int
     flops: float | None
-    """Operations of all models over the window; None: they are not known."""
+    """Operations of all models over the window; None if not known."""
     flops_least: float | None
     flops_most: float | None
     vflops: float | None
     quality: float
-    """Of all models together."""
+    """The quality of the ensemble."""
     quality_alone: float
-    """The mean of the models by themselves."""
+    """The mean quality of single models."""
     penalty: float | None = None
-    """(quality / target)ⁿ: what FLOPS are multiplied with."""
+    """The quality factor, (quality / target)ⁿ."""
     time_to_quality_s: float | None = None
-    """Until the last of the models, by itself, was at the target; None: one never was."""
+    """Until the last single model reached the target; None if one never did."""
     exchanged_bytes: float | None = None
-    """That the ranks of a model sent each other a step, for its gradients; None: not counted."""
+    """Gradient bytes that the ranks of a model sent per step; None if not counted."""
     emulated: str | None = None
-    """What to know where the device computes wider than the precision and converts."""
+    """A remark if the device emulates the precision."""
     speedup: float | None = None
-    """FLOPS over those of the first variant at the same size."""
+    """FLOPS relative to the first variant at the same size."""
     quality_change: float | None = None
-    """Quality less that of the first variant at the same size."""
+    """Quality minus that of the first variant at the same size."""
 
     @property
     def rate(self) -> float | None:
@@ -111,21 +111,21 @@ class SearchFigures(Figures):
     """A whole search."""
 
     ops_per_s: float | None
-    """The largest of all moments that count."""
+    """The largest of all samples that count."""
     regulated: float | None
-    """The largest −ln(error) · operations a second of those."""
+    """The largest −ln(error) · operations per second of those."""
     error: float | None
-    """Of the best model."""
+    """The error of the best model."""
     architectures: int
-    """Those that were tried, each once."""
+    """The number of different architectures that were tried."""
     idle_share: float | None
-    """Of the workers' time, between two candidates."""
+    """The share of the workers' time between candidates."""
     converged: bool | None
-    """Whether operations a second stood still in the last fifth of the time; None: not known."""
+    """Whether operations per second were stable in the last fifth of the time; None: unknown."""
     broken: tuple[str, ...]
-    """Why it is no result by AIPerf's rules."""
+    """Why it is not valid by AIPerf's rules."""
     deviations: tuple[str, ...]
-    """Where it is another search than AIPerf's table IV fixes."""
+    """Deviations from AIPerf's table IV."""
     moments: tuple[SearchMoment, ...]
     """The score over time."""
 
@@ -140,32 +140,32 @@ class SearchFigures(Figures):
         return self.regulated
 
 
-Found = TypeVar("Found", bound=Figures)
+AnyFigures = TypeVar("AnyFigures", bound=Figures)
 
 
 class Point(Data):
-    """M jobs of P ranks, and what became of them."""
+    """M jobs of P ranks, and their figures."""
 
     jobs: int
     """Base models, or workers."""
     ranks: int
-    """Of each."""
+    """Ranks per job."""
     variant: str | None = None
     refused: str | None = None
-    """Why it cannot be had here; None: it can."""
+    """Why it cannot be run here; None if it can."""
     run: str | None
-    """The run folder, from the experiment's; None: not begun."""
+    """The run folder, relative to that of the experiment; None: not begun."""
     figures: EnsembleFigures | SearchFigures | None
     """None: not complete."""
 
     @property
     def size(self) -> Size:
-        """M, P and the variant."""
+        """The size of the point."""
         return Size(self.jobs, self.ranks, self.variant)
 
 
 class Scale(Document):
-    """An experiment, as far as it has come."""
+    """An experiment with the figures so far."""
 
     schema_name: ClassVar[str] = "vflops.scale"
 
@@ -174,48 +174,48 @@ class Scale(Document):
     profile: str
     on: str
     cores_per_rank: int | None
-    """Of every point; None: as the scheduler gives them."""
+    """At every point; None: as the scheduler assigns them."""
     same_batch: SameBatch | None
-    """Whose batch is the same at all points; None: the ranks are, so every batch is."""
+    """Whose batch is equal at all points; None: the ranks are equal, so every batch is."""
     quality_name: str | None
     target: float | None
-    """Of the quality; of a search the largest error of a valid result."""
+    """The target quality; for a search, the largest valid error."""
     variants: tuple[Variant, ...] = ()
-    """That are compared, the first with all others; empty: only sizes are."""
+    """Variants that are compared with the first; empty: only sizes are compared."""
     sharing: dict[str, str] = Field(default_factory=dict)
-    """Settings of how ranks share a model, at the points that have more than one."""
+    """Settings of how ranks share a model, for points with several ranks."""
     points: tuple[Point, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether every point that can be had has its figures."""
+        """Whether every point that can be run has its figures."""
         return all(point.figures or point.refused for point in self.points)
 
     @property
     def base(self) -> Point:
-        """What the others are compared with: the first of the points with the fewest slots."""
+        """The point that others are compared with: the first of those with the fewest slots."""
         return min(self.points, key=lambda point: point.size.slots)
 
     @property
     def brief(self) -> bool:
-        """Whether a point took so little time that its speed is mostly noise and start-up."""
+        """Whether a point was so short that its speed is mostly noise and start-up."""
         return any(point.figures.window_s < _BRIEF_S for point in self.points if point.figures)
 
-    def found(self, kind: type[Found]) -> Iterator[tuple[Point, Found]]:
-        """The points that are complete, each with its figures."""
+    def completed(self, kind: type[AnyFigures]) -> Iterator[tuple[Point, AnyFigures]]:
+        """Yield the complete points with their figures."""
         for point in self.points:
             if isinstance(point.figures, kind):
                 yield point, point.figures
 
     def ideal(self, figure: Literal["rate", "valid"], slots: int) -> float | None:
-        """What ``slots`` would do if each did what one of the base does."""
+        """Return the figure of ``slots`` with ideal scaling from the base."""
         base = self.base
-        own = base.figures
-        value: float | None = getattr(own, figure) if own and not own.partial else None
+        figures = base.figures
+        value: float | None = getattr(figures, figure) if figures and not figures.partial else None
         return None if value is None else value * slots / base.size.slots
 
     def with_efficiency(self) -> Scale:
-        """Every point beside the base, or beside the first variant; not what misses a job."""
+        """Return the experiment with complete points compared with the base or first variant."""
         if self.variants:
             first = self.variants[0].name
             others = {p.size: p.figures for p in self.points if p.variant == first}
@@ -227,27 +227,27 @@ class Scale(Document):
 
 
 def _compared(point: Point, base: Point) -> Point:
-    own, other = point.figures, base.figures
-    if own is None or other is None or own.partial or other.partial:
+    figures, other = point.figures, base.figures
+    if figures is None or other is None or figures.partial or other.partial:
         return point
     update = {
-        "efficiency": _efficiency(own.rate, point.size, other.rate, base.size),
-        "efficiency_valid": _efficiency(own.valid, point.size, other.valid, base.size),
+        "efficiency": _efficiency(figures.rate, point.size, other.rate, base.size),
+        "efficiency_valid": _efficiency(figures.valid, point.size, other.valid, base.size),
     }
-    return point.model_copy(update={"figures": own.model_copy(update=update)})
+    return point.model_copy(update={"figures": figures.model_copy(update=update)})
 
 
 def _beside(point: Point, other: Figures | None) -> Point:
-    own = point.figures
-    if not isinstance(own, EnsembleFigures) or not isinstance(other, EnsembleFigures):
+    figures = point.figures
+    if not isinstance(figures, EnsembleFigures) or not isinstance(other, EnsembleFigures):
         return point
-    if own.partial or other.partial:
+    if figures.partial or other.partial:
         return point
     update = {
-        "speedup": own.flops / other.flops if own.flops and other.flops else None,
-        "quality_change": own.quality - other.quality,
+        "speedup": figures.flops / other.flops if figures.flops and other.flops else None,
+        "quality_change": figures.quality - other.quality,
     }
-    return point.model_copy(update={"figures": own.model_copy(update=update)})
+    return point.model_copy(update={"figures": figures.model_copy(update=update)})
 
 
 def _efficiency(value: float | None, size: Size, base: float | None, of: Size) -> float | None:

@@ -1,7 +1,7 @@
-"""The same training done in several ways: V3.0's figure 8, and V2.0's figure 1.
+"""Experiments with variants of a training: V3.0's figure 8, and V2.0's figure 1.
 
-*optimisations*: as it was, in mixed precision, and with compressed communication as well.
-*precisions*: the quality that each precision reaches when the ranks of a model become more.
+*optimisations*: the original, mixed precision, and mixed precision with compressed communication.
+*precisions*: the quality that each precision reaches with more and more ranks per model.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NEXT_SETTING = re.compile(r",(?=[\w.-]+=)")
 _OF_THE_SIZE = ("ranks", "models")
 _MIXED, _COMPRESSED = "mixed-bf16", "fp16"
 PRECISIONS = ("fp32", _MIXED)
-"""That are compared unless others are named."""
+"""The precisions that are compared by default."""
 
 
 def optimisations(precision: str) -> tuple[Variant, ...]:
-    """The three of figure 8; mixed as ``precision`` is, where that is a mixed one."""
+    """Return the three variants of figure 8, with ``precision`` if it is a mixed one."""
     exchange = "train.communication."
     plain = {f"{exchange}mode": "all-reduce", f"{exchange}precision": "fp32"}
     mixed = {"train.precision": precision if precision.startswith("mixed-") else _MIXED}
@@ -49,7 +49,7 @@ def optimisations(precision: str) -> tuple[Variant, ...]:
 
 
 def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
-    """A variant a precision; fp32, where it is among them, is what others are compared with."""
+    """Return one variant per precision; fp32 comes first, as the base of the comparison."""
     known: tuple[str, ...] = get_args(TrainingPrecision)
     if not all(names):
         several = "has an empty name" if len(names) > 1 else "is empty"
@@ -63,10 +63,10 @@ def precisions(names: Sequence[str]) -> tuple[Variant, ...]:
 
 
 def parsed(texts: Sequence[str]) -> tuple[Variant, ...]:
-    """Variants as ``NAME=key=value,key=value``; without settings it is the run as it is."""
-    found = tuple(_parsed(text) for text in texts)
-    _refuse_twice("--variant", [each.name for each in found], "give each its own name")
-    return found
+    """Return variants from ``NAME=key=value,key=value``; without settings, nothing is changed."""
+    variants = tuple(_parsed(text) for text in texts)
+    _refuse_twice("--variant", [variant.name for variant in variants], "give each a different name")
+    return variants
 
 
 def _refuse_twice(option: str, names: Sequence[str], hint: str) -> None:
@@ -79,7 +79,7 @@ def _parsed(text: str) -> Variant:
     name, _, rest = text.partition("=")
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"--variant {text!r}: {name!r} is no name of a folder",
+            f"--variant {text!r}: {name!r} is not a valid folder name",
             hint="e.g. --variant int8=communication.precision=int8",
         )
     settings = {}
@@ -93,7 +93,7 @@ def _parsed(text: str) -> Variant:
         if key.rpartition(".")[2] in _OF_THE_SIZE:
             raise UsageError(
                 f"--variant {text!r}: {key} is the same for all variants",
-                hint="take --ranks, and --scales for models",
+                hint="use --ranks, and --scales for models",
             )
         settings[key] = value
     return Variant(name=name, settings=settings)
@@ -101,45 +101,45 @@ def _parsed(text: str) -> Variant:
 
 @dataclass(frozen=True)
 class Variants(Ensembles):
-    """Every variant at every size, each compared with the first at the same size."""
+    """Every variant at every size, compared with the first variant at the same size."""
 
     variants: tuple[Variant, ...] = field(kw_only=True)
     heading: str = "Figures"
     named_columns: int = 1
 
     def words(self, size: Size) -> str:
-        """``mixed, 1 model × 2 ranks``."""
+        """Return ``mixed, 1 model × 2 ranks``."""
         return f"{size.variant}, {super().words(size)}"
 
     def own(self, size: Size) -> dict[str, str]:
-        """How ranks share a model, and then what makes it this variant."""
-        (variant,) = (each for each in self.variants if each.name == size.variant)
+        """Return how ranks share a model, changed by the settings of the variant."""
+        (variant,) = (v for v in self.variants if v.name == size.variant)
         return {**super().own(size), **variant.settings}
 
     def refusal(self, settings: Callable[[], Settings], workload: str) -> str | None:
-        """Settings that do not go together at this size; a precision that this machine lacks."""
+        """Return why settings contradict at this size, or that the machine lacks the precision."""
         try:
-            found = settings()
+            loaded = settings()
         except UsageError as error:
             if _contradicts(error):
                 return error.message
-            raise  # there is no such setting, or no such value
-        if not backend(found.launch.on).is_this_machine:  # a scheduler's nodes are not visible here
+            raise  # an unknown setting or value
+        if not backend(loaded.launch.on).is_this_machine:  # its nodes are not visible
             return None
         from vflops.machine.devices import pick
         from vflops.train.precision import Precision
 
-        train = found.workloads[workload]["train"]
-        place = pick(train["device"], "train.device").place
+        train = loaded.workloads[workload]["train"]
+        device = pick(train["device"], "train.device").place
         try:
-            Precision.named(train["precision"], place)
+            Precision.named(train["precision"], device)
         except UsageError as error:
             return error.message
         return None
 
     @property
     def title(self) -> str:
-        """Which of the two it is."""
+        """The title of the kind of experiment."""
         return "Quality against scale" if self._by_scale else "Optimisations"
 
     @property
@@ -151,7 +151,7 @@ class Variants(Ensembles):
         return self.variants[0].name
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
-        """Speed and quality of every variant, at each size beside the first one's."""
+        """Return speed and quality of every variant at every size."""
         named = scale.quality_name or "quality"
         if self._by_scale:
             names = ("P", named, f"against {self._first}", "factor", "FLOPS", "VFLOPS", "speed-up")
@@ -159,52 +159,52 @@ class Variants(Ensembles):
         else:
             names = ("M × P", "FLOPS", "VFLOPS", "speed-up", named, "to target", "sent")
             cells = self._speed_cells
-        found: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
+        rows: list[Sequence[str]] = [("precision" if self._by_scale else "variant", *names)]
         for point in scale.points:
-            own = point.figures
+            figures = point.figures
             start = (point.variant or "", self._at(point))
-            if isinstance(own, EnsembleFigures):
-                *most, last = cells(own)
-                found.append((*start, *most, last + marks(own)))
+            if isinstance(figures, EnsembleFigures):
+                *most, last = cells(figures)
+                rows.append((*start, *most, last + marks(figures)))
             else:
                 blank = ("—",) * (len(names) - 2)
-                found.append((*start, *blank, "refused" if point.refused else "not complete"))
-        return found
+                rows.append((*start, *blank, "refused" if point.refused else "not complete"))
+        return rows
 
-    def _quality_cells(self, own: EnsembleFigures) -> tuple[str, ...]:
+    def _quality_cells(self, figures: EnsembleFigures) -> tuple[str, ...]:
         return (
-            number(own.quality),
-            _signed(own.quality_change),
-            _number(own.penalty),
-            quantity(own.flops, "FLOPS"),
-            quantity(own.vflops, "VFLOPS"),
-            _times(own.speedup),
+            number(figures.quality),
+            _signed(figures.quality_change),
+            _number(figures.penalty),
+            quantity(figures.flops, "FLOPS"),
+            quantity(figures.vflops, "VFLOPS"),
+            _times(figures.speedup),
         )
 
-    def _speed_cells(self, own: EnsembleFigures) -> tuple[str, ...]:
-        change = f" ({_signed(own.quality_change)})" if own.quality_change else ""
+    def _speed_cells(self, figures: EnsembleFigures) -> tuple[str, ...]:
+        change = f" ({_signed(figures.quality_change)})" if figures.quality_change else ""
         return (
-            quantity(own.flops, "FLOPS"),
-            quantity(own.vflops, "VFLOPS"),
-            _times(own.speedup),
-            number(own.quality) + change,
-            seconds(own.time_to_quality_s),
-            quantity(own.exchanged_bytes, "B"),
+            quantity(figures.flops, "FLOPS"),
+            quantity(figures.vflops, "VFLOPS"),
+            _times(figures.speedup),
+            number(figures.quality) + change,
+            seconds(figures.time_to_quality_s),
+            quantity(figures.exchanged_bytes, "B"),
         )
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Of precisions a curve each over ranks; of optimisations bars below each other."""
+        """Return one curve per precision over ranks, or one bar per optimisation."""
         if not any(point.figures for point in scale.points):
             return []
         named = scale.quality_name or "quality"
         target = None if scale.target is None else ("target", scale.target)
-        speed = self._rows(scale, lambda own: own.flops)
-        valid = self._rows(scale, lambda own: own.vflops)
-        good = self._rows(scale, lambda own: own.quality)
+        speed = self._rows(scale, lambda f: f.flops)
+        valid = self._rows(scale, lambda f: f.vflops)
+        good = self._rows(scale, lambda f: f.quality)
         title = f"Quality: {named}"
         if self._by_scale:
             across = Across("ranks of the model: P")
-            factor = self._rows(scale, lambda own: own.penalty)
+            factor = self._rows(scale, lambda f: f.penalty)
             level = ("at the target:", 1.0)
             drawn = scale_charts.lines(factor, across, "(quality / target)ⁿ", target=level)
             return [
@@ -213,7 +213,7 @@ class Variants(Ensembles):
                 Curve("flops", "FLOPS", scale_charts.lines(speed, across, "FLOPS", rate=True)),
                 Curve("vflops", "VFLOPS", scale_charts.lines(valid, across, "VFLOPS", rate=True)),
             ]
-        time = self._rows(scale, lambda own: own.time_to_quality_s)
+        time = self._rows(scale, lambda f: f.time_to_quality_s)
         return [
             Curve(
                 "flops", "FLOPS", scale_charts.bars(speed, "FLOPS", partial(quantity, unit="FLOPS"))
@@ -228,32 +228,32 @@ class Variants(Ensembles):
         ]
 
     def note(self, scale: Scale) -> str:
-        """What the columns of the table are."""
+        """Return an explanation of the columns of the table."""
         speed = (
             "FLOPS: operations of all models over the time from the first step of the first to the"
-            " end of the last one’s training; VFLOPS: FLOPS × factor, with the factor (quality /"
-            " target)ⁿ, so that what a variant loses of quality it loses of its score. Speed-up:"
-            f" FLOPS over those of {self._first} at the same size."
+            " end of the last one’s training; VFLOPS: FLOPS × quality factor, (quality / target)ⁿ,"
+            " so that a loss of quality lowers the score. Speed-up: FLOPS relative to"
+            f" {self._first} at the same size."
         )
         if self._by_scale:
             return (
-                f"{speed} Against {self._first}: quality less that of {self._first} at the same P."
+                f"{speed} Against {self._first}: quality minus that of {self._first} at the same P."
             )
         return (
-            f"{speed} In brackets: quality less that of {self._first}. To target: time until the"
-            " last model, by itself, was there, start-up included. Sent: bytes a step, of all"
-            " ranks of a model to each other, for its gradients."
+            f"{speed} In brackets: quality minus that of {self._first}. To target: time until the"
+            " last single model reached it, including start-up. Sent: gradient bytes per step"
+            " between all ranks of a model."
         )
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """The variants that cannot be had here, and those that the device only imitates."""
-        told = [(p.variant or "", f"refused: {p.refused}") for p in scale.points if p.refused]
-        told += [
-            (point.variant or "", own.emulated)
-            for point, own in scale.found(EnsembleFigures)
-            if own.emulated
+        """Return the variants that cannot be run here, and those that the device emulates."""
+        remarks = [(p.variant or "", f"refused: {p.refused}") for p in scale.points if p.refused]
+        remarks += [
+            (point.variant or "", figures.emulated)
+            for point, figures in scale.completed(EnsembleFigures)
+            if figures.emulated
         ]
-        return [*super().remarks(scale), *dict.fromkeys(told)]
+        return [*super().remarks(scale), *dict.fromkeys(remarks)]
 
     def _at(self, point: Point) -> str:
         return str(point.ranks) if self._by_scale else f"{point.jobs} × {point.ranks}"
@@ -263,13 +263,13 @@ class Variants(Ensembles):
 
 
 def _contradicts(error: UsageError) -> bool:
-    """Whether the settings are all there and do not go together."""
+    """Whether known settings contradict each other."""
     cause = error.__cause__
     return isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "value_error"
 
 
 def _signed(change: float | None) -> str:
-    """``−0.003``."""
+    """Return ``−0.003``."""
     if change is None:
         return "—"
     return f"{change:+.2g}".replace("-", "−") if change else "0"

@@ -1,4 +1,4 @@
-"""Searches with more and more workers: AIPerf's figure 4."""
+"""Experiments with more and more workers of a search: AIPerf's figure 4."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CONVERGED = {None: "cannot tell", True: "yes", False: "no"}
 
 @dataclass(frozen=True)
 class Workers(Axis):
-    """More workers, the time and the seed of each search the same."""
+    """More workers, with the same duration and seed of each search."""
 
     kind: Kind = "workers"
     job: str = "worker"
     sharing: Mapping[str, str] = field(default_factory=dict)
 
     def shared(self, settings: Settings, workload: str, sizes: Sequence[Size]) -> dict[str, Any]:
-        """One order of search: `auto` would make the large points free and the small ordered."""
+        """Return one order of search: `auto` would differ between small and large points."""
         most = max(size.jobs for size in sizes)
         section = settings.workloads[workload]
         search = {**section["search"], "workers": most}
@@ -41,22 +41,22 @@ class Workers(Axis):
         return {"search.order": "ordered" if ordered else "free"}
 
     def changes(self, section: dict[str, Any], size: Size) -> dict[str, Any]:
-        """Workers, and the ranks of each."""
+        """Return the number of workers, and the ranks of each."""
         return {"search.workers": size.jobs, "train.ranks": size.ranks, **self.own(size)}
 
     def refuse(self, settings: Settings, workload: str, size: Size) -> None:
-        """Refuse what `vflops run` would: workers without a place, repeats, base models."""
+        """Raise what `vflops run` would raise: too many workers, repeats, base models."""
         from vflops.run.validate import check
         from vflops.workloads.contract.registry import workload as find
 
         check(settings, find(workload), workload_settings(settings)[workload])
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
-        """The error of the best model, and the largest that is valid."""
+        """Return the error of the best model, and the largest valid one."""
         return "error", record.settings["search"]["error"]
 
     def figures(self, folder: RunFolder, size: Size) -> SearchFigures:
-        """What `score.json` says of the search."""
+        """Return the figures of the search from `score.json`."""
         contents = Contents(folder)
         (score,) = Score.read(folder.score_file).searches
         jobs = [worker.record.job for worker in contents.workers]
@@ -68,7 +68,7 @@ class Workers(Axis):
             ops_per_s=score.ops_per_s,
             regulated=score.regulated,
             error=score.error,
-            architectures=len({each.digest for each in score.candidates}),
+            architectures=len({candidate.digest for candidate in score.candidates}),
             idle_share=score.idle_share,
             converged=score.converged,
             broken=score.aiperf.reasons,
@@ -78,83 +78,85 @@ class Workers(Axis):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of the experiment."""
         return "Score against workers"
 
     def table(self, scale: Scale) -> list[Sequence[str]]:
-        """Both scores of every number of workers, and what they rest on."""
+        """Return both scores for every number of workers, and what they are based on."""
         first = "workers" if _single(scale) else "workers × ranks"
         names = ("OPS", "efficiency", "regulated", "efficiency", "error", "tried", "idle")
-        found: list[Sequence[str]] = [(first, *names, "converged")]
+        rows: list[Sequence[str]] = [(first, *names, "converged")]
         for point in scale.points:
-            own = point.figures
+            figures = point.figures
             size = str(point.jobs) if _single(scale) else f"{point.jobs} × {point.ranks}"
-            if not isinstance(own, SearchFigures):
-                found.append((size, *("—",) * 7, "not complete"))
+            if not isinstance(figures, SearchFigures):
+                rows.append((size, *("—",) * 7, "not complete"))
                 continue
-            found.append(
+            rows.append(
                 (
                     size,
-                    quantity(own.ops_per_s, "OPS"),
-                    percent(own.efficiency),
-                    quantity(own.regulated, "OPS"),
-                    percent(own.efficiency_valid),
-                    "—" if own.error is None else number(own.error),
-                    str(own.architectures),
-                    percent(own.idle_share),
-                    _CONVERGED[own.converged] + marks(own),
+                    quantity(figures.ops_per_s, "OPS"),
+                    percent(figures.efficiency),
+                    quantity(figures.regulated, "OPS"),
+                    percent(figures.efficiency_valid),
+                    "—" if figures.error is None else number(figures.error),
+                    str(figures.architectures),
+                    percent(figures.idle_share),
+                    _CONVERGED[figures.converged] + marks(figures),
                 )
             )
-        return found
+        return rows
 
     def curves(self, scale: Scale) -> list[Curve]:
-        """Both scores over workers and over time, then the error."""
-        done = list(scale.found(SearchFigures))
+        """Return both scores over workers and over time, and the error."""
+        done = list(scale.completed(SearchFigures))
         if not done:
             return []
         ranks, jobs = scale.base.ranks, tuple(point.jobs for point in scale.points)
         across = Across("workers" if ranks == 1 else f"workers of {ranks} ranks", jobs)
         curves = []
         for score in _SCORES:
-            rows = [Row(point.jobs, score.final(own)) for point, own in done]
+            rows = [Row(point.jobs, score.final(figures)) for point, figures in done]
             rows += scale_charts.ideal(scale, score.figure, max(jobs), ranks)
             drawn = scale_charts.lines(rows, across, score.axis, rate=True)
             curves.append(Curve(score.id, f"{score.name} over workers", drawn))
-            courses = {count(point.jobs, self.job): score.course(own) for point, own in done}
+            courses = {
+                count(point.jobs, self.job): score.course(figures) for point, figures in done
+            }
             over = scale_charts.over_time(courses, score.axis)
             if over:
                 curves.append(Curve(f"{score.id}-time", f"{score.name} over time", over))
-        errors = [Row(point.jobs, own.error) for point, own in done]
+        errors = [Row(point.jobs, figures.error) for point, figures in done]
         limit = None if scale.target is None else ("valid up to", scale.target)
         drawn = scale_charts.lines(errors, across, "error", target=limit, zero=True)
         return [*curves, Curve("error", "Error of the best model", drawn)]
 
     def note(self, scale: Scale) -> str:
-        """What the columns of the table are."""
+        """Return an explanation of the columns of the table."""
         return (
-            "OPS: operations so far over seconds so far, the largest of all moments that count;"
-            " regulated: −ln(error of the best model so far) × OPS, the largest. Efficiency: OPS"
-            f" (regulated score) of a worker over those at {self.words(scale.base.size)}. Tried:"
-            " architectures, each once. Idle: of the workers’ time, between two candidates."
+            "OPS: operations so far over seconds so far, the largest of all samples that count;"
+            " regulated: the largest −ln(error of the best model so far) × OPS. Efficiency: OPS"
+            f" (regulated score) per worker relative to {self.words(scale.base.size)}. Tried:"
+            " different architectures. Idle: share of the workers’ time between candidates."
             " Converged: OPS varies by less than 2 % in the last fifth of the time. Over time:"
-            " what does not count is dashed."
+            " dashed samples do not count."
         )
 
     def remarks(self, scale: Scale) -> list[tuple[str, str]]:
-        """The searches that are no results by AIPerf's rules."""
+        """Return the searches that are not valid by AIPerf's rules."""
         return [
             (
                 count(point.jobs, self.job),
-                f"no valid result by AIPerf's rules: {'; '.join(own.broken)}",
+                f"not a valid result by AIPerf's rules: {'; '.join(figures.broken)}",
             )
-            for point, own in scale.found(SearchFigures)
-            if own.broken
+            for point, figures in scale.completed(SearchFigures)
+            if figures.broken
         ]
 
     def deviations(self, scale: Scale) -> list[str]:
-        """Where they are other searches than AIPerf's table IV fixes, each said once."""
-        done = scale.found(SearchFigures)
-        return list(dict.fromkeys(line for _, own in done for line in own.deviations))
+        """Return the deviations from AIPerf's table IV, each once."""
+        done = scale.completed(SearchFigures)
+        return list(dict.fromkeys(line for _, figures in done for line in figures.deviations))
 
 
 @dataclass(frozen=True)
@@ -166,16 +168,16 @@ class _Score:
     axis: str
     figure: Literal["rate", "valid"]
 
-    def final(self, own: SearchFigures) -> float | None:
-        return own.rate if self.figure == "rate" else own.valid
+    def final(self, figures: SearchFigures) -> float | None:
+        return figures.rate if self.figure == "rate" else figures.valid
 
-    def course(self, own: SearchFigures) -> list[Moment]:
-        found = []
-        for each in own.moments:
-            value = each.ops_per_s if self.figure == "rate" else each.regulated
+    def course(self, figures: SearchFigures) -> list[Moment]:
+        points = []
+        for moment in figures.moments:
+            value = moment.ops_per_s if self.figure == "rate" else moment.regulated
             if value is not None:
-                found.append(Moment(each.time_s, value, each.counts))
-        return found
+                points.append(Moment(moment.time_s, value, moment.counts))
+        return points
 
 
 _SCORES = (
