@@ -194,7 +194,7 @@ def test_power_logs_say_what_they_include(handmade_run: HandmadeRun, tmp_path: P
     readings = [each["value"] for each in rest if each["key"] == "power_reading"]
     assert len(readings) > 25
     assert set(readings) == {POWER_W}
-    assert any("MLPerf wants the whole node" in note for note in submission.notes)
+    assert any("MLPerf requires the whole node" in note for note in submission.notes)
 
 
 def test_what_is_no_result_is_left_out_or_refused(
@@ -213,7 +213,7 @@ def test_a_folder_that_holds_something_is_not_written_to(
 ) -> None:
     contents = repeated(handmade_run, QUALITIES)
     written(contents, tmp_path / "out")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         written(contents, tmp_path / "out")
 
 

@@ -125,7 +125,7 @@ def test_a_huge_file_is_refused_before_it_is_read(copy: Path, name: str, size_mb
     with (copy / name).open("wb") as file:
         file.truncate(size_mb << 20)
     assert entry_of(copy).reasons == (
-        f"{name} has {size_mb} MiB, at most {16 if name.endswith('json') else 128} are read",
+        f"{name} has {size_mb} MiB; at most {16 if name.endswith('json') else 128} MiB are read",
     )
 
 
@@ -188,7 +188,7 @@ def test_a_day_is_a_day(day: str) -> None:
 def test_a_day_to_come_is_none_but_for_tomorrow() -> None:
     today = datetime.now(UTC).date()
     Entry(place="p", source="s", day=str(today + timedelta(days=1)))
-    with pytest.raises(ValidationError, match="still to come"):
+    with pytest.raises(ValidationError, match="in the future"):
         Entry(place="p", source="s", day=str(today + timedelta(days=3)))
 
 

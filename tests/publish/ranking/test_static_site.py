@@ -193,7 +193,7 @@ def test_an_archive_is_added_by_one_command(tmp_path: Path, runs: Path) -> None:
     assert (only.entry.run, only.entry.place) == (FAST.id, packed.name)
     assert built.submissions == 1
     packed.write_bytes(b"another")
-    with pytest.raises(UsageError, match="another submission"):
+    with pytest.raises(UsageError, match="a different submission"):
         add(packed, runs)
 
 

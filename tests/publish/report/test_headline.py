@@ -58,8 +58,8 @@ class TestResults:
         assert result.figure == f"{sum(seeds) / 2:.3g} MVFLOPS"
         speeds = [(e.speed.flops or 0.0) / 1e6 for e in found.trainings if e.speed]
         assert result.sentence == (
-            "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy over the target 0.8, to the power "
-            f"of 5, × {sum(speeds) / 2:.3g} MFLOPS; 2 of 2 reached it"
+            "Mean of 2 seeds, CV 1.6 %: 0.88 to 0.9 top-1 accuracy over the target 0.8, "
+            f"to the power of 5, × {sum(speeds) / 2:.3g} MFLOPS; 2 of 2 reached it"
         )
         assert result.note == f"seed 1 {seeds[0]:.3g} MVFLOPS, seed 2 {seeds[1]:.3g} MVFLOPS"
 

@@ -159,7 +159,7 @@ class TestCharts:
         assert found.achieved is not None
         speeds = [each.speed.flops for each in scored.trainings if each.speed]
         assert found.achieved.flops == pytest.approx(sum(speeds) / 2 / 2)  # of one accelerator
-        assert found.sentence is not None and "in the mean of 2 trainings" in found.sentence
+        assert found.sentence is not None and "on average over 2 trainings" in found.sentence
         moved = sum(point.bytes_moved for point in found.bound.points)
         assert found.achieved.intensity == pytest.approx(found.bound.ops / moved)
         assert found.achieved.most == found.bound.attainable
@@ -181,7 +181,7 @@ class TestPage:
             "time to quality",
             "6.94 kVFLOPS/W",
             "synthetic data: not comparable with real data",
-            "seed 1 took 2 attempts: 500 samples were trained on again",
+            "seed 1 took 2 attempts: 500 samples were repeated",
             "1.802 = (0.9 / 0.8)^5, a reward for quality above the target, as the paper defines it",
             "coefficient of variation",
             "28.28 %",
@@ -219,12 +219,12 @@ class TestPage:
         handmade_run.plan(job())
         page = page_of(handmade_run.folder)
         assert "Has not begun" in page
-        for untrue in ("has not ended", "No loss was noted", "Time budget"):
+        for untrue in ("has not ended", "No loss was logged", "Time budget"):
             assert untrue not in page
         handmade_run.attempt(1, 0.0, *course(0.9)[:1])
         page = page_of(handmade_run.folder)
         assert "The model was not evaluated so far" in page
-        assert "No loss was noted so far" in page and "training ended" not in page
+        assert "No loss was logged so far" in page and "training ended" not in page
 
     def test_the_same_folder_gives_the_same_page(self, trained_folder: RunFolder) -> None:
         assert page_of(trained_folder) == page_of(trained_folder)

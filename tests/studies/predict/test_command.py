@@ -119,8 +119,8 @@ def test_a_run_gives_what_it_measured_and_says_why_the_rest_is_missing(alone: Ru
     # The smallest message: 1,000 B at 10 MB/s, less those bytes at 1 GB/s, over two steps.
     assert found.values["node.latency_s"] == pytest.approx((1e-4 - 1e-6) / 2)
     assert found.absent == {
-        "link.bandwidth": "a run measures links within a node only",
-        "link.latency_s": "a run measures links within a node only",
+        "link.bandwidth": "a run measures only links within a node",
+        "link.latency_s": "a run measures only links within a node",
         "node.accelerators": "system.json names no accelerators",
     }
     assert found.sources["model.gradient_bytes"] == (
@@ -156,7 +156,7 @@ def test_the_command_takes_a_run_and_names_what_must_be_typed(
     assert re.search(
         r"step.time_s +1.15 s +job 1, image-classification: 100 samples", result.stdout
     )
-    assert re.search(r"node.accelerators +2 +typed", result.stdout)
+    assert re.search(r"node.accelerators +2 +given", result.stdout)
     assert re.search(r"link.bandwidth +— +not known: a run measures links within", result.stdout)
     assert re.search(r"1 × 2 +1.15 s", result.stdout)
     assert re.search(r"pipeline +all 2 ", result.stdout)  # the counted graph has its figures
@@ -183,7 +183,7 @@ def test_a_batch_that_is_more_than_the_data_is_told(vflops: Vflops, config: Path
     row = re.search(r"1 × 100,000 .*", result.stdout)
     assert row and re.search(r"27.9 P +— +—$", row[0])
     told = "no time, energy or VFLOPS from P = 100,000 on: a batch of 12,800,000 is larger than the"
-    assert f"{told} data's 1,281,167 samples" in result.stdout
+    assert f"{told} data of 1,281,167 samples" in result.stdout
 
 
 def test_the_page_shows_predicted_beside_measured(

@@ -125,7 +125,7 @@ def test_steps_of_other_links_have_lines_and_predictions_of_their_own(
     assert re.search(r"link.bandwidth +10.0 GB/s +links.json: fast, 1 × 8", result.stdout)
     assert re.search(r"slow +1 × 8 +80.0 % +36.4 % +-54.5 %", result.stdout)
     page = (tmp_path / "p.html").read_text()
-    assert "Measured, and predicted from figures of the same links" in page
+    assert "Measured, and predicted from inputs of the same links" in page
 
 
 def test_a_file_of_steps_that_cannot_be_is_refused_with_its_place(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.support.predict_inputs import BASE, inputs, refused
 from vflops.config.training import TrainSettings
 from vflops.errors import UsageError
-from vflops.studies.predict.inputs import load, typed, validated
+from vflops.studies.predict.inputs import given, load, validated
 from vflops.studies.predict.scaling_model import predict
 
 

@@ -293,14 +293,14 @@ def test_an_optimisation_is_a_bar(by_optimisation: Scale) -> None:
         each.id: rows_of(each.chart) for each in axis(by_optimisation).curves(by_optimisation)
     }
     assert list(curves) == ["flops", "vflops", "time", "quality"]
-    bars = {row["place"]: (row["value"], row["words"]) for row in curves["time"]}
+    bars = {row["label"]: (row["value"], row["words"]) for row in curves["time"]}
     assert bars["original"] == (90, "1 min 30 s")
     assert bars["mixed"] == (0, "not reached")
     empty = by_optimisation.model_copy(update={"points": ()})
     assert axis(by_optimisation).curves(empty) == []
     twice = [each.model_copy(update={"jobs": 2}) for each in by_optimisation.points]
     more = by_optimisation.model_copy(update={"points": (*by_optimisation.points, *twice)})
-    places = [row["place"] for row in rows_of(axis(more).curves(more)[0].chart)]
+    places = [row["label"] for row in rows_of(axis(more).curves(more)[0].chart)]
     assert (places[0], places[-1]) == ("1 × 2, original", "2 × 2, mixed+compression")
 
 

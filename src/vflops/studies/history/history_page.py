@@ -21,7 +21,7 @@ def write_page(record: HistoryRecord, name: str, path: Path) -> None:
     page = render(
         "history.html",
         title=f"History of {name}",
-        record=record,
+        found=record,
         words=history_text,
         drawn=drawn,
         chart_of=chart,
