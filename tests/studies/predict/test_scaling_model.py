@@ -46,7 +46,7 @@ def test_a_batch_that_is_more_than_the_data_has_no_time_and_no_quality() -> None
     assert large.flops is not None and large.efficiency > 0
     assert notes([fits], few)[0].startswith("VFLOPS and time assume the quality factor")
     told = notes([fits, large], few)
-    assert "from P = 12 on: a batch of 96" in told[0] and "take more models" in told[0]
+    assert "from P = 12 on: a batch of 96" in told[0] and "use more models" in told[0]
     names, row = prediction_rows([large])
     assert row[names.index("time")] == row[names.index("VFLOPS")] == "—"
 
