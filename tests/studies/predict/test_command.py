@@ -157,7 +157,9 @@ def test_the_command_takes_a_run_and_names_what_must_be_typed(
         r"step.time_s +1.15 s +job 1, image-classification: 100 samples", result.stdout
     )
     assert re.search(r"node.accelerators +2 +given", result.stdout)
-    assert re.search(r"link.bandwidth +— +not known: a run measures only links within", result.stdout)
+    assert re.search(
+        r"link.bandwidth +— +not known: a run measures only links within", result.stdout
+    )
     assert re.search(r"1 × 2 +1.15 s", result.stdout)
     assert re.search(r"pipeline +all 2 ", result.stdout)  # the counted graph has its figures
     assert not re.search(r"(?m)^(model, .*|pipeline) +—", result.stdout)

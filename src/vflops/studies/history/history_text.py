@@ -10,7 +10,7 @@ from vflops.studies.compare.compare_text import signed
 from vflops.studies.history.history_data import Change, Course, Group, HistoryRecord, PastRun
 from vflops.units import percent
 
-COLUMNS = ("figure", "course", "level", "newest", "last change")
+COLUMNS = ("figure", "trend", "level", "newest", "last change")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 16
 _NAMED = 3
