@@ -1,4 +1,4 @@
-"""The page of ``benchmarks/links.py``: curves, every point, and what was predicted beside it."""
+"""The page of ``benchmarks/links.py``: curves, and every point with its prediction."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vflops.studies.predict.validation import Compared
 
 _MARK = "#444"
 UPTO = 1024
-"""Hosts that predictions are drawn for."""
+"""The most hosts of drawn predictions."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One chart, and what to see in it."""
+    """One chart and its explanation."""
 
     id: str
     title: str
@@ -31,34 +31,35 @@ class Curve:
 
 
 def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
-    """Write the page: one file that needs no network."""
+    """Write the page, which needs no network."""
     beside = predicted(points, links)
     heads = (
         "point",
         "hosts",
         "links",
-        "ms a step",
+        "ms per step",
         "predicted",
         "error",
         "samples/s",
-        "MB a step",
+        "MB per step",
         "of counted",
     )
     page = render(
         "links.html",
         folder=Path(__file__).parent / "templates",
         title="Parallel training over real links",
-        story="Ranks on hosts of their own, behind links that are shaped: what an "
-        "exchange of gradients costs there, what bagging saves, and what compression does.",
+        story="Ranks on separate hosts with shaped links: what an exchange of gradients costs, "
+        "what bagging saves, and what compression gains.",
         curves=_curves(points, beside, links),
         heads=heads,
         rows=[_row(point, beside.get(index)) for index, point in enumerate(points)],
-        note="± is half of what lies between the quickest and the slowest round. Predicted: the "
-        "step of as many models side by side, which exchange nothing; the exchange by the formulas "
-        "of vflops predict, with bandwidth and latency of plain exchanges of as many bytes on the "
-        "same links; and the time of the codec by itself. None of it is taken from the training "
-        "that is predicted. What hides behind the backward pass are the buckets that are full "
-        "before its end. MB a step: what all interfaces sent, and of that counted by the ranks.",
+        note="± is half of the range between the fastest and the slowest round. Predicted: the "
+        "step of as many independent models, plus the exchange by the formulas of vflops "
+        "predict, with bandwidth and latency of plain exchanges of as many bytes on the same "
+        "links, plus the time of the codec alone. Nothing is taken from the predicted "
+        "training itself. Buckets that are full before the end of the backward pass overlap "
+        "with it. MB per step: bytes sent by all interfaces; of counted: relative to the "
+        "bytes that the ranks counted.",
         library=chart_library(),
     )
     atomic.write_text(path, page)
@@ -67,34 +68,34 @@ def write_page(points: Sequence[Measured], links: Links, path: Path) -> None:
 def _curves(
     points: Sequence[Measured], beside: Mapping[int, Compared], links: Links
 ) -> list[Curve]:
-    found = []
+    curves = []
     for name, (title, note) in _FIGURES.items():
-        own = [index for index, each in enumerate(points) if _in(name, each)]
-        if own:
-            chart = _beside(points, beside, own)
-            found.append(Curve(name, title, note, chart))
+        indices = [index for index, point in enumerate(points) if _in(name, point)]
+        if indices:
+            chart = _beside(points, beside, indices)
+            curves.append(Curve(name, title, note, chart))
     paying = _paying(points, links)
-    return [*found, paying] if paying else found
+    return [*curves, paying] if paying else curves
 
 
 def _in(figure: str, point: Measured) -> bool:
-    """Whether a chart has the point: fp32 over the same link belongs to the compressed ones."""
+    """Whether a chart shows the point; that of compression also shows fp32 on the same link."""
     plain = point.precision == "fp32" and point.wires == "1 Gb/s" and not point.bagging
     return point.figure == figure or (figure == "compression" and plain and point.hosts > 1)
 
 
 def _beside(
-    points: Sequence[Measured], beside: Mapping[int, Compared], own: Sequence[int]
+    points: Sequence[Measured], beside: Mapping[int, Compared], indices: Sequence[int]
 ) -> dict[str, Any]:
-    """A row a point: a dot with what lies between the rounds, and a diamond that was predicted."""
+    """Return one row per point: a dot with the range of rounds, and a predicted diamond."""
     import altair as alt
 
     rows = []
-    for index in own:
+    for index in indices:
         point = points[index]
         row = {
-            "place": f"{_hosts(point.hosts)}, {_series(point, own, points)}",
-            "series": _series(point, own, points),
+            "place": f"{_hosts(point.hosts)}, {_series(point, indices, points)}",
+            "series": _series(point, indices, points),
             "least": 1e3 * min(point.rounds_s),
             "most": 1e3 * max(point.rounds_s),
         }
@@ -105,7 +106,7 @@ def _beside(
     names = list(dict.fromkeys(str(row["series"]) for row in rows))
     colours = [SERIES[number % len(SERIES)] for number in range(len(names))]
     y = alt.Y("place:N").sort(places).title(None).axis(labelLimit=260, labelPadding=6)
-    x = alt.X("value:Q").title("ms a step").scale(zero=True).axis(tickCount=6)
+    x = alt.X("value:Q").title("ms per step").scale(zero=True).axis(tickCount=6)
     colour = alt.Color("series:N").scale(domain=names, range=colours).legend(None)
     kinds = {"measured": "circle", "predicted": "diamond"}
     shape = alt.Shape("what:N").scale(domain=list(kinds), range=list(kinds.values()))
@@ -124,43 +125,42 @@ def _hosts(count: int) -> str:
     return f"{count} host{'s' if count > 1 else ''}"
 
 
-def _series(point: Measured, own: Sequence[int], points: Sequence[Measured]) -> str:
-    """As a row is named: by what differs among those of its chart."""
-    compressed = any(points[index].figure == "compression" for index in own)
+def _series(point: Measured, indices: Sequence[int], points: Sequence[Measured]) -> str:
+    """Return the name of a row: what distinguishes it within its chart."""
+    compressed = any(points[index].figure == "compression" for index in indices)
     alone = point.series == "one host"
     return "one model" if alone else point.precision if compressed else point.series
 
 
 def _paying(points: Sequence[Measured], links: Links) -> Curve | None:
-    """Efficiency over hosts, and where half of a step is waiting."""
+    """Return the efficiency over hosts, and where half of a step is waiting."""
     measured = record(points, links).scales(Path("links.json"))
     scales = [1 << power for power in range(UPTO.bit_length())]
-    found = by_their_own(measured, scales, across="hosts")
-    if found is None:
+    curve = by_their_own(measured, scales, across="hosts")
+    if curve is None:
         return None
     return Curve(
         "paying",
-        "Where each way to send stops paying",
-        "Efficiency: the step of models side by side over the step that exchanges. Lines are "
-        "predicted from the figures of two hosts, points were measured, those of four hosts on "
-        "cores that two of them share. A cross with a number: the most hosts that work for half "
-        "of the time or more.",
-        found.chart,
+        "Where each exchange algorithm stops paying off",
+        "Efficiency: the step of independent models over the step with the exchange. Lines are "
+        "predicted from the inputs of two hosts, points were measured; with four hosts, two share "
+        "cores. Crosses with numbers: the most hosts that work at least half of the time.",
+        curve.chart,
     )
 
 
 _FIGURES = {
     "bagging": (
         "Bagging against data parallelism",
-        "A model on each host against one model on all of them (HPC AI500 V3.0, figure 9).",
+        "One model per host against one model on all hosts (HPC AI500 V3.0, figure 9).",
     ),
     "compression": (
         "Compressed gradients",
         "Data parallelism over 1 Gb/s, gradients sent in each precision (V2.0, figure 4).",
     ),
     "modes": (
-        "Flat, by levels, on a torus",
-        "Four hosts on two switches: near ones joined faster than far ones.",
+        "Flat, hierarchical, torus",
+        "Four hosts on two switches, with faster links between near hosts.",
     ),
 }
 

@@ -1,10 +1,10 @@
-"""The pictures of pages in the README and docs, from runs that really ran.
+"""The screenshots in the README and docs, from real runs.
 
     vflops run image-classification --profile laptop
     python benchmarks/pictures.py runs/2026…-image-classification-… [--submissions DIR]
 
-Makes ``report.png`` and ``report-dark-phone.png`` of the run's report, and with a folder of runs
-``ranking.png`` and ``ranking-2020.png`` of their ranking and of the list of 2020, in
+Writes ``report.png`` and ``report-dark-phone.png`` of the run's report, and with a folder of runs
+``ranking.png`` and ``ranking-2020.png`` of their ranking and of the 2020 list, in
 ``docs/pictures``. Needs Chromium.
 """
 
@@ -22,19 +22,19 @@ from vflops.record.folder import RunFolder
 
 HERE = Path(__file__).resolve().parent.parent
 MOST_BYTES = 250_000
-"""Of a picture: whoever clones the repository fetches all of them."""
+"""The maximum size of a picture, since every clone fetches all of them."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """What is seen of a page."""
+    """A screenshot of a page."""
 
     name: str
     width: int
     height: int
     dark: bool = False
     state: str = ""
-    """Of the page, as in its address after ``#``."""
+    """The state of the page: the part of its URL after ``#``."""
 
 
 REPORT = Shot("report.png", 1200, 1050), Shot("report-dark-phone.png", 390, 844, dark=True)
@@ -45,7 +45,7 @@ RANKING = (
 
 
 def take(page: Path, shots: tuple[Shot, ...], into: Path) -> None:
-    """Pictures of the top of ``page``."""
+    """Write screenshots of the top of ``page``."""
     from tests.support.browser import Browser
 
     with Browser() as browser:

@@ -1,10 +1,10 @@
-"""How long a ranking of many submissions takes: to build, to bring up to date, to open and to sort.
+"""How long a ranking of many submissions takes to build, update, open and sort.
 
     python benchmarks/ranking_speed.py --submissions 10000
 
-A submission is a small run folder that meets every rule of ``practice``: one training of three
-epochs with a minute of telemetry, written by hand; making them takes longer than ranking them.
-Times are of the wall and of the processors, which other work on the machine changes less.
+A submission is a small generated run folder that meets every rule of ``practice``: one training of
+three epochs with a minute of telemetry. Generating them takes longer than ranking them. CPU times
+are printed besides wall times, because other work on the machine affects them less.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from vflops.publish.ranking.static_site import build
 
 PART = 250
 TIMED = "(() => {{ const began = performance.now(); {}; return performance.now() - began }})()"
-"""The time of some JavaScript, laid out as well."""
+"""JavaScript that returns the time of an expression, including layout."""
 LONGEST_S = 60.0
-"""Of a build."""
+"""The time limit of a build."""
 LAID_OUT = "document.body.getBoundingClientRect()"
 
 
 def timed(label: str, folder: Path, site: Path) -> bool:
-    """Whether a build took no longer than it may."""
+    """Whether a build stayed within the time limit."""
     before, cpu = time.perf_counter(), sum(os.times()[:4])
     built = build([folder], site)
     wall_s, cpu_s = time.perf_counter() - before, sum(os.times()[:4]) - cpu
     print(
-        f"{label}: {wall_s:.1f} s, {cpu_s:.1f} s of processors; {built.read} read, "
+        f"{label}: {wall_s:.1f} s, {cpu_s:.1f} s CPU; {built.read} read, "
         f"{len(built.ranking.ranked)} ranked, {len(built.ranking.apart)} not, "
         f"{built.written} pages written",
         flush=True,
@@ -49,9 +49,10 @@ def browse(page: Path) -> None:
     with Browser() as browser:
         before = time.perf_counter()
         tab = browser.open(page)
-        print(f"open: {time.perf_counter() - before:.2f} s, with the tab")
-        own = tab.run("performance.timing.loadEventEnd - performance.timing.navigationStart")
-        print(f"      {own} ms by the page's own clock; {tab.run('document.all.length')} elements")
+        print(f"open: {time.perf_counter() - before:.2f} s, including the tab")
+        load_ms = tab.run("performance.timing.loadEventEnd - performance.timing.navigationStart")
+        elements = tab.run("document.all.length")
+        print(f"      {load_ms} ms by the clock of the page; {elements} elements")
         for key in ("score", "system", "day", "rank"):
             click = f"document.querySelector('[data-sort={key}]').click(); {LAID_OUT}"
             print(f"sort by {key}: {tab.run(TIMED.format(click)):.0f} ms")
@@ -67,8 +68,8 @@ def main() -> None:
     parser.add_argument("--submissions", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, help="Keep the submissions and the site here.")
     given = parser.parse_args()
-    place = given.folder or Path(tempfile.mkdtemp(prefix="vflops-ranking-"))
-    runs, site = place / "submissions", place / "site"
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="vflops-ranking-"))
+    runs, site = folder / "submissions", folder / "site"
     if not runs.exists():
         before = time.perf_counter()
         starts = range(0, given.submissions, PART)
@@ -81,7 +82,7 @@ def main() -> None:
     in_time.append(timed("one more", runs, site))
     browse(site / "index.html")
     if given.folder is None:
-        shutil.rmtree(place)
+        shutil.rmtree(folder)
     if not all(in_time):
         sys.exit(f"a build took more than {LONGEST_S:.0f} s")
 

@@ -1,12 +1,12 @@
-"""A real browser for tests: headless Chromium, spoken to by its DevTools protocol over a pipe.
+"""A real browser for tests: headless Chromium, driven by its DevTools protocol over a pipe.
 
     with Browser() as browser:
         tab = browser.open(page)
         assert tab.run("document.title") == "…"
         assert not tab.errors and not tab.requests
 
-Every host is unreachable. What a page writes to the console as an error, throws, breaks of its
-content security policy, or asks of the network is kept, so that a test can say there is none.
+Every host is unreachable. Console errors, exceptions, violations of the content security policy and
+network requests of a page are recorded, so that a test can assert that there are none.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _COMMAND, _ANSWER = 3, 4
 
 
 def chromium() -> str:
-    """The browser of this machine; without one the test is skipped, or in CI fails."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
+    """Return the browser of this machine; without one the test is skipped, or fails in CI."""
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
         reason = "no chromium on this machine: apt-get install chromium"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return path
 
 
 class Browser:
-    """One process of Chromium; it ends with the block."""
+    """A Chromium process that ends with the block."""
 
     def __init__(self) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="vflops-chromium-")
@@ -63,7 +63,7 @@ class Browser:
             "--remote-debugging-pipe",
             "about:blank",
         ]
-        # The shell puts the two ends at the numbers that Chromium asks for.
+        # The shell moves the two ends to the numbers that Chromium expects.
         moved = f'exec "$@" {_COMMAND}<&{theirs_in} {_ANSWER}>&{theirs_out}'
         self._process = subprocess.Popen(
             ["bash", "-c", moved, "chromium", *words],
@@ -102,7 +102,7 @@ class Browser:
     def open(
         self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False
     ) -> Tab:
-        """A new tab with ``page`` (a file, or a file's address with its ``#…``), loaded."""
+        """Open ``page`` (a file, or a URL with ``#…``) in a new tab and wait until it is loaded."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = self._tabs[session] = Tab(self, session)
@@ -121,7 +121,7 @@ class Browser:
         return tab
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> Any:
-        """What a command of the protocol answers."""
+        """Return the answer to a command of the protocol."""
         self._number += 1
         number = self._number
         message = {"id": number, "method": method, "params": parameters}
@@ -135,7 +135,7 @@ class Browser:
                 return answer["result"]
 
     def read(self) -> dict[str, Any]:
-        """The next message; an event is given to its tab on the way."""
+        """Return the next message; events are passed to their tabs."""
         until = time.monotonic() + _LONGEST_S
         while b"\0" not in self._unread:
             left = until - time.monotonic()
@@ -152,7 +152,7 @@ class Browser:
 
 
 class Tab:
-    """A page in the browser, and what it did that a quiet page does not."""
+    """A page in the browser, with its errors and requests."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
@@ -160,11 +160,11 @@ class Tab:
         self.errors: list[str] = []
         """Console errors and warnings, exceptions, and violations of the policy."""
         self.requests: list[str] = []
-        """Addresses that were asked for beside the pages that a test opened."""
+        """Requested URLs other than the pages that the test opened."""
         self._opened: set[str] = set()
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """What a command of the protocol answers for this page."""
+        """Return the answer to a command of the protocol for this page."""
         return self._browser.call(method, self._session, **parameters)
 
     def go(self, page: Path | str) -> None:
@@ -175,11 +175,11 @@ class Tab:
         same = "loaderId" not in self.call("Page.navigate", url=address)
         while not same and self._loaded == before:
             self._browser.read()
-        if same:  # the page is told of its new # a moment later
+        if same:  # the page learns of its new # a moment later
             self.run("new Promise(done => setTimeout(done))")
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression; one that throws fails the test."""
+        """Return the value of a JavaScript expression; one that throws fails the test."""
         answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -187,12 +187,12 @@ class Tab:
         return answer["result"].get("value")
 
     def texts(self, selector: str) -> list[str]:
-        """What all elements of ``selector`` show."""
-        found = self.run(
+        """Return the texts of all elements of ``selector``."""
+        shown = self.run(
             f"[...document.querySelectorAll({json.dumps(selector)})].map(e=>e.innerText)"
         )
-        assert isinstance(found, list)
-        return found
+        assert isinstance(shown, list)
+        return shown
 
     def click(self, selector: str) -> None:
         """Click the first element of ``selector``."""
@@ -207,17 +207,17 @@ class Tab:
         )
 
     def pdf(self) -> bytes:
-        """The page as it is printed, on the paper that it asks for."""
+        """Return the printed page as PDF, on the paper that it asks for."""
         printed = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
         return base64.b64decode(printed["data"])
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
-        """What is seen of the page, or all of it, as PNG."""
+        """Write the visible part of the page, or all of it, as PNG."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def note(self, method: str, data: dict[str, Any]) -> None:
-        """Keep what an event says that a test may want to know."""
+        """Record events that a test may want to know about."""
         if method == "Page.loadEventFired":
             self._loaded += 1
         elif method == "Runtime.exceptionThrown":
@@ -228,7 +228,7 @@ class Tab:
             "warning",
             "assert",
         ):
-            self.errors.append(" ".join(str(each.get("value")) for each in data["args"]))
+            self.errors.append(" ".join(str(argument.get("value")) for argument in data["args"]))
         elif method == "Log.entryAdded" and data["entry"]["level"] in ("error", "warning"):
             self.errors.append(data["entry"]["text"])
         elif method == "Network.requestWillBeSent":

@@ -1,4 +1,4 @@
-"""Run folders with a name, a day, a speed and a machine of our choice."""
+"""Run folders with a chosen name, day, speed and machine."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 
 WORK_S = 34.5
-"""Of a training at the usual speed: steps, data and checkpoints."""
+"""The work time of a training at normal speed: steps, data and checkpoints."""
 SAMPLES = 3000
 
 
 @dataclass(frozen=True)
 class Dated:
-    """What makes a run another."""
+    """The properties of a run."""
 
     day: int
-    """From 2026-01-01."""
+    """Days since 2026-01-01."""
     slower: Sequence[float] = (1.0,)
-    """The time of each training over the usual; its seed is its number, from ``seed``."""
+    """The time of each training relative to normal; seeds count up from ``seed``."""
     quality: Sequence[float] | float = 0.88
     seed: int = 1
     name: str = "a"
     cpu: str = "Test CPU"
     torch: str = "2.13.0"
     clock: int = 2000
-    """What the processor's clock was when it was looked at."""
+    """The momentary clock of the processor."""
     memory: float | None = None
-    """A ceiling, in bytes a second."""
+    """A ceiling in bytes per second."""
     settings: Settings = field(default_factory=tiny)
     job: dict[str, Any] = field(default_factory=dict)
-    """Facts of each job."""
+    """Fields of each job's record."""
     ends: bool = True
 
 
 class NamedRun(HandmadeRun):
-    """A run folder with a name and a day of our choice."""
+    """A run folder with a chosen name and day."""
 
     def __init__(self, parent: Path, id: str, created_utc: str, settings: Settings) -> None:
         self.clock = Clock()
@@ -69,7 +69,7 @@ class NamedRun(HandmadeRun):
 
 @contextmanager
 def named_run(parent: Path, id: str, created_utc: str, settings: Settings) -> Iterator[NamedRun]:
-    """A run whose events are noted by its own clock, and not synced."""
+    """Yield a run whose events have its own clock and are not synced."""
     with mock.patch("os.fsync"):
         run = NamedRun(parent, id, created_utc, settings)
         with (
@@ -80,7 +80,7 @@ def named_run(parent: Path, id: str, created_utc: str, settings: Settings) -> It
 
 
 def system_of(hardware: Mapping[str, str | int], torch: str = "2.13.0") -> SystemRecord:
-    """A system of which little is known but these facts."""
+    """Return a system with only these facts."""
     known: dict[str, Mapping[str, str | int]] = {
         "hardware": hardware,
         "framework": {"torch": torch},
@@ -120,7 +120,7 @@ def dated_run(parent: Path, wanted: Dated) -> RunFolder:
             notes = course(quality - 0.3, quality - 0.05, quality)
             run.attempt(number, 1000.0 * number, *(_slowed(note, slower) for note in notes))
         run.end()
-        if not wanted.ends:  # it was resumed, and killed
+        if not wanted.ends:  # it was resumed and killed
             with run.folder.start_attempt(job=0) as log:
                 log.write("start", workload="image-classification")
         score(Contents(run.folder)).write(run.folder.score_file)
@@ -137,7 +137,7 @@ def _slowed(note: Note, slower: float) -> Note:
 def _ceilings(wanted: Dated) -> tuple[Measurement, ...]:
     if wanted.memory is None:
         return ()
-    found = Measurement(
+    measured = Measurement(
         benchmark="memory",
         case="copy",
         precision=None,
@@ -146,4 +146,4 @@ def _ceilings(wanted: Dated) -> tuple[Measurement, ...]:
         value=wanted.memory,
         samples=(0.9 * wanted.memory, wanted.memory, 1.1 * wanted.memory),
     )
-    return (found,)
+    return (measured,)

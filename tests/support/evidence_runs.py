@@ -1,4 +1,4 @@
-"""Run folders that were concluded, and archives that no honest program makes."""
+"""Concluded run folders, and hostile archives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.results.score.scoring import score
 
 
 def concluded(folder: RunFolder) -> RunFolder:
-    """The run with its score and its manifest, without the page, which takes longest."""
+    """Write score and manifest of the run, without the page, which takes longest."""
     score(Contents(folder)).write(folder.score_file)
     write_manifest(folder)
     return folder
@@ -23,14 +23,14 @@ def concluded(folder: RunFolder) -> RunFolder:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a hostile archive holds."""
+    """An entry of a hostile archive."""
 
     name: str
     data: bytes = b""
     type: bytes = tarfile.REGTYPE
     link: str = ""
     size: int | None = None
-    """That the header claims; None: the true one."""
+    """The size that the header claims; None: the true one."""
 
 
 def header(entry: Entry) -> bytes:
@@ -55,5 +55,5 @@ def write_archive(path: Path, *entries: Entry, end: bytes = bytes(1024)) -> Path
 
 
 def run_entry(folder: RunFolder) -> Entry:
-    """The ``run.json`` that makes an archive one of a run."""
+    """Return the ``run.json`` that an archive of a run needs."""
     return Entry(f"{folder.record.id}/run.json", (folder.path / "run.json").read_bytes())

@@ -1,4 +1,4 @@
-"""Runs for the exports: five seeds of an image classification, and a system with its numbers."""
+"""Runs for the exports: seeds of an image classification, and a described system."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vflops.record.formats.system import LAYERS, Fact, Layer, SystemRecord
 from vflops.record.readout.contents import Contents
 
 QUALITIES = (0.4, 0.85, 0.88)
-"""Of three epochs; the target 0.8 is reached after the second."""
+"""The qualities of three epochs; the target 0.8 is reached after the second."""
 
 
 def describe(folder: RunFolder, model: str = "Test GPU") -> None:
-    """A system with the numbers that MLPerf's summary needs."""
+    """Write a system with the numbers that MLPerf's summary needs."""
     values = {"cpu model": "Test CPU", "usable cpus": 2, "cpu sockets": 2, "accelerators": 2}
     facts = [Fact(name=name, value=value, source="test") for name, value in values.items()]
     facts.append(Fact(name="accelerator 0 model", value=model, source="test"))
@@ -30,7 +30,7 @@ def repeated(
     power: bool = True,
     **facts: Any,
 ) -> Contents:
-    """A complete run of one training a course of qualities, each with telemetry."""
+    """Return a complete run with one training per sequence of qualities, with telemetry."""
     describe(run.folder)
     records = [job(number, **facts) for number in range(1, len(qualities) + 1)]
     run.plan(*records)

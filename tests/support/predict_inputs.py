@@ -1,4 +1,4 @@
-"""Inputs of predictions whose figures can be worked out by hand."""
+"""Inputs of predictions that can be computed by hand."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def inputs(**sections: dict[str, Any]) -> Inputs:
     return validated(BASE).changed(**sections)
 
 
-def refused(found: Inputs, models: int, ranks: int) -> UsageError:
+def refused(given: Inputs, models: int, ranks: int) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        predict(found, models, ranks)
+        predict(given, models, ranks)
     assert caught.value.hint
     return caught.value

@@ -1,4 +1,4 @@
-"""Submissions for rankings: small run folders that meet every rule, each with its figures."""
+"""Submissions for rankings: small run folders that meet every rule."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ REAL: dict[str, Any] = {
     },
     "settings": {"data": "/d", "train": {"epochs": 3, "batch": 100}},
 }
-"""Facts of a job that trains on data which somebody gave."""
+"""Fields of the record of a job with real data."""
 DEVICES = ("Accelerator A", "Accelerator B", "Accelerator C", "Processor P")
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """What makes a submission another."""
+    """The properties of a submission."""
 
     id: str = "20260101T000000Z-image-classification-000000"
     created_utc: str = "2026-01-01T00:00:00+00:00"
@@ -45,11 +45,11 @@ class Submitted:
     cpu: str = "Test CPU"
     power: bool = True
     ceilings: Sequence[Measurement] = ()
-    """That were measured; matrix product and convolution if none are named."""
+    """Measured ceilings; matrix product and convolution by default."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Of the job, for a test that wants it otherwise."""
+    """Changed fields of the job's record."""
     began: dict[str, Any] = field(default_factory=dict)
-    """Of its ranks, likewise."""
+    """Changed fields of the start of its ranks."""
 
 
 def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa: B008
@@ -62,25 +62,27 @@ def submit(parent: Path, wanted: Submitted = Submitted()) -> RunFolder:  # noqa:
         "accelerator 0 model": wanted.device,
         "accelerator 1 model": wanted.device,
     }
-    began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two machines do all at the same times
+    began_s = 1000.0 + 64 * int(wanted.id[-6:], 16)  # no two runs have the same times
     with named_run(parent, wanted.id, wanted.created_utc, tiny()) as run:
         system_of(hardware).write(run.folder.system_file)
-        told = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
-        run.plan(job(1, ranks=wanted.ranks, **told), ceilings=tuple(wanted.ceilings) or _ceilings())
+        fields = {"settings": {"target": 0.8, "train": {"epochs": wanted.epochs}}, **wanted.facts}
+        run.plan(
+            job(1, ranks=wanted.ranks, **fields), ceilings=tuple(wanted.ceilings) or _ceilings()
+        )
         begun = [wanted.quality - 0.3] * (wanted.epochs - 2)
         notes = course(*begun, wanted.quality - 0.05, wanted.quality)
         notes[0][1].update(device_name=wanted.device, ranks=wanted.ranks, **wanted.began)
-        place = run.attempt(1, began_s, *notes)
-        write_telemetry(place, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
+        attempt = run.attempt(1, began_s, *notes)
+        write_telemetry(attempt, began_s, 5 + 15 * wanted.epochs, power=wanted.power)
         run.end()
-        with suppress(FolderError):  # of a run that is not meant to have one
+        with suppress(FolderError):  # some tests make runs without a score
             score(Contents(run.folder)).write(run.folder.score_file)
         write_manifest(run.folder)
     return run.folder
 
 
 def submit_many(parent: Path, first: int, count: int) -> None:
-    """Submissions ``first`` to ``first + count``, each drawn from its number."""
+    """Write submissions ``first`` to ``first + count``, each drawn from its number."""
     for number in range(first, first + count):
         draw = random.Random(number)
         device = draw.choice(DEVICES)

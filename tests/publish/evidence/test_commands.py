@@ -86,7 +86,7 @@ def test_reproduce_runs_the_recorded_settings_again(
     found = Reproduction.read(made / "reproduction.json")
     assert (found.recorded, found.run) == (folder.record.id, made.name)
     assert found.same_machine is False and found.differences
-    assert [each.name for each in found.figures] == ["memory copy"]
+    assert [figure.name for figure in found.figures] == ["memory copy"]
     assert "was run again on another machine with different software" in done.stdout
     assert RunFolder.open(made).record.settings == settings
     assert "reproduction.json" in (made / "manifest.json").read_text()

@@ -182,8 +182,10 @@ def test_nothing_is_ever_written_outside(
         folder = RunFolder.create(root / "runs", "suite", tiny())
         name = folder.record.id
         own = [
-            replace(each, name=each.name.replace("RUN", name), link=each.link.replace("RUN", name))
-            for each in entries
+            replace(
+                entry, name=entry.name.replace("RUN", name), link=entry.link.replace("RUN", name)
+            )
+            for entry in entries
         ]
         whole = bytearray(_tar([run_entry(folder), *own] if first else [*own, run_entry(folder)]))
         if packed:

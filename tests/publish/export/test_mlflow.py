@@ -88,7 +88,9 @@ def test_a_run_has_its_settings_curves_figures_and_files(
     (client,) = clients
     assert client.created["run_name"] == contents.folder.record.id
     assert client.params["profile"] == "tiny"
-    qualities = [(each.step, each.value) for each in client.metrics if each.key == "quality"]
+    qualities = [
+        (metric.step, metric.value) for metric in client.metrics if metric.key == "quality"
+    ]
     assert qualities == [(10, 0.4), (20, 0.85), (30, 0.88)]
     figures = {each.key: each.value for each in client.metrics}
     assert figures["power_watts"] == pytest.approx(500)
@@ -99,7 +101,7 @@ def test_a_run_has_its_settings_curves_figures_and_files(
 
 def test_several_trainings_are_told_apart(trained_folder: RunFolder, clients: list[Client]) -> None:
     log_run(Contents(trained_folder), "sqlite:///x.db")
-    keys = {each.key for each in clients[0].metrics}
+    keys = {client.key for client in clients[0].metrics}
     assert {"job 1/loss", "job 2/loss", "job 1/valid_flops", "job 2/valid_flops"} <= keys
     assert "loss" not in keys
 

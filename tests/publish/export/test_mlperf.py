@@ -68,7 +68,7 @@ def test_five_repeats_are_a_submission_that_the_checkers_accept(
     handmade_run: HandmadeRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     submission = written(repeated(handmade_run, *[QUALITIES] * RESULTS), tmp_path / "out")
-    assert [faults(each) for each in submission.results] == [{}] * RESULTS
+    assert [faults(result) for result in submission.results] == [{}] * RESULTS
     assert accepted(submission, caplog)
     row = summary(submission)
     assert row["division"] == "open"
@@ -94,7 +94,7 @@ def test_the_log_ends_with_the_evaluation_that_reached_the_target(
     submission = written(repeated(handmade_run, QUALITIES), tmp_path / "out")
     log = lines(submission.results[0])
     accuracies = [each for each in log if each["key"] == "eval_accuracy"]
-    assert [each["value"] for each in accuracies] == [0.4, 0.85]
+    assert [accuracy["value"] for accuracy in accuracies] == [0.4, 0.85]
     assert [each["metadata"]["epoch_num"] for each in accuracies] == [1.0, 2.0]
     assert log[-1]["key"] == "run_stop"
     assert log[-1]["metadata"]["status"] == "success"
@@ -227,7 +227,7 @@ def test_names_cannot_lead_out_of_the_folder_or_forge_a_line(
         tmp_path / "out" / "results" / "x-mllog" / "resnet"
     }
     assert faults(submission.results[0]) == {}
-    known = {each["key"]: each["value"] for each in lines(submission.results[0])}
+    known = {line["key"]: line["value"] for line in lines(submission.results[0])}
     assert known["submission_org"] == name
 
 

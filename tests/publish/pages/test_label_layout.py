@@ -72,7 +72,7 @@ def suite_chart() -> dict[str, Any]:
         Bound(model, 32, "fp32", "hpcai500", points, 7.3, 4_000_000, 0.01, 2)
         for model in ("image-classification", "extreme-weather")
     ]
-    reached = [Achieved(each.model, 13.0, 5.5 * GIGA, each.attainable) for each in bounds]
+    reached = [Achieved(bound.model, 13.0, 5.5 * GIGA, bound.attainable) for bound in bounds]
     return roofline_chart.roofline(machine, bounds, reached)
 
 

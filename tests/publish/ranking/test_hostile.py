@@ -141,13 +141,13 @@ def test_links_and_pipes_are_refused(copy: Path) -> None:
 def test_a_huge_quality_in_a_run_that_meets_its_own_rules_is_out_of_bounds(tmp_path: Path) -> None:
     found = entry_of(submit(tmp_path, Submitted(quality=1e40)).path)
     assert not found.results
-    assert any("out of bounds: score" in each or "rule" in each for each in found.reasons)
+    assert any("out of bounds: score" in reason or "rule" in reason for reason in found.reasons)
 
 
 def test_a_negative_time_does_not_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained_runs, "START_S", -1000.0)
     found = entry_of(submit(tmp_path).path)
-    assert any("-984" in each or "-1000" in each for each in found.reasons), found.reasons
+    assert any("-984" in reason or "-1000" in reason for reason in found.reasons), found.reasons
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_reasons_are_bounded(tmp_path: Path) -> None:
     found = read(Submission(tmp_path / ("x" * 200) / "y", "p" * 999, "s" * 999, False), None)
     assert len(found.place) == LONG
     assert len(found.source) == 80
-    assert all(len(each) <= LONG for each in found.reasons)
+    assert all(len(reason) <= LONG for reason in found.reasons)
 
 
 @settings(max_examples=40, deadline=None)

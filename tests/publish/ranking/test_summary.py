@@ -203,7 +203,7 @@ def test_runs_share_a_graph_of_the_same_bytes_and_no_other(tmp_path: Path) -> No
     folders = [submit(tmp_path, Submitted(id=f"20260101T000000Z-x-00000{n}")) for n in range(3)]
     other = folders[2].graph_files[0]
     other.write_text(other.read_text().replace('"batch": ', '"batch": 7'))
-    (a,), (b,), (c,) = (SharedGraphs(each).graphs for each in folders)
+    (a,), (b,), (c,) = (SharedGraphs(folder).graphs for folder in folders)
     assert a is b
     assert c.batch != a.batch
     other.write_text("{}")

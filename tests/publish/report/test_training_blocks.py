@@ -157,7 +157,7 @@ class TestCharts:
         (found,) = placed(contents, scored, measured_ceilings(contents.measurements))
         assert found.bound.model == WORKLOAD
         assert found.achieved is not None
-        speeds = [each.speed.flops for each in scored.trainings if each.speed]
+        speeds = [training.speed.flops for training in scored.trainings if training.speed]
         assert found.achieved.flops == pytest.approx(sum(speeds) / 2 / 2)  # of one accelerator
         assert found.sentence is not None and "on average over 2 trainings" in found.sentence
         moved = sum(point.bytes_moved for point in found.bound.points)

@@ -121,7 +121,8 @@ def test_one_that_trained_longer_is_compared_with_a_warning(tmp_path: Path) -> N
     told = [{"settings": {"train": {"epochs": epochs}}} for epochs in (3, 9)]
     found = compared(*(dated_run(tmp_path, Dated(day, job=job)) for day, job in enumerate(told)))
     assert any(
-        "trained longer" in each and "A 3 epochs, B 9 epochs" in each for each in found.warnings
+        "trained longer" in warning and "A 3 epochs, B 9 epochs" in warning
+        for warning in found.warnings
     )
 
 
@@ -129,7 +130,7 @@ def test_a_run_that_is_unfinished_or_fails_its_rules_is_marked(tmp_path: Path) -
     a = dated_run(tmp_path, Dated(0))
     b = dated_run(tmp_path, Dated(1, ends=False))
     found = compared(a, b)
-    assert any(f"{b.record.id} is not complete" in each for each in found.warnings)
+    assert any(f"{b.record.id} is not complete" in warning for warning in found.warnings)
     assert "complete" in found.sides[1].failed[b.record.id]
     assert "complete" not in found.sides[0].failed.get(a.record.id, ())
 

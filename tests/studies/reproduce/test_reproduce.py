@@ -70,7 +70,7 @@ def compared(old: RunFolder, new: RunFolder) -> Reproduction:
 
 
 def quality(found: Reproduction) -> Figure:
-    return next(each for each in found.figures if each.kind == "quality")
+    return next(figure for figure in found.figures if figure.kind == "quality")
 
 
 def test_the_same_to_the_last_bit(make: Make) -> None:
@@ -78,7 +78,7 @@ def test_the_same_to_the_last_bit(make: Make) -> None:
     assert (found.same_machine, found.same_software, found.same_data) == (True, True, True)
     assert found.same_bits is True
     assert "equal to the last bit" in found.sentences[-1]
-    assert {each.verdict for each in found.figures} == {"equal"}
+    assert {figure.verdict for figure in found.figures} == {"equal"}
     assert found.contradictions == ()
 
 
@@ -125,7 +125,7 @@ def test_a_difference_is_judged_by_the_spread_of_the_record(
 
 def test_the_ceilings_of_both_are_compared(run_folder: RunFolder) -> None:
     found = compared(run_folder, run_folder)
-    names = [each.name for each in found.figures]
+    names = [figure.name for figure in found.figures]
     assert names[0] == "gemm peak fp32" and len(names) == 4  # what was not measured is not in it
     assert found.same_data is None and found.same_bits is None
 

@@ -232,7 +232,7 @@ def test_a_variant_is_compared_with_the_first_at_the_same_size(by_precision: Sca
     assert own[Size(1, 1, "mixed-bf16")].quality_change == pytest.approx(-0.003)
     assert own[Size(1, 2, "mixed-bf16")].quality_change == pytest.approx(0.01)
     # Points of several variants are on no one line of scaling.
-    assert {each.efficiency for each in own.values()} == {None}
+    assert {value.efficiency for value in own.values()} == {None}
 
 
 def test_nothing_is_compared_with_what_is_missing() -> None:
@@ -271,7 +271,7 @@ def test_the_table_of_optimisations_has_speed_time_and_bytes(by_optimisation: Sc
 
 def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
     layers = [chart, *chart.get("layer", ())]
-    return [row for each in layers for row in each.get("data", {}).get("values", ())]
+    return [row for layer in layers for row in layer.get("data", {}).get("values", ())]
 
 
 def test_a_precision_is_a_curve_over_ranks(by_precision: Scale) -> None:

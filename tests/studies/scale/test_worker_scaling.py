@@ -128,11 +128,11 @@ def test_a_dead_worker_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def rows_of(chart: dict[str, Any]) -> list[dict[str, Any]]:
     layers = [chart, *chart.get("layer", ())]
-    return [row for each in layers for row in each.get("data", {}).get("values", ())]
+    return [row for layer in layers for row in layer.get("data", {}).get("values", ())]
 
 
 def test_scores_are_drawn_over_workers_and_over_time(found: Scale) -> None:
-    curves = {each.id: each.chart for each in AXIS.curves(found)}
+    curves = {curve.id: curve.chart for curve in AXIS.curves(found)}
     assert list(curves) == ["ops", "ops-time", "regulated", "regulated-time", "error"]
     one, two = figures_of(found)
     for name, values in (
