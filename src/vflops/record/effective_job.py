@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobRearranged, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobRearranged
 
 
 def running_record(folder: RunFolder, job: int) -> JobRecord:

@@ -23,11 +23,10 @@ from vflops.record.formats.job import (
     DataFacts,
     DeclaredWork,
     Goal,
-    JobPlanned,
     JobRecord,
-    JobTrained,
     WorkerRecord,
 )
+from vflops.record.formats.job_events import JobPlanned, JobTrained
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Counted, EventWriter
 from vflops.run import validate

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.job import JobRearranged, JobRecord, PowerImported
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents

@@ -10,7 +10,7 @@ from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.effective_job import running_record
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobPlanned, JobRearranged
+from vflops.record.formats.job_events import JobPlanned, JobRearranged
 from vflops.results.check.level import flat
 from vflops.run import validate
 from vflops.workloads.contract.registry import workload

@@ -19,7 +19,7 @@ from vflops.extensions import imported
 from vflops.record.effective_job import running_record
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Finished
+from vflops.record.formats.job_events import Finished
 from vflops.train.context import JobContext
 from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock

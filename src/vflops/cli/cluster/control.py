@@ -92,7 +92,8 @@ def _refuse_complete(folder: RunFolder, action: str) -> None:
 
 def _by_agents(folder: RunFolder) -> list[JobRecord]:
     """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
-    from vflops.record.formats.job import JobPlanned, JobRecord
+    from vflops.record.formats.job import JobRecord
+    from vflops.record.formats.job_events import JobPlanned
     from vflops.run.jobs import by_agents
 
     planned = [event.payload(JobPlanned).job for event in folder.history().events("job-planned")]

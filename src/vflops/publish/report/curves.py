@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import WORK_PHASES
+from vflops.record.formats.job_events import WORK_PHASES
 from vflops.record.formats.telemetry import Series, Telemetry
 from vflops.record.log.imported_power import read_imported
 from vflops.record.log.telemetry_log import read

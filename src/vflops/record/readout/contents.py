@@ -13,7 +13,8 @@ from vflops.record.files.document import Document
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
-from vflops.record.formats.job import JobPlanned, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobPlanned
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Counted
 from vflops.record.readout.trained_job import TrainedJob

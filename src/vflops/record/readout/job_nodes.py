@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.record.formats.job import JobBegun
+from vflops.record.formats.job_events import JobBegun
 from vflops.record.formats.node import node_records
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.record.formats.job import (
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import (
     PHASES,
     WORK_PHASES,
     Evaluated,
     Exhibited,
     Finished,
-    JobRecord,
     JobStarted,
     KernelsProfiled,
     KernelTime,

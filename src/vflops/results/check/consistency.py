@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from vflops.config.training import CEILING_OF
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
-from vflops.record.formats.job import Goal, JobRearranged, JobRecord, JobStarted
+from vflops.record.formats.job import Goal, JobRecord
+from vflops.record.formats.job_events import JobRearranged, JobStarted
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob

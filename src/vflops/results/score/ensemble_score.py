@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflops.metrics import flops, mean, penalty, vflops_per_watt
-from vflops.record.formats.job import Ensembled, OutOfBag
+from vflops.record.formats.job_events import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import places
 from vflops.record.readout.timeline import Timeline

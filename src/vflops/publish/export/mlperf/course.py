@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.record.formats.job import Evaluated
+from vflops.record.formats.job_events import Evaluated
 from vflops.record.log.events import Event
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 
