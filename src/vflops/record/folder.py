@@ -34,6 +34,8 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobRearranged
 from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
@@ -211,6 +213,20 @@ class RunFolder:
         made = _numbered(self.path / "jobs" / str(job))
         return int(made[-1].name) + 1 if made else 0
 
+    def effective_job(self, job: int) -> JobRecord:
+        """Return the description that the job's next attempt runs with.
+
+        ``job.json`` describes the first attempt; a run that was resumed with changed settings has
+        a ``job-rearranged`` event in its own log, which is the only log that is read.
+        """
+        record = JobRecord.read(self.job_file(job))
+        events = self.history(0).events("job-rearranged")
+        changes = [event.payload(JobRearranged) for event in events]
+        newest = next((change for change in reversed(changes) if change.job == job), None)
+        if newest is None:
+            return record
+        return record.model_copy(update={"ranks": newest.ranks, "settings": newest.settings})
+
     def claim_attempt(self, job: int) -> int:
         """A new attempt at a job with a folder that nobody else has, whoever asks at once."""
         while True:
@@ -247,11 +263,10 @@ class RunFolder:
         """
         return file_hash(self.path / "run.json")
 
-    def history(self) -> History:
-        """Every log of the run as it is now, by job and attempt."""
-        return History(
-            {int(job.name): self._read_logs(job) for job in _numbered(self.path / "jobs")}
-        )
+    def history(self, *jobs: int) -> History:
+        """Read the logs of ``jobs``, or of all jobs where none is named."""
+        folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered(self.path / "jobs")
+        return History({int(folder.name): self._read_logs(folder) for folder in folders})
 
     def job_history(self, job: int) -> tuple[Log, ...]:
         """The logs of one job, by attempt."""

@@ -8,7 +8,6 @@ from typing import Any
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.record.effective_job import running_record
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobPlanned, JobRearranged
 from vflops.results.check.level import flat
@@ -34,7 +33,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
         return []
     history, run = folder.history(), folder.record.settings
     jobs = [event.payload(JobPlanned).job for event in history.events("job-planned")]
-    records = [running_record(folder, job) for job in jobs if not history.ended(job)]
+    records = [folder.effective_job(job) for job in jobs if not history.ended(job)]
     now = {**run.workloads, **{record.workload: record.settings for record in records}}
     before = run.model_copy(update={"workloads": now})
     after = load(_without_mode(before, assignments), None, assignments)

@@ -103,7 +103,7 @@ def test_a_file_without_a_header_is_no_telemetry(tmp_path: Path) -> None:
         header_line(HEADER)[:40]: "has no header",
         "17\n": "expected the header's object",
         "{\n": "is not JSON",
-        '{"schema": "vflops.run/1"}\n': "is not a vflops.machine.telemetry file",
+        '{"schema": "vflops.run/1"}\n': "is not a vflops.telemetry file",
         '{"schema": "vflops.telemetry/2"}\n': "newer vflops",
         '{"schema": "vflops.telemetry/1"}\n': "does not fit its schema",
     }.items():

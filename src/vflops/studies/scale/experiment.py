@@ -137,7 +137,7 @@ class Experiment:
             if folder is None:
                 parent = self.folder / str(size)
                 folder = pipeline.start(parent, self.workload, self.point_settings(size), watch)
-            elif not folder.history().state.complete:
+            elif not folder.history(0).state.complete:
                 pipeline.resume(folder, watch)
             if not all(path.is_file() for path in folder.conclusions):
                 pipeline.conclude(folder, watch)
@@ -152,7 +152,7 @@ class Experiment:
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
         done = folder is not None and all(path.is_file() for path in folder.conclusions)
-        complete = done and folder is not None and folder.history().state.complete
+        complete = done and folder is not None and folder.history(0).state.complete
         return Point(
             **size._asdict(),
             run=run,
