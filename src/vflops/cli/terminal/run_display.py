@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from vflops.cli.terminal.console import console, next_step, open_report, say, shown
+from vflops.config.flatten import differences
 from vflops.errors import CheckFailed, VflopsError
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
@@ -244,16 +245,13 @@ def _assigned(changes: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in changes.items()]
 
 
-def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """What ``given`` says otherwise than ``before``, as ``--set`` is told it."""
-    found: dict[str, str] = {}
-    for key, value in given.items():
-        old = before.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            found |= _changes(old, value, f"{path}{key}.")
-        elif value != old and value is not None:
-            found[f"{path}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return found
+def _changes(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of ``given`` that differ from ``before``, as ``--set`` takes them."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, (_, value) in differences(before, given).items()
+        if value is not None
+    }
 
 
 def _results(folder: RunFolder) -> None:
