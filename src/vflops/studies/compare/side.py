@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from vflops.config.flatten import flatten
 from vflops.machine.system.fact_text import shown
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.system import SystemRecord
@@ -54,7 +54,8 @@ class ReadRun:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Every setting by its whole name, as JSON writes it."""
-        return dict(_flat(self.record.settings.model_dump(mode="json")))
+        settings = flatten(self.record.settings.model_dump(mode="json"), keep_empty=True)
+        return {name: json.dumps(value) for name, value in settings.items()}
 
     @cached_property
     def own_settings(self) -> dict[str, str]:
@@ -137,13 +138,3 @@ def read_run(path: Path) -> ReadRun:
     file = contents.folder.system_file
     system = SystemRecord.read(file) if file.is_file() else None
     return ReadRun(contents, score(contents), system)
-
-
-def _flat(data: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(data, dict) and data:
-        return [
-            pair
-            for key, value in data.items()
-            for pair in _flat(value, f"{name}.{key}" if name else key)
-        ]
-    return [(name, json.dumps(data))]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflops.config.flatten import differences
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.publish.evidence.extract import extract
@@ -141,11 +142,9 @@ def _system(folder: RunFolder) -> SystemRecord | None:
 def _differences(old: SystemRecord, new: SystemRecord) -> Iterator[Difference]:
     for layer in SOFTWARE:
         facts = [{fact.name: fact.value for fact in each.layer(layer).facts} for each in (old, new)]
-        for name in dict.fromkeys([*facts[0], *facts[1]]):
-            one, other = facts[0].get(name), facts[1].get(name)
-            if one != other:
-                words = [None if value is None else str(value) for value in (one, other)]
-                yield Difference(layer=layer, name=name, recorded=words[0], here=words[1])
+        for name, values in differences(facts[1], facts[0]).items():
+            here, recorded = (None if value is None else str(value) for value in values)
+            yield Difference(layer=layer, name=name, recorded=recorded, here=here)
 
 
 def _pairs(old: Contents, new: Contents) -> list[tuple[TrainedJob, TrainedJob]]:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflops.config.flatten import differences, flatten
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
 from vflops.launch.factory import backend
@@ -203,30 +204,25 @@ class Experiment:
 
 def _refuse_other(before: RunFolder, wanted: Settings) -> None:
     """Refuse a point that was run with other settings, and say which."""
-    there, here = (_flat(each.model_dump(mode="json")) for each in (before.record.settings, wanted))
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if not names:
+    changed = differences(_as_set(wanted), _as_set(before.record.settings))
+    if not changed:
         return
-    told = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
-    more = [f"{len(told) - _MOST_NAMED} more"] if len(told) > _MOST_NAMED else []
+    words = [f"{name} is {there} there, {here} here" for name, (here, there) in changed.items()]
+    more = [f"{len(words) - _MOST_NAMED} more"] if len(words) > _MOST_NAMED else []
     raise UsageError(
-        f"{before.path} is a point with other settings: {'; '.join(told[:_MOST_NAMED] + more)}",
+        f"{before.path} is a point with other settings: {'; '.join(words[:_MOST_NAMED] + more)}",
         hint="give the settings of that one to go on with it, or another --out",
     )
 
 
-def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Every setting under the name that --set takes."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if not path and key == "workloads":
-            for section in value.values():
-                found |= _flat(section)
-        elif isinstance(value, Mapping):
-            found |= _flat(value, f"{path}{key}.")
-        else:
-            found[f"{path}{key}"] = value
-    return found
+def _as_set(settings: Settings) -> dict[str, Any]:
+    """Return the settings with the workload's own at the top, where --set looks for them."""
+    data = settings.model_dump(mode="json")
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        for section in value.values() if key == "workloads" else [{key: value}]:
+            flat |= flatten(section)
+    return flat
 
 
 def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
