@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from vflops.config.flatten import flatten
 from vflops.config.parallel import CHUNKS, CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 from vflops.config.toml import assigned, read_toml
@@ -206,12 +207,8 @@ class Inputs(Section):
         return validated(_merged(data, sections))
 
     def figures(self) -> dict[str, Any]:
-        """Every value by its name, ``step.time_s``."""
-        return {
-            f"{section}.{key}": value
-            for section, values in self.model_dump().items()
-            for key, value in values.items()
-        }
+        """Return every value by its name, ``step.time_s``."""
+        return flatten(self.model_dump())
 
 
 def load(base: Mapping[str, Any], file: Path | None, assignments: Sequence[str]) -> Inputs:
