@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.cgroup import memory_limit_b
-from vflops.machine.system.probe import AbsentError
 
 _CPUS = Path("/sys/devices/system/cpu")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import FakeNvml, FakeNvmlError, fake_torch, named, value
-from vflops.machine.system import nvidia as system_nvidia
+from vflops.machine import nvml as nvml_module
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.accelerator import accelerator_facts
 from vflops.machine.system.gather import gather
 from vflops.machine.system.nvidia import NVIDIA_FIGURES, Nvidia, nvidia
-from vflops.machine.system.probe import AbsentError
 from vflops.machine.system.torch_module import NoTorch
 from vflops.machine.system.vendor import FIGURES, NoVendor
 
@@ -67,13 +67,13 @@ def test_nvml_is_closed_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_leaves_signs_of_a_device(tmp_path: Path) -> None:
-    assert not system_nvidia.is_here(tmp_path)
+    assert not nvml_module.driver_present(tmp_path)
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    assert system_nvidia.is_here(tmp_path)
+    assert nvml_module.driver_present(tmp_path)
 
 
 def test_without_pynvml_the_reason_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with nvidia() as vendor:
         facts = vendor.device_facts("accelerator 0", lambda: 0)
@@ -85,7 +85,7 @@ def test_without_pynvml_the_reason_names_the_cure(monkeypatch: pytest.MonkeyPatc
 
 def test_without_a_driver_nvml_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
-    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
 
     def fail() -> None:
         raise FakeNvmlError("Driver Not Loaded")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import tree
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.cgroup import cpu_quota, memory_limit_b
-from vflops.machine.system.probe import AbsentError
 
 V2 = {
     "proc/self/cgroup": "0::/slurm/job_7/step_0\n",

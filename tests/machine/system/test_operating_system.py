@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import named, tree, value
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.container import container, virtualisation
 from vflops.machine.system.machine import machine_facts
 from vflops.machine.system.operating_system import operating_system_facts
-from vflops.machine.system.probe import AbsentError
 
 CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
 DMI = "sys/class/dmi/id"

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.support.system_fakes import named, tree, value
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.mounts import mount_of, mounts
-from vflops.machine.system.probe import AbsentError
 from vflops.machine.system.storage import storage_facts
 
 TABLE = r"""22 1 0:20 / /proc rw - proc proc rw

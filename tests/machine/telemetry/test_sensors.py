@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.telemetry_fakes import FakeNvml, tree
-from vflops.machine.telemetry import nvidia_sensor as telemetry_nvidia
+from vflops.machine import nvml as nvml_module
 from vflops.machine.telemetry.network_sensor import network_sensor
 from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
 from vflops.machine.telemetry.rapl_sensor import rapl_sensor
@@ -83,6 +83,8 @@ def test_gpus_are_numbered_in_the_order_given_and_a_wrong_one_is_absent(nvml: Fa
         ("1", {"gpu0"}),
         ("GPU-aaaa,GPU-bbbb", {"gpu0", "gpu1"}),
         ("", set()),
+        ("-1", set()),
+        ("NoDevFiles", set()),
         (None, {"gpu0", "gpu1"}),
     ],
 )
@@ -97,14 +99,14 @@ def test_only_gpus_of_the_run_are_read(
 def test_where_there_is_no_device_nothing_is_to_be_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: False)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: False)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     told = {"NVIDIA accelerators": "no NVIDIA accelerator on this machine"}
     assert reasons(nvidia_sensor()) == told
 
 
 def test_without_pynvml_or_driver_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install 'vflops[nvidia]'" in reasons(nvidia_sensor())["NVIDIA accelerators"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from vflops.machine.system.probe import absent, fact
+from vflops.machine.probe import absent, fact
 from vflops.machine.system.torch_module import accelerator_kind
 from vflops.machine.system.vendor import FIGURES, NoVendor, Vendor
 from vflops.record.formats.system import Fact

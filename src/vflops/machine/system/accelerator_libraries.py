@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError, fact, missing, text
+from vflops.machine.probe import AbsentError, fact, missing, text
 from vflops.machine.system.vendor import Vendor
 from vflops.record.formats.system import Fact
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.mounts import mounts
-from vflops.machine.system.probe import AbsentError, text
 
 # Version 1 has no word for "unlimited": it gives the largest count of whole pages.
 _UNLIMITED_B = 2**62

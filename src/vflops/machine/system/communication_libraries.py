@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError, command, fact, missing
+from vflops.machine.probe import AbsentError, command, fact, missing
 from vflops.record.formats.system import Fact
 
 # Open MPI, MPICH's Hydra and Intel MPI in turn.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.machine.system.probe import AbsentError, text
 
 _VARIABLES = {
     "APPTAINER_CONTAINER": "apptainer",

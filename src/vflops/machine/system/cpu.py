@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from vflops.machine.probe import AbsentError, fact, listed, missing, text
 from vflops.machine.system import cgroup
 from vflops.machine.system.cpu_caches import read_caches
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.machine.system.probe import AbsentError, fact, listed, missing, text
 from vflops.record.formats.system import Fact
 
 _CPUINFO = "/proc/cpuinfo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.machine.system.probe import text
+from vflops.machine.probe import text
 
 _TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
 

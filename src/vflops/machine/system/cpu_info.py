@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 
 # arm64 gives numbers for names: implementer and part, from Linux' arch/arm64/include/asm/cputype.h.
 _ARM_CORES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.mounts import mount_of, mounts
-from vflops.machine.system.probe import AbsentError
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _OWN_CACHE = frozenset({"zfs"})

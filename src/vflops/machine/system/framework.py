@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 import vflops
-from vflops.machine.system.probe import AbsentError, fact
+from vflops.machine.probe import AbsentError, fact
 from vflops.record.formats.system import Fact
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vflops.machine.probe import absent, reason_of
 from vflops.machine.system.accelerator import accelerator_facts
 from vflops.machine.system.accelerator_libraries import accelerator_library_facts
 from vflops.machine.system.communication_libraries import communication_facts
@@ -17,7 +18,6 @@ from vflops.machine.system.memory import memory_facts
 from vflops.machine.system.network import network_facts
 from vflops.machine.system.nvidia import nvidia
 from vflops.machine.system.operating_system import operating_system_facts
-from vflops.machine.system.probe import absent, reason_of
 from vflops.machine.system.programming_model import programming_model_facts
 from vflops.machine.system.scheduler import scheduler_facts
 from vflops.machine.system.storage import storage_facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, fact, text
+from vflops.machine.probe import AbsentError, fact, text
 from vflops.record.formats.system import Fact
 
 

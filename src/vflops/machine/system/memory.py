@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, command, fact, missing, text
 from vflops.machine.system import cgroup
-from vflops.machine.system.probe import AbsentError, command, fact, missing, text
 from vflops.record.formats.system import Fact, Value
 
 _MODULES = "dmidecode --type memory"

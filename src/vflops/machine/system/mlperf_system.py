@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from vflops.errors import unknown_name
+from vflops.machine.probe import absent
 from vflops.machine.system.fact_text import shown
-from vflops.machine.system.probe import absent
 from vflops.record.formats.system import Fact, SystemRecord
 
 DIVISIONS = ("closed", "open")

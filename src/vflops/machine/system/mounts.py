@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, absent, fact, missing, text
+from vflops.machine.probe import AbsentError, absent, fact, missing, text
 from vflops.record.formats.system import Fact
 
 _NET = "/sys/class/net"

@@ -7,8 +7,8 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
+from vflops.machine.probe import fact, missing, text
 from vflops.machine.system.container import container, virtualisation
-from vflops.machine.system.probe import fact, missing, text
 from vflops.record.formats.system import Fact
 
 _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"

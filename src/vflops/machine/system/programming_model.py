@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vflops.machine.probe import AbsentError, command, fact
 from vflops.machine.system.cpu_info import CpuInfo
 from vflops.machine.system.cpu_precisions import cpu_precisions, cuda_precisions
-from vflops.machine.system.probe import AbsentError, command, fact
 from vflops.machine.system.torch_module import accelerator_kind
 from vflops.record.formats.system import Fact
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, absent, command, fact
+from vflops.machine.probe import AbsentError, absent, command, fact
 from vflops.record.formats.system import Fact, Value
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, fact, text
 from vflops.machine.system.mounts import Mount, mount_of, mounts
-from vflops.machine.system.probe import AbsentError, fact, text
 from vflops.record.formats.system import Fact
 
 _MOUNTS = "/proc/self/mountinfo"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError
+from vflops.machine.probe import AbsentError
 
 
 class NoTorch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from vflops.machine.system.probe import AbsentError, absent
+from vflops.machine.probe import AbsentError, absent
 from vflops.record.formats.system import Fact
 
 # What is asked of every vendor's devices, with the units.

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, reason_of, text
 from vflops.machine.system.cgroup import cpu_quota
-from vflops.machine.system.probe import AbsentError, reason_of, text
 from vflops.machine.telemetry.process_tree import ProcessTree
 from vflops.record.formats.telemetry import Absent, Part, Series
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, reason_of, text
 from vflops.machine.system.mounts import Mount, mount_of, mounts
-from vflops.machine.system.probe import AbsentError, reason_of, text
 from vflops.machine.telemetry.process_tree import ProcessTree
 from vflops.record.formats.telemetry import Absent, Part, Series
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vflops.machine.system.probe import text
+from vflops.machine.probe import text
 from vflops.machine.telemetry.sensor import Channel, Channels, number
 from vflops.record.formats.telemetry import Absent, Series
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.machine.system.nvidia import NO_ACCELERATOR, is_here
-from vflops.machine.system.probe import AbsentError, reason_of
+from vflops.machine.nvml import device_handle, open_nvml
+from vflops.machine.probe import AbsentError, reason_of
 from vflops.machine.telemetry.sensor import Channel, Channels
+from vflops.machine.visible_devices import cuda_devices
 from vflops.record.formats.telemetry import Absent, Kind, Series
 
-_CURE = "pip install 'vflops[nvidia]'"
 _ALL_LINKS = 0xFFFFFFFF
 
 
@@ -36,8 +34,10 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
     Series are numbered in the order given. Without pynvml, a driver or a device: all absent.
     """
     try:
-        nvml = _nvml()
-        devices = _visible(nvml) if accelerators is None else accelerators
+        nvml = open_nvml()  # left open until the process ends
+        devices = cuda_devices() if accelerators is None else accelerators
+        if devices is None:
+            devices = range(nvml.nvmlDeviceGetCount())
         if not devices:
             raise AbsentError("the run uses none")
     except Exception as error:
@@ -47,45 +47,13 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
     absent: list[Absent] = []
     for number, device in enumerate(devices):
         try:
-            gpu = _handle(nvml, device)
+            gpu = device_handle(nvml, device)
         except Exception as error:
             absent.append(Absent(what=f"gpu{number}", reason=f"NVML answers: {error}"))
         else:
             same = _device(nvml, gpu)
             channels += [_channel(nvml, number, gpu, same, figure) for figure in _FIGURES]
     return Channels(channels, absent)
-
-
-def _nvml() -> Any:
-    """NVML, initialised; it stays so until the process ends, since it counts its users."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError as error:
-        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
-        raise AbsentError(reason) from error
-    try:
-        nvml.nvmlInit()
-    except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
-        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
-        raise AbsentError(reason) from error
-    return nvml
-
-
-def _visible(nvml: Any) -> list[str | int]:
-    """What CUDA_VISIBLE_DEVICES leaves to the run: a device of somebody else is not our power."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return list(range(nvml.nvmlDeviceGetCount()))
-    words = [word.strip() for word in named.split(",") if word.strip() not in ("", "-1")]
-    return [int(word) if word.isdigit() else word for word in words]
-
-
-def _handle(nvml: Any, device: str | int) -> Any:
-    if isinstance(device, int):
-        return nvml.nvmlDeviceGetHandleByIndex(device)
-    if device.startswith(("GPU-", "MIG-")):
-        return nvml.nvmlDeviceGetHandleByUUID(device)
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device}")  # as torch writes it
 
 
 def _device(nvml: Any, gpu: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.telemetry.sensor import Channel, Channels
 from vflops.record.formats.telemetry import Absent, Series
 

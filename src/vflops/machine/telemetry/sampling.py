@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from vflops.machine.system.probe import reason_of
+from vflops.machine.probe import reason_of
 from vflops.machine.telemetry.cpu_sensor import CpuSensor
 from vflops.machine.telemetry.disk_sensor import DeviceSensor, RunDiskSensor
 from vflops.machine.telemetry.network_sensor import network_sensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vflops.machine.system.probe import reason_of, text
+from vflops.machine.probe import reason_of, text
 from vflops.record.formats.telemetry import Absent, Series
 
 

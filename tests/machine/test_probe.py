@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.system_fakes import script
-from vflops.machine.system.probe import AbsentError, command, fact, listed, text
+from vflops.machine.probe import AbsentError, command, fact, listed, text
 
 
 def test_a_value_is_kept_with_its_unit_and_source() -> None:
