@@ -13,8 +13,8 @@ from rich.text import Text
 from vflops.machine.system.fact_text import shown
 from vflops.record.formats.system import Fact, Layer, SystemRecord
 
-_WIDE = 110
-_SOURCE_WIDTH = 44
+WIDE = 110
+SOURCE_WIDTH = 44
 _ONE_OF_SEVERAL = re.compile(r"(accelerator|interface|rdma) (\S+) (.+)")
 
 
@@ -26,13 +26,13 @@ class Section:
     label_width: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= _WIDE
+        wide = options.max_width >= WIDE
         read = Table.grid(padding=(0, 2))
         read.add_column(width=self.label_width)
         read.add_column(overflow="fold")
         if wide:
-            read.columns[1].width = options.max_width - self.label_width - _SOURCE_WIDTH - 4
-            read.add_column(width=_SOURCE_WIDTH, overflow="fold", style="dim")
+            read.columns[1].width = options.max_width - self.label_width - SOURCE_WIDTH - 4
+            read.add_column(width=SOURCE_WIDTH, overflow="fold", style="dim")
         for label, value, source in _read(self.layer.facts):
             read.add_row(Text(f"  {label}"), Text(value), *([Text(source)] if wide else []))
         absent = Table.grid(padding=(0, 1))
