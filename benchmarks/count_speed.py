@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vflops.counting.capture import InputSpec, capture, cross_entropy
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.models.resnet import resnet50
 
@@ -26,7 +26,7 @@ ROUNDS = 9
 def ours(model: torch.nn.Module, batch: int) -> int:
     spec = InputSpec((3, 224, 224))
     graph = capture(lambda: model, [spec], name="resnet50", batch=batch, loss=cross_entropy)
-    return count(graph, rule_set("executed")).total.total
+    return count(graph, convention("executed")).total.total
 
 
 def theirs(model: torch.nn.Module, batch: int) -> int:

@@ -12,10 +12,10 @@ import pytest
 
 CODE = """
 from torch import nn
-from vflops.counting.conventions import Ops, RuleSet
+from vflops.counting.conventions import Convention, Ops
 from vflops.models.model_registry import ModelSpec
 
-RULES = RuleSet("one-each", 3, "one an operator", "our own", lambda graph, index: Ops(forward=1))
+RULES = Convention("one-each", 3, "one an operator", "our own", lambda graph, index: Ops(forward=1))
 MODEL = ModelSpec("tiny-net", "a linear layer", "theirs:net", (8,), None)
 
 def net():

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from tests.support.divided_runs import trained
 from vflops.config.training import TrainSettings
-from vflops.counting.capture import on_meta
+from vflops.counting.meta_device import on_meta
 from vflops.metrics.traffic import bytes_sent, sharded_sent
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Exchanged

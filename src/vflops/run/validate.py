@@ -65,7 +65,7 @@ def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) 
 
         held = find(spec.load_code().create(section, data), spec.name, train)
     if train.precision in EIGHT_BITS:
-        from vflops.counting.capture import on_meta
+        from vflops.counting.meta_device import on_meta
         from vflops.train.eight_bit import check_products
 
         model = spec.load_code().create(section, data).model

@@ -33,7 +33,7 @@ from tests.support.forgeries import (
     told,
 )
 from tests.support.trained_runs import HandmadeRun, course, job
-from vflops.counting.conventions import rule_set as flop_rules
+from vflops.counting.conventions import convention as flop_rules
 from vflops.counting.count import count
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder, file_hash

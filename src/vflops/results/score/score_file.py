@@ -29,7 +29,7 @@ class CeilingScore(Data):
 
 
 class RuleCount(Data):
-    """Operations of one sample by one rule set."""
+    """Operations of one sample by one counting convention."""
 
     rules: str
     rules_version: int
