@@ -57,7 +57,7 @@ def test_where_one_may_not_write_is_wrong_use(
     with pytest.raises(UsageError) as caught:
         atomic.make_folder(tmp_path / "runs")
     assert caught.value.exit_code == 2
-    assert "another place" in str(caught.value.hint)
+    assert "another folder" in str(caught.value.hint)
 
 
 def test_a_really_read_only_file_system(small_disk: Path) -> None:

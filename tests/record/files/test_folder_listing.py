@@ -46,5 +46,5 @@ def test_a_digest_is_of_the_whole_file_or_its_beginning(tmp_path: Path, size: in
 
 
 def test_a_folder_has_no_digest(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match="it is no file"):
+    with pytest.raises(FolderError, match="it is not a regular file"):
         file_digest(tmp_path)

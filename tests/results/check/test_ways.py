@@ -190,7 +190,7 @@ def test_a_rule_is_broken_in_more_than_one_way(
     ("harm", "words"),
     [
         (lambda phases: phases.update(data=-1.0), "phases.data: input should be greater than"),
-        (lambda phases: phases.update({"hidden": 0.0}), "'hidden' is no phase"),
+        (lambda phases: phases.update({"hidden": 0.0}), "'hidden' is not a phase"),
     ],
 )
 def test_time_that_is_none_is_refused(

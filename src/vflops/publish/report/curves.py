@@ -62,7 +62,7 @@ def throughput(trained: TrainedJob) -> list[Line]:
         # The sample of the step that compiles has no time of its own: the first note is the base.
         last = None if compiled else (0.0, attempt.first_sample)
         points: Points = []
-        for note in attempt.notes:
+        for note in attempt.points:
             work_s = sum(note.phases.get(phase, 0.0) for phase in WORK_PHASES)
             time_s = before_s + sum(note.phases.values())
             if last is not None:

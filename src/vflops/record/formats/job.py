@@ -1,4 +1,4 @@
-"""What a training job writes down: its description, and the payloads of its events."""
+"""``job.json``: the description of a training job."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from vflops.record.files.document import Data, Document, first_fault
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
-Number = Annotated[int, Field(ge=0)]
-"""How many, or which from 0."""
-Some = Annotated[int, Field(ge=1)]
-"""How many, at least one."""
+NonNegative = Annotated[int, Field(ge=0)]
+"""A count, or an index from 0."""
+Positive = Annotated[int, Field(ge=1)]
+"""A count of at least one."""
 Seconds = Annotated[float, Field(ge=0)]
 
 
 class DataFacts(Data):
-    """The data of a job, checked before any rank started."""
+    """The data of a job, checked before any rank starts."""
 
     path: str
     synthetic: bool
     fingerprint: str
     """SHA-256 of the data's index."""
-    train: Number
+    train: NonNegative
     """Samples of the training split."""
-    validation: Number
-    test: Number = 0
-    """Samples that the trained model is tested on, once, after its training."""
-    skipped: Number = 0
-    """Samples that could not be read and were left out by the user's choice."""
+    validation: NonNegative
+    test: NonNegative = 0
+    """Samples that the trained model is tested on once, after training."""
+    skipped: NonNegative = 0
+    """Unreadable samples that were left out because the user chose so."""
     facts: dict[str, int | float | str] = Field(default_factory=dict)
-    """What the workload wants to know again: classes, sizes."""
+    """What the workload needs to know later: classes, sizes."""
 
 
 class Goal(Data):
-    """The quality that counts, and what a miss costs."""
+    """The quality that is scored, its target, and the exponent of the quality factor."""
 
     quality: str
     better: Literal["higher", "lower"]
     target: float
     exponent: int
     profile_target: float | None = None
-    """What the profile asks for on the same data; None where the data is the user's."""
+    """The target of the profile on the same data; None for the user's own data."""
 
 
 class DeclaredWork(Data):
-    """Operations of one sample as a user states them, where there is no graph to count."""
+    """Operations of one sample as the user states them, without a graph to count."""
 
     ops_forward: int
     ops_total: int
@@ -58,59 +58,59 @@ class DeclaredWork(Data):
 class BagRecord(Data):
     """Which base model of an ensemble a job trains, and how its samples are drawn."""
 
-    model: Number
+    model: NonNegative
     """From 0."""
-    models: Some
+    models: Positive
     """Of the ensemble."""
     bootstrap: str
     seed: int
-    """The same for all models of the ensemble: with the model's number it gives the sample."""
-    out_of_bag: Number = 0
-    """The most samples outside of its own that the model is judged by."""
+    """The same for all models of the ensemble; with the model's number it determines the sample."""
+    out_of_bag: NonNegative = 0
+    """The most out-of-bag samples that the model is evaluated on."""
     twins: bool = False
-    """Whether models 2k and 2k + 1 have one sample and one seed."""
+    """Whether models 2k and 2k + 1 share sample and seed."""
 
     @property
     def number(self) -> int:
-        """What the sample is drawn by: the model's own number, or that of its pair."""
+        """The number that determines the sample: that of the model, or of its pair of twins."""
         return self.model // 2 if self.twins else self.model
 
 
 class WorkerRecord(Data):
     """Which worker of a search a job is."""
 
-    worker: Number
+    worker: NonNegative
     """From 0."""
-    workers: Some
+    workers: Positive
 
 
 class JobRecord(Document):
-    """``job.json``: all that the ranks of one job need to know."""
+    """``job.json``: everything that the ranks of one job need to know."""
 
     schema_name: ClassVar[str] = "vflops.job"
 
     job: int
     workload: str
-    repeat: Number
-    """0 for the first training, 1 for the next seed …"""
+    repeat: NonNegative
+    """0 for the first seed, 1 for the next, and so on."""
     seed: int
-    ranks: Some
+    ranks: Positive
     goal: Goal
     settings: dict[str, Any]
-    """The workload's own, as its type validates them."""
+    """Of the workload, as its settings type validates them."""
     data: DataFacts
     bag: BagRecord | None = None
-    """None for a training by itself, on all samples."""
+    """None for a single training on all samples."""
     worker: WorkerRecord | None = None
     """Of a search; None for a training."""
     kernels: bool = False
     """Whether a few steps are profiled."""
     declared: DeclaredWork | None = None
     graph_declared: bool = False
-    """Whether the graph is what the user says the training computes; nothing ties it to it."""
+    """Whether the user supplied the graph; nothing verifies that the training computes it."""
 
     def settings_as(self, kind: type[Checked]) -> Checked:
-        """The settings as the type of the workload, or an error that names the job."""
+        """Return the settings as the workload's type, or raise an error that names the job."""
         try:
             return kind.model_validate(self.settings)
         except ValidationError as error:

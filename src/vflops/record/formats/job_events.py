@@ -7,13 +7,13 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from vflops.record.files.document import Data
-from vflops.record.formats.job import Number, Seconds, Some
+from vflops.record.formats.job import NonNegative, Positive, Seconds
 
 PHASES = ("start-up", "compilation", "data", "training", "evaluation", "checkpointing")
-"""Where a job's time goes; at every moment it is in exactly one of them."""
+"""The phases of a job; at every moment it is in exactly one of them."""
 
 WORK_PHASES = ("data", "training", "checkpointing")
-"""The phases whose time FLOPS are divided by: an epoch as a user waits for it."""
+"""The phases whose time FLOPS are divided by."""
 
 
 class JobPlanned(Data):
@@ -25,38 +25,38 @@ class JobPlanned(Data):
 
 
 class JobRearranged(Data):
-    """A job goes on with other ranks, or with its model shared in another way."""
+    """A job resumes with a different number of ranks or a different parallelism."""
 
     job: int
-    ranks: Some
+    ranks: Positive
     settings: dict[str, Any]
-    """Of its workload, in place of those of ``job.json``."""
+    """Of its workload; they replace those of ``job.json``."""
     changes: tuple[str, ...]
-    """In words: the name of a setting, what it was and what it is."""
+    """As text: the name of a setting, its old and its new value."""
 
 
 class JobBegun(Data):
-    """The controller had an attempt at a job started."""
+    """The controller started an attempt at a job."""
 
     job: int
     launcher: str
     where: str
     attempt: int
-    """From 1; anew for a job that was given up and is tried again."""
+    """From 1; restarts for a job that was given up and is tried again."""
 
 
 class JobLost(Data):
-    """An attempt at a job died before the job came to its end."""
+    """An attempt at a job died before the job finished."""
 
     job: int
     reason: str
     where: str
     suspects: tuple[str, ...] = ()
-    """Nodes whose fault it may be; one with two gets no other job of the run."""
+    """Nodes that may be at fault; a node that is suspected twice gets no more jobs of the run."""
 
 
 class JobGivenUp(Data):
-    """A job that died too often; its ensemble goes without it."""
+    """A job died too often; its ensemble is evaluated without it."""
 
     job: int
     attempts: int
@@ -64,16 +64,16 @@ class JobGivenUp(Data):
 
 
 class JobTrained(Data):
-    """A job came to its end; what its last attempt left is pinned."""
+    """A job finished; the files of its last attempt are pinned by their hashes."""
 
     job: int
     attempt: int
     sha256: str
     """Of its log."""
     telemetry_sha256: str | None = None
-    """Of its telemetry; None where there is none."""
+    """Of its telemetry; None if there is none."""
     files: dict[str, str] | None = None
-    """Of what its nodes left beside them, by name; None in a log of an older vflops."""
+    """Of the files of its nodes, by name; None in the log of an older vflops."""
 
 
 class PowerImported(Data):
@@ -85,54 +85,54 @@ class PowerImported(Data):
 
 
 class Staged(Data):
-    """Where a node of an attempt reads the job's data from, and what that took."""
+    """Where a node of an attempt reads the job's data from, and the cost of copying it."""
 
     node: str
     where: Literal["local", "shared"]
-    """Storage of the node's own, or where the data is."""
+    """The node's local storage, or the data's original location."""
     folder: str
     bytes: int = 0
-    """Copied by this attempt: by one of the jobs that share a node."""
+    """Copied by this attempt; only one of the jobs that share a node copies."""
     seconds: float = 0.0
-    """Of copying, hashed and synced."""
+    """Time for copying, hashing and syncing."""
     bandwidth: float | None = None
-    """B/s; None where nothing was copied."""
+    """B/s; None if nothing was copied."""
     waited_s: float = 0.0
-    """For another job of the node, and for a turn among the nodes."""
+    """For another job of the node, and for its turn among the nodes."""
     reason: str | None = None
     """Why nothing was copied."""
 
 
 class JobStarted(Data):
-    """An attempt at a job began on its ranks."""
+    """The ranks of an attempt at a job began."""
 
     device: str
     device_name: str
-    ranks: Some
+    ranks: Positive
     precision: str
     ceiling_precision: str | None
-    """The precision whose ceiling bounds it."""
-    batch: Some
+    """The precision of the ceiling that bounds it."""
+    batch: Positive
     emulated: str | None = None
-    """What to know where the device computes wider than the precision and converts."""
-    layers_of_8_bits: Number = 0
-    """Of rank 0, whose matrix products are in fp8 or int8."""
+    """A note if the device emulates the precision by computing in a wider one."""
+    layers_of_8_bits: NonNegative = 0
+    """Layers of rank 0 whose matrix products are in fp8 or int8."""
     compiled: bool
     """By torch.compile."""
     recorded: bool = False
-    """Whether the step is a model of our own kernels, replayed as a CUDA graph."""
+    """Whether the step uses vflops' own kernels and is replayed as a CUDA graph."""
     deterministic: bool = False
-    """Whether the same computation gives the same bits again, on the same device."""
-    threads: Number
-    parameters: Number | None
+    """Whether the same computation gives the same bits on the same device."""
+    threads: NonNegative
+    parameters: NonNegative | None
     torch: str | None
 
 
 class Resumed(Data):
-    """Training goes on from a checkpoint."""
+    """Training resumed from a checkpoint."""
 
-    step: Number
-    samples: Number
+    step: NonNegative
+    samples: NonNegative
     file: str
 
 
@@ -144,29 +144,29 @@ class Fallback(Data):
 
 
 class ProgressPoint(Data):
-    """Where training stands."""
+    """How far training has got."""
 
-    step: Number
-    samples: Number
+    step: NonNegative
+    samples: NonNegative
     """Trained on so far, over all attempts."""
     epoch: float = Field(ge=0)
     phases: dict[str, Seconds]
-    """Seconds of this attempt in each phase so far."""
-    samples_compiling: Number = 0
-    """Of this attempt's samples, those whose steps compiled: their time is in ``compilation``."""
+    """Seconds that this attempt has spent in each phase."""
+    samples_compiling: NonNegative = 0
+    """Samples of this attempt whose steps compiled: their time is in ``compilation``."""
 
     @field_validator("phases")
     @classmethod
     def _known(cls, phases: dict[str, float]) -> dict[str, float]:
-        """Time in a phase that nobody counts would be lost."""
+        """Refuse an unknown phase: its time would be counted nowhere."""
         for name in phases:
             if name not in PHASES:
-                raise ValueError(f"{name!r} is no phase: {', '.join(PHASES)} are")
+                raise ValueError(f"{name!r} is not a phase: expected one of {', '.join(PHASES)}")
         return phases
 
 
 class Progressed(ProgressPoint):
-    """A note on the way."""
+    """A regular progress report."""
 
     loss: float | None
     learning_rate: float | None = None
@@ -176,28 +176,28 @@ class Evaluated(ProgressPoint):
     """The quality on the validation set."""
 
     quality: float
-    evaluated: Number
+    evaluated: NonNegative
     """Samples that were evaluated, each once."""
 
 
 class Tested(Data):
-    """The quality of the trained model on samples that no choice rested on."""
+    """The quality of the trained model on samples that influenced no decision."""
 
     quality: float
-    evaluated: Number
+    evaluated: NonNegative
 
 
 class OutOfBag(Data):
-    """The quality of a base model on samples that it has not learned from."""
+    """The quality of a base model on samples that it was not trained on."""
 
     quality: float
-    evaluated: Number
-    available: Number
-    """Samples outside of its bag; they may be more than were evaluated."""
+    evaluated: NonNegative
+    available: NonNegative
+    """Out-of-bag samples; possibly more than were evaluated."""
 
 
 class KeptFile(Data):
-    """A file that an attempt left, beside its log."""
+    """A file that an attempt wrote beside its log."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
     sha256: str
@@ -205,31 +205,31 @@ class KeptFile(Data):
 
 
 class Predicted(Data):
-    """A base model's predictions for the validation set are written, a file a rank."""
+    """A base model's predictions for the validation set were written, one file per rank."""
 
-    samples: Number
+    samples: NonNegative
     files: tuple[KeptFile, ...]
 
 
 class EnsembleSize(Data):
-    """The quality of the first ``models`` base models together."""
+    """The quality of the ensemble of the first ``models`` base models."""
 
-    models: Some
+    models: Positive
     quality: float
 
 
 class Ensembled(Data):
-    """The predictions of base models were put together."""
+    """The predictions of the base models were combined."""
 
     workload: str
-    repeat: Number
-    planned: Some
+    repeat: NonNegative
+    planned: Positive
     jobs: tuple[int, ...]
-    """Those whose predictions are in it; fewer than planned make a partial ensemble. Of twins both
-    are named, and the predictions of one are in it."""
-    evaluated: Number
+    """The jobs whose predictions are included; fewer than planned make a partial ensemble. Both
+    twins of a pair are listed, and the predictions of one are included."""
+    evaluated: NonNegative
     sizes: tuple[EnsembleSize, ...]
-    """The last one is all of them."""
+    """The last one includes all of them."""
     took_s: Seconds
 
 
@@ -243,7 +243,7 @@ class Checkpointed(Data):
 
 
 class Finished(ProgressPoint):
-    """Training came to its end."""
+    """Training finished."""
 
     reason: Literal["epochs", "target", "patience", "command"]
     weights_sha256: str | None
@@ -252,64 +252,64 @@ class Finished(ProgressPoint):
 
 
 class StagesRun(Data):
-    """How a model was cut into stages, and how long its ranks had nothing to do."""
+    """How a model was cut into stages, and how long its ranks were idle."""
 
-    operations: tuple[Number, ...]
-    """Of each stage: forward and backward pass of one sample."""
-    ranks: Some
-    """That have one copy of the model between them."""
-    micro_batches: Some
+    operations: tuple[NonNegative, ...]
+    """Per stage: forward and backward pass of one sample."""
+    ranks: Positive
+    """Ranks that share one copy of the model."""
+    micro_batches: Positive
     schedule: Literal["gpipe", "1f1b", "interleaved"]
     bubble: float | None = Field(ge=0, le=1)
-    """The part of the steps' time in which ranks computed nothing; None where it is not known."""
+    """The share of the steps' time in which ranks were idle; None if it is not known."""
     reason: str | None = None
     """Why it is not known."""
     bubble_theory: float = Field(ge=0, le=1)
-    """The same if all stages took as long, and messages no time."""
+    """The same for stages of equal length and messages that take no time."""
 
 
 MOST_EXHIBIT_BYTES = 1 << 26
-"""Of what a workload leaves to be shown."""
+"""Size limit of the data that a workload writes for the report."""
 
 
 class Exhibited(Data):
-    """What the workload leaves to be shown is written, beside the log of the attempt."""
+    """The workload's data for the report was written, beside the log of the attempt."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$")
-    """A plain name: a log must not lead a reader out of its folder."""
+    """A plain name, so that a log cannot point to files outside of its folder."""
     sha256: str
     size_bytes: int = Field(ge=0)
 
 
 ModelSharing = Literal["sharded", "model", "pipeline"]
-"""How ranks share one copy of a model, where they send each other something for it."""
+"""How ranks share one copy of a model, if that needs communication."""
 
 
 class Exchanged(Data):
-    """What the ranks of an attempt sent each other in steps, all of them together.
+    """The traffic between the ranks of an attempt in training steps, over all ranks.
 
-    To average gradients over copies of the model, or, with a mode of sharing one, for that.
+    For averaging gradients over copies of the model or, with a ``ModelSharing``, within one copy.
     """
 
     mode: str
-    """Of communication between copies; or a ``ModelSharing``."""
+    """The mode of communication between copies, or a ``ModelSharing``."""
     precision: str
     """Of what is sent; several are joined by ``+``."""
-    ranks: Some
-    """With a copy of the model each; or with one between them."""
-    near: Some
-    """Ranks near each other: those of a row, or of a node."""
+    ranks: Positive
+    """Ranks with one copy of the model each, or that share one copy."""
+    near: Positive
+    """Ranks that are close to each other: those of a row, or of a node."""
     backend: str
     algorithm: str | None
-    """How the library does each of the calls that were made."""
+    """The algorithm of the library for each kind of call."""
     reason: str | None = None
-    """Why that is not known."""
-    bytes_near: Number
-    bytes_far: Number
-    steps: Number
-    """Backward passes whose gradients were averaged; or steps."""
-    elements: Number | None = None
-    """Gradients that copies averaged, over all steps; None in a log of an older vflops."""
+    """Why it is not known."""
+    bytes_near: NonNegative
+    bytes_far: NonNegative
+    steps: NonNegative
+    """Backward passes whose gradients were averaged, or steps."""
+    elements: NonNegative | None = None
+    """Gradients that were averaged, over all steps; None in the log of an older vflops."""
 
 
 class KernelTime(Data):

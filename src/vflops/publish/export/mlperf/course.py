@@ -85,7 +85,7 @@ class Course:
         """What counts: attempt, event, what it says and the seconds that it took."""
         found: dict[int, tuple[int, Event, Evaluated, float]] = {}
         for number, attempt in enumerate(self.trained.attempts):
-            if attempt.is_noted:  # what was after its checkpoint was lost
+            if attempt.has_progress:  # what was after its checkpoint was lost
                 found = {step: each for step, each in found.items() if step <= attempt.first_step}
             before_s = 0.0
             for event in attempt.log.events:
