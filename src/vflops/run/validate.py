@@ -152,7 +152,7 @@ def _check_placement(
     from vflops.train.precision import Precision
 
     name, ranks = settings.device, settings.ranks
-    place = pick(name, "train.device").place
+    place = pick(name, "train.device").torch_device
     count, devices = rank_capacity(name, launch.cores_per_rank)
     what = f"{place.type} devices" if devices else "processor cores"
     if devices and ":" in name:

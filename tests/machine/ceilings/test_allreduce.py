@@ -185,14 +185,14 @@ def test_ranks_do_not_outlive_whoever_started_them(tmp_path: Path) -> None:
 
 def test_one_accelerator_has_nobody_to_reduce_with(monkeypatch: pytest.MonkeyPatch) -> None:
     item = make_task("all-reduce", "nccl").item
-    assert allreduce.lacking(CPU, item) == (
+    assert allreduce.unavailable_reason(CPU, item) == (
         "the device is the CPU: NCCL reduces between accelerators"
     )
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     one = Device(torch.device("cuda:0"))
-    assert allreduce.lacking(one, item) == "one accelerator: nothing to reduce between"
+    assert allreduce.unavailable_reason(one, item) == "one accelerator: nothing to reduce between"
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 8)
-    assert allreduce.lacking(one, item) is None
+    assert allreduce.unavailable_reason(one, item) is None
 
 
 def test_the_folder_of_the_ranks_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

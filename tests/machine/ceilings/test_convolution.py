@@ -39,8 +39,11 @@ def test_a_wrong_convolution_has_a_reason_instead_of_a_speed(
 
 def test_what_torch_cannot_convolve_is_lacking_although_it_can_multiply() -> None:
     item = make_task("convolution", "forward", "fp8").item
-    assert "fp8" in (convolution.lacking(CPU, item) or "")
-    assert convolution.lacking(CPU, make_task("convolution", "forward", "fp32").item) is None
+    assert "fp8" in (convolution.unavailable_reason(CPU, item) or "")
+    assert (
+        convolution.unavailable_reason(CPU, make_task("convolution", "forward", "fp32").item)
+        is None
+    )
 
 
 def test_the_tuning_of_cudnn_comes_back() -> None:

@@ -57,7 +57,7 @@ def test_a_wrong_product_has_a_reason_instead_of_a_speed(
 
 def test_operands_of_a_seed_are_the_same() -> None:
     first, again, other = (
-        make_task("gemm", "peak", precision).own_seed for precision in ("fp32", "fp32", "bf16")
+        make_task("gemm", "peak", precision).item_seed for precision in ("fp32", "fp32", "bf16")
     )
     assert first == again != other
 
@@ -68,7 +68,7 @@ def test_lacking_precisions_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "_scaled_mm", refuse)
     item = make_task("gemm", "peak", "fp8").item
-    assert gemm.lacking(CPU, item) == "torch has no fp8 product on cpu: no such units"
+    assert gemm.unavailable_reason(CPU, item) == "torch has no fp8 product on cpu: no such units"
 
 
 def test_whole_waves_give_every_multiprocessor_as_many_tiles() -> None:
@@ -85,7 +85,7 @@ def test_an_accelerator_has_a_peak_or_a_reason(precision: str) -> None:
         pytest.skip("torch sees no accelerator")
     device = pick("auto")
     task = make_task("gemm", "peak", precision, seconds=1.5, device=device)
-    reason = gemm.lacking(device, task.item)
+    reason = gemm.unavailable_reason(device, task.item)
     if reason is None:
         found = gemm.measure(task)
         assert found.value is not None, found.reason

@@ -54,7 +54,10 @@ def test_a_triad_that_leaves_out_its_factor_has_no_speed(
 
 def test_a_cpu_has_nothing_to_copy_to() -> None:
     item = make_task("transfer", "host-to-device-pinned").item
-    assert host_transfer.lacking(CPU, item) == "the device is the CPU: there is nothing to copy to"
+    assert (
+        host_transfer.unavailable_reason(CPU, item)
+        == "the device is the CPU: there is nothing to copy to"
+    )
 
 
 def _cache(cpus: Path, cpu: int, level: int, size: str, shared: str) -> None:

@@ -89,7 +89,7 @@ def test_no_room_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
     assert found.value is None
-    assert (found.reason or "").startswith("no room in the run folder: ")
+    assert (found.reason or "").startswith("no space in the run folder: ")
 
 
 def test_a_small_disk_has_no_room(small_disk: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_small_disk_has_no_room(small_disk: Path) -> None:
         make_task("storage", "sequential-write-fsync", folder=small_disk, seconds=0.1)
     )
     assert found.value is None
-    assert "no room in the run folder" in (found.reason or "")
+    assert "no space in the run folder" in (found.reason or "")
 
 
 @pytest.mark.parametrize(

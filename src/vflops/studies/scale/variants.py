@@ -130,7 +130,7 @@ class Variants(Ensembles):
         from vflops.train.precision import Precision
 
         train = found.workloads[workload]["train"]
-        place = pick(train["device"], "train.device").place
+        place = pick(train["device"], "train.device").torch_device
         try:
             Precision.named(train["precision"], place)
         except UsageError as error:

@@ -160,7 +160,7 @@ def _device(name: str) -> tuple[str, str]:
     from vflops.machine.devices import pick  # with torch, which the ranks of a command never need
     from vflops.train.out_of_memory import device_name
 
-    place = pick(name).place
+    place = pick(name).torch_device
     return place.type, device_name(place)
 
 
