@@ -134,8 +134,8 @@ def test_devices_that_torch_cannot_use_are_still_described() -> None:
 
 
 def test_without_torch_nvml_describes_the_devices() -> None:
-    facts = accelerator_facts(NoTorch("torch was not asked"), Nvidia(FakeNvml()))
-    assert named(facts, "accelerators").reason == "torch was not asked"
+    facts = accelerator_facts(NoTorch("torch was not imported"), Nvidia(FakeNvml()))
+    assert named(facts, "accelerators").reason == "torch was not imported"
     assert value(facts, "accelerator 0 clock max") == 1980
 
 

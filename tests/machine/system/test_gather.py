@@ -74,7 +74,7 @@ def test_torch_is_not_imported_unless_asked_for(tmp_path: Path) -> None:
         "print(record.fact('framework', 'torch').reason); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "torch was not asked\n")
+    assert (done.returncode, done.stdout) == (0, "torch was not imported\n")
 
 
 def test_a_torch_that_cannot_be_imported_is_a_reason(

@@ -76,7 +76,7 @@ def test_a_wrong_division_or_status_is_refused() -> None:
 def test_a_record_without_torch_can_be_described(tmp_path: Path) -> None:
     description = describe(gather(tmp_path, torch_too=False))
     assert is_valid(description, tmp_path)
-    assert description["framework"] == "not measured: torch was not asked"
+    assert description["framework"] == "not measured: torch was not imported"
 
 
 def test_cores_are_counted_for_one_processor() -> None:
@@ -134,7 +134,7 @@ def test_accelerators_that_are_alike_are_said_once() -> None:
         "accelerator_memory_configuration": "6144 bit at 3201 MHz",
         "accelerator_memory_capacity": "140.4 GiB",
         "accelerator_interconnect": "NVLink: 18 links; NVLink: 9 links",
-        "accelerator_interconnect_topology": "not measured: NVML is not asked for it",
+        "accelerator_interconnect_topology": "not measured: vflops does not read it from NVML",
     }
 
 

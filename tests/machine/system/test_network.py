@@ -31,7 +31,7 @@ def test_a_card_has_speed_state_and_driver(tmp_path: Path) -> None:
 
 def test_minus_one_is_no_speed(tmp_path: Path) -> None:
     facts = network_facts(card(tmp_path, "eth0", "virtio_net", speed="-1\n"))
-    assert named(facts, "interface eth0 speed").reason == "the driver tells no speed"
+    assert named(facts, "interface eth0 speed").reason == "the driver reports no speed"
 
 
 def test_a_link_that_is_down_is_told_from_a_missing_file(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_deepest_and_last_mount_holds_a_path(tmp_path: Path, path: str, kind
 
 
 def test_a_path_that_no_mount_holds_is_absent() -> None:
-    with pytest.raises(AbsentError, match="no mount holds the folder"):
+    with pytest.raises(AbsentError, match="the folder is on no known mount"):
         mount_of(PurePosixPath("/x"), [])
 
 
@@ -110,7 +110,7 @@ def test_nvme_is_told_by_its_name(tmp_path: Path) -> None:
 
 
 def test_a_virtual_disk_does_not_tell_its_medium(tmp_path: Path) -> None:
-    reason = "a virtual disk does not tell what it stands on"
+    reason = "a virtual disk does not show the medium below it"
     assert medium(block(tmp_path / "1", "254:0", "vda", queue__rotational="1\n")) == reason
     qemu = block(tmp_path / "2", "8:0", "sda", queue__rotational="1\n", device__vendor="QEMU    \n")
     assert medium(qemu) == reason

@@ -145,7 +145,7 @@ def test_a_network_file_system_has_no_disk(tmp_path: Path) -> None:
     tree(tmp_path, {"proc/self/mountinfo": mounts, "proc/diskstats": STATS})
     sensor = DeviceSensor(tmp_path, tmp_path)
     assert sensor.series() == []
-    assert sensor.absent[0].reason == "a nfs4 file system shows no disk of its own"
+    assert sensor.absent[0].reason == "a nfs4 file system does not show its disk"
 
 
 def test_bytes_of_the_run_are_those_of_all_its_processes(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_bytes_of_the_run_are_those_of_all_its_processes(tmp_path: Path) -> None
 def test_a_kernel_without_io_accounting_says_so(tmp_path: Path) -> None:
     sensor = RunDiskSensor(10, tree(tmp_path, stat(10, 1)))
     assert sensor.series() == []
-    assert "does not tell" in sensor.absent[0].reason
+    assert "does not report" in sensor.absent[0].reason

@@ -88,7 +88,7 @@ def test_logs_are_numbered_kept_by_node_and_never_twice(tmp_path: Path) -> None:
     ]
     assert len(read_imported(tmp_path)) == 2
     assert len(read_imported(tmp_path, node=1)) == 1
-    with pytest.raises(UsageError, match=r"already imported, as .*imported-3\.jsonl"):
+    with pytest.raises(UsageError, match=r"already imported as .*imported-3\.jsonl"):
         import_power(tmp_path, log)
 
 

@@ -1,4 +1,4 @@
-"""A fact's value as people write it."""
+"""The value of a fact, formatted for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def shown(fact: Fact) -> str:
-    """``23.5 GiB``, ``25.0 Gbit/s``, ``yes``; ``—`` for what is absent."""
+    """Return ``23.5 GiB``, ``25.0 Gbit/s``, ``yes``; ``—`` if it is absent."""
     value = fact.value
     if value is None:
         return "—"
@@ -25,7 +25,7 @@ def shown(fact: Fact) -> str:
 
 
 def _binary(size_b: float) -> str:
-    # Memory comes in powers of two: 80 GiB is what it says on the card.
+    # Memory comes in powers of two: 80 GiB is what the data sheet says.
     for scale, unit in _BINARY:
         if size_b >= scale:
             return f"{size_b / scale:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""NVIDIA's own figures, through NVML."""
+"""Facts of NVIDIA's devices, through NVML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NVIDIA_FIGURES: dict[str, str | None] = {
 
 @contextmanager
 def nvidia() -> Iterator[Vendor]:
-    """Open the reader of NVIDIA's figures; the null object without pynvml or a driver."""
+    """Open the reader of NVIDIA's devices; the null object without pynvml or a driver."""
     with ExitStack() as stack:
         try:
             vendor: Vendor = Nvidia(stack.enter_context(nvml_session()))
@@ -35,7 +35,7 @@ def nvidia() -> Iterator[Vendor]:
 
 
 class Nvidia:
-    """Reads NVML, which is initialised."""
+    """Reads facts from an initialised NVML."""
 
     source = _SOURCE
 
@@ -43,20 +43,20 @@ class Nvidia:
         self._nvml = nvml
 
     def driver(self) -> str:
-        """Version of the kernel module."""
+        """Return the version of the kernel module."""
         return decoded(self._nvml.nvmlSystemGetDriverVersion())
 
     def cuda(self) -> str:
-        """The newest CUDA that the driver can run: 12040 is 12.4."""
+        """Return the newest CUDA that the driver supports: 12040 is 12.4."""
         version = int(self._nvml.nvmlSystemGetCudaDriverVersion())
         return f"{version // 1000}.{version % 1000 // 10}"
 
     def count(self) -> int:
-        """All devices of the node, CUDA_VISIBLE_DEVICES or not."""
+        """Return the number of devices of the node, whatever CUDA_VISIBLE_DEVICES says."""
         return int(self._nvml.nvmlDeviceGetCount())
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """The figures of one device; those it does not have say so."""
+        """Return the facts of one device, with a reason for each that it does not have."""
         return [
             fact(f"{prefix} {name}", _SOURCE, self._reader(name, device), unit=unit)
             for name, unit in NVIDIA_FIGURES.items()

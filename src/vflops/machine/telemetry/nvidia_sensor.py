@@ -1,4 +1,4 @@
-"""NVIDIA's accelerators, through NVML: what each does, draws and moves."""
+"""NVIDIA's accelerators, through NVML: utilisation, power, memory and traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALL_LINKS = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class _Figure:
-    """One quantity of a device: how it is called in a record, and how NVML tells it."""
+    """One quantity of a device: its name in a record, and how it is read from NVML."""
 
     name: str
     title: str
@@ -29,9 +29,9 @@ class _Figure:
 
 
 def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
-    """The series of these devices, by NVML's index or by UUID; None is all that the run may use.
+    """Return the series of these devices, by NVML's index or UUID; None: all that the run may use.
 
-    Series are numbered in the order given. Without pynvml, a driver or a device: all absent.
+    Series are numbered in the given order. Without pynvml, a driver or a device all are absent.
     """
     try:
         nvml = open_nvml()  # left open until the process ends
@@ -57,7 +57,7 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
 
 
 def _device(nvml: Any, gpu: Any) -> str | None:
-    """What tells the device from others, the same for every process; of its UUID only a hash."""
+    """Return what identifies the device, the same in every process: a hash of its UUID."""
     try:
         uuid = str(nvml.nvmlDeviceGetUUID(gpu))
     except Exception:  # an old pynvml, or a device that is lost
@@ -86,7 +86,7 @@ def _channel(nvml: Any, number: int, gpu: Any, device: str | None, figure: _Figu
 
 
 def _field(nvml: Any, gpu: Any, name: str, scope: int) -> float:
-    """One of NVML's field values."""
+    """Read one of NVML's field values."""
     field = getattr(nvml, name, None)
     if field is None:
         raise AbsentError(f"this pynvml does not know {name}")
@@ -138,8 +138,8 @@ _FIGURES = (
         "nvmlDeviceGetTemperature",
         lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     ),
-    # Not PCIe: its counter comes around every 4 GiB, several times a second on a busy bus, and
-    # nvmlDeviceGetPcieThroughput takes 20 ms a call.
+    # Not PCIe: its counter wraps around every 4 GiB, several times a second on a busy bus, and
+    # nvmlDeviceGetPcieThroughput takes 20 ms per call.
     _nvlink("received", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"),
     _nvlink("sent", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"),
 )
