@@ -25,5 +25,5 @@ def test_the_share_of_others(
     clocks = iter([Times(*[0.0] * 6), spent])
     own = iter([0.0, own_s])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(clocks))
-    monkeypatch.setattr(HostLoad, "_own", staticmethod(lambda: next(own)))
+    monkeypatch.setattr(HostLoad, "_process_time", staticmethod(lambda: next(own)))
     assert HostLoad().others_share() == pytest.approx(share)

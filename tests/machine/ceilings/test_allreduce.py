@@ -124,7 +124,7 @@ def test_a_wrong_sum_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_that_hang_are_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(allreduce, "_LEAVE_S", 0.2)
+    monkeypatch.setattr(allreduce, "_LATE_S", 0.2)
     mark = tmp_path / "pid"
     code = (
         f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "

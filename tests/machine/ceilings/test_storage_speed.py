@@ -184,7 +184,7 @@ def test_without_time_nothing_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "word"), [("zfs", "of its own"), ("nfs4", "servers"), ("fuse.sshfs", "servers")]
+    ("system", "word"), [("zfs", "its own cache"), ("nfs4", "servers"), ("fuse.sshfs", "servers")]
 )
 def test_caches_that_nobody_can_pass_by_are_named(system: str, word: str) -> None:
     assert word in (filesystem.hidden_cache(system) or "")

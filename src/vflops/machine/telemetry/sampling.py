@@ -153,9 +153,9 @@ def _values(sensor: Sensor) -> list[float | None]:
 
 
 def _until_next_s(began_s: float, now_s: float, interval_s: float) -> float:
-    """To the next whole interval after the beginning: lateness never adds up.
+    """Return the seconds to the next multiple of the interval, so that delays never add up.
 
-    One that is nearly there is passed over, or a timer that fires early would sample twice.
+    A multiple that is almost reached is skipped: a timer that fires early would sample twice.
     """
     passed = int((now_s - began_s) / interval_s + 0.1)
     return began_s + (passed + 1) * interval_s - now_s
