@@ -1,9 +1,9 @@
-"""Counting ResNet-50, forward and backward, against torch's FlopCounterMode in the same run.
+"""Compare counting ResNet-50, forward and backward, with torch's FlopCounterMode in the same run.
 
     python benchmarks/count_speed.py
 
-Both build nothing anew: each counts one training step of a ready model on the meta device. The
-median of several rounds, taken in turn so that noise meets both.
+Neither builds a model: both count one training step of a model on the meta device. The result is
+the median of several rounds, taken in turn so that noise affects both.
 """
 
 from __future__ import annotations

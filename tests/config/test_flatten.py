@@ -25,12 +25,12 @@ def test_an_empty_section_is_kept_only_on_request() -> None:
 def test_differences_have_both_values_in_the_order_of_the_second() -> None:
     before = {"a": 1, "gone": 2, "train": {"lr": 0.1, "batch": 8}}
     after = {"train": {"batch": 16, "lr": 0.1, "new": "x"}, "a": 3, "unset": None}
-    found = differences(before, after)
-    assert found == {
+    changed = differences(before, after)
+    assert changed == {
         "train.batch": (8, 16),
         "train.new": (None, "x"),
         "a": (1, 3),
         "gone": (2, None),
     }
-    assert list(found) == ["train.batch", "train.new", "a", "gone"]
+    assert list(changed) == ["train.batch", "train.new", "a", "gone"]
     assert not differences(before, before)

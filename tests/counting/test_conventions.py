@@ -1,4 +1,4 @@
-"""The rules on graphs written by hand, where every number can be done in the head."""
+"""The conventions on graphs written by hand, where every number can be verified by hand."""
 
 from __future__ import annotations
 
@@ -105,6 +105,6 @@ def test_unknown_rule_set_suggests_the_nearest() -> None:
     assert "aiperf-original" in caught.value.hint
 
 
-@pytest.mark.parametrize("convention", BUILT_IN, ids=lambda each: each.id)
+@pytest.mark.parametrize("convention", BUILT_IN, ids=lambda built_in: built_in.id)
 class TestBuiltIn(ConventionConformance):
     """The built-in conventions pass the tests that every convention must pass."""

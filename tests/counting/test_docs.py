@@ -34,7 +34,7 @@ def v1() -> Graph:
 
 
 def table(title_cell: str) -> dict[str, list[str]]:
-    """The rows of the table whose heading holds ``title_cell``, by their first cell."""
+    """Return the rows of the table whose heading has ``title_cell``, by their first cell."""
     lines = PAGE[PAGE.index(title_cell) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in cells}
@@ -42,9 +42,9 @@ def table(title_cell: str) -> dict[str, list[str]]:
 
 def figures(counted: Count) -> dict[str, tuple[int, int]]:
     rows = {row.name: row.ops for row in counted.by_kind}
-    found = {name: rows[kind] for name, kind in KINDS.items()}
-    found["total"] = counted.total
-    return {name: (ops.forward, ops.backward + ops.update) for name, ops in found.items()}
+    by_name = {name: rows[kind] for name, kind in KINDS.items()}
+    by_name["total"] = counted.total
+    return {name: (ops.forward, ops.backward + ops.update) for name, ops in by_name.items()}
 
 
 def test_table_iii_cell_by_cell(v1: Graph) -> None:

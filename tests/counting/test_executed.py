@@ -1,4 +1,4 @@
-"""``executed`` against an oracle that nobody here wrote: torch's FlopCounterMode."""
+"""``executed`` against an independent oracle: torch's FlopCounterMode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vflops.models.resnet import resnet50, resnet50_v1
 def oracle(
     build: Callable[[], nn.Module], spec: InputSpec, batch: int, *, loss: bool = False
 ) -> tuple[int, int]:
-    """Forward and backward FLOPs as FlopCounterMode sees them run on the meta device."""
+    """Return forward and backward FLOPs by FlopCounterMode on the meta device."""
     with torch.device("meta"):
         model = build().train()
         x = torch.empty((batch, *spec.shape), dtype=getattr(torch, spec.dtype))

@@ -1,4 +1,4 @@
-"""Rule sets and models of other packages: found by entry point, listed with their origin."""
+"""Conventions and models of other packages: loaded by entry points, listed with their origin."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ tiny-net = theirs:MODEL
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """An environment in which a third party's package is installed."""
+    """Return an environment in which a third party's package is installed."""
     (tmp_path / "theirs.py").write_text(CODE)
     metadata = tmp_path / "theirs-1.0.dist-info"
     metadata.mkdir()

@@ -1,4 +1,4 @@
-"""The papers' own figures and the exact integers of AIPerf's program."""
+"""The papers' published figures and the exact integers of AIPerf's program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def v15() -> Graph:
 
 
 def by_kind(counted: Count) -> dict[str, tuple[int, int]]:
-    """Forward and, as the paper has it, backward with update."""
+    """Return forward and, as in the paper, backward with update."""
     return {
         row.name: (row.ops.forward, row.ops.backward + row.ops.update)
         for row in counted.by_kind

@@ -1,4 +1,4 @@
-"""The run folder: chained events, torn lines, newer schemas, and what is no run folder."""
+"""The run folder: chained events, torn lines, newer schemas, and folders that are not runs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def job_record(job: int) -> JobRecord:
     )
 
 
-def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
+def test_a_newer_schema_is_named_with_a_hint(run_folder: RunFolder) -> None:
     path = run_folder.path / "run.json"
     path.write_text(path.read_text().replace("vflops.run/1", "vflops.run/7"))
     with pytest.raises(FolderError, match=r"newer vflops.*vflops.run/7") as caught:
@@ -153,7 +153,7 @@ def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
         ("\xff", "is not"),
     ],
 )
-def test_a_run_json_that_is_none_is_one_clear_line(
+def test_an_invalid_run_json_is_one_clear_line(
     run_folder: RunFolder, text: str, message: str
 ) -> None:
     (run_folder.path / "run.json").write_text(text, encoding="latin-1")
@@ -161,7 +161,7 @@ def test_a_run_json_that_is_none_is_one_clear_line(
         RunFolder.open(run_folder.path)
 
 
-def test_a_folder_that_is_no_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
+def test_a_folder_that_is_not_a_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
     with pytest.raises(FolderError, match="is not a run folder") as caught:
         RunFolder.open(run_folder.path.parent)
     assert str(run_folder.path) in str(caught.value.hint)

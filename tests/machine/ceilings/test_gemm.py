@@ -14,14 +14,16 @@ from vflops.machine.devices import pick
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_a_peak_has_its_shape_its_samples_and_its_check(precision: str) -> None:
-    found = gemm.measure(make_task("gemm", "peak", precision))
-    assert found.value is not None
-    assert found.value > 1e8
-    assert {"m", "n", "k", "layout", "threads"} == found.setting.keys()
-    assert found.error is not None
-    assert found.error <= PRECISIONS[precision].tolerance
-    assert {trial.setting["layout"] for trial in found.tried} <= {"NN", "NT", "TN"}
-    assert found.value in [trial.value for trial in found.tried if trial.setting == found.setting]
+    measurement = gemm.measure(make_task("gemm", "peak", precision))
+    assert measurement.value is not None
+    assert measurement.value > 1e8
+    assert {"m", "n", "k", "layout", "threads"} == measurement.setting.keys()
+    assert measurement.error is not None
+    assert measurement.error <= PRECISIONS[precision].tolerance
+    assert {trial.setting["layout"] for trial in measurement.tried} <= {"NN", "NT", "TN"}
+    assert measurement.value in [
+        trial.value for trial in measurement.tried if trial.setting == measurement.setting
+    ]
 
 
 def _garbage(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
@@ -49,10 +51,10 @@ def test_a_wrong_product_has_a_reason_instead_of_a_speed(
     wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "mm", wrong)
-    found = gemm.measure(make_task("gemm", "peak", "fp32", seconds=0.1))
-    assert found.value is None
-    assert (found.reason or "").startswith("wrong result: relative error")
-    assert "tolerance 5e-05" in (found.reason or "")
+    measurement = gemm.measure(make_task("gemm", "peak", "fp32", seconds=0.1))
+    assert measurement.value is None
+    assert (measurement.reason or "").startswith("wrong result: relative error")
+    assert "tolerance 5e-05" in (measurement.reason or "")
 
 
 def test_operands_of_a_seed_are_the_same() -> None:
@@ -87,6 +89,6 @@ def test_an_accelerator_has_a_peak_or_a_reason(precision: str) -> None:
     task = make_task("gemm", "peak", precision, seconds=1.5, device=device)
     reason = gemm.unavailable_reason(device, task.item)
     if reason is None:
-        found = gemm.measure(task)
-        assert found.value is not None, found.reason
-        assert found.value > 1e11
+        measurement = gemm.measure(task)
+        assert measurement.value is not None, measurement.reason
+        assert measurement.value > 1e11

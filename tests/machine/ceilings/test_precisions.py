@@ -33,7 +33,7 @@ def test_a_cpu_has_the_precisions_that_torch_computes_there(name: str) -> None:
     assert product_unavailable_reason(CPU, PRECISIONS[name]) is None
 
 
-def test_tf32_that_rounds_nothing_is_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_that_rounds_nothing_is_not_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     def exact(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         return out.copy_((a.double() @ b.double()).float())
 

@@ -1,4 +1,4 @@
-"""Limits of cgroups of both versions, in and out of containers."""
+"""Limits of both versions of cgroups, inside and outside of containers."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def test_an_arm64_without_dmi_does_not_tell_whether_it_is_virtual(tmp_path: Path
 
 def test_the_maker_is_read_and_the_serial_number_is_not(tmp_path: Path) -> None:
     names = {"sys_vendor": "NVIDIA", "product_name": "DGXH100", "product_serial": "SN12345"}
-    facts = machine_facts(tree(tmp_path, {f"{DMI}/{name}": said for name, said in names.items()}))
+    facts = machine_facts(
+        tree(tmp_path, {f"{DMI}/{name}": content for name, content in names.items()})
+    )
     assert [fact.value for fact in facts] == ["NVIDIA", "DGXH100"]
 
 

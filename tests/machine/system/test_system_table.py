@@ -1,4 +1,4 @@
-"""The console's table: every value and reason is on it, at any width."""
+"""The table for the console: every value and reason is in it, at any width."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WIDTHS = pytest.mark.parametrize("width", [40, 80, 109, 110, 120, 200])
 
 
 @WIDTHS
-def test_all_of_this_machine_is_on_it(tmp_path: Path, width: int) -> None:
+def test_all_of_this_machine_is_in_it(tmp_path: Path, width: int) -> None:
     assert_all_is_printed(gather(tmp_path), width)
 
 
@@ -83,11 +83,11 @@ EMPTY = (
 
 @WIDTHS
 @pytest.mark.parametrize("facts", [LARGE, EMPTY, ()], ids=["large", "empty", "unknown"])
-def test_all_of_a_strange_machine_is_on_it(facts: tuple[Fact, ...], width: int) -> None:
+def test_all_of_a_strange_machine_is_in_it(facts: tuple[Fact, ...], width: int) -> None:
     assert_all_is_printed(record_of(*facts), width)
 
 
-def test_sources_are_named_where_there_is_room(tmp_path: Path) -> None:
+def test_sources_are_shown_on_a_wide_console(tmp_path: Path) -> None:
     record = record_of(Fact(name="cpu model", value="EPYC", source="/proc/cpuinfo"))
     assert "/proc/cpuinfo" in printed(record, 120)
     assert "/proc/cpuinfo" not in printed(record, 80)

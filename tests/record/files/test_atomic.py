@@ -1,4 +1,4 @@
-"""Files are whole or absent, whatever goes wrong while they are written."""
+"""Files are complete or absent, whatever goes wrong while they are written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_really_read_only_file_system(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "", "file/below"])
-def test_a_name_that_cannot_be_is_one_clear_error(tmp_path: Path, name: str) -> None:
+def test_an_impossible_name_is_one_clear_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UsageError, match="cannot write"):
         atomic.write_text(tmp_path / name, "text")
