@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -15,6 +16,14 @@ def quantity(value: float | None, unit: str, *, digits: int = 3) -> str:
         if abs(value) >= scale:
             return f"{_significant(value / scale, digits)} {prefix}{unit}"
     return f"{_significant(value, digits)} {unit}"
+
+
+def binary(size_bytes: float) -> str:
+    """Return a size in powers of two: ``80 GiB``, as memory and caches are specified."""
+    for scale, unit in _BINARY:
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.4g} {unit}"
+    return f"{size_bytes:g} B"
 
 
 def _significant(value: float, digits: int) -> str:

@@ -94,16 +94,11 @@ def setting_words(setting: dict[str, int | str]) -> str:
         words.append(units.shape(int(rest.pop(side)) for side in "mnk"))
     for name, value in rest.items():
         if name.endswith("bytes"):
-            words.append(f"{name.removesuffix('bytes').rstrip('_')} {_binary(int(value))}".strip())
+            words.append(
+                f"{name.removesuffix('bytes').rstrip('_')} {units.binary(int(value))}".strip()
+            )
         elif isinstance(value, int):
             words.append(f"{value} {name.removesuffix('s') if value == 1 else name}")
         else:
             words.append(value)
     return " ".join(words)
-
-
-def _binary(size_bytes: int) -> str:
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 1 << power:
-            return f"{size_bytes / (1 << power):.4g} {unit}"
-    return f"{size_bytes} B"

@@ -1,7 +1,7 @@
-"""Telemetry as a file: a header, then a JSON object a sample, appended and flushed, not synced.
+"""Telemetry files: a header, then one JSON object per sample, flushed but not synced.
 
-A sample that a power cut takes is no loss to a run, and a sync every second is one to the disk that
-the run trains from.
+Losing a sample in a power failure does no harm, while a sync every second would slow down the disk
+that the run trains from.
 """
 
 from __future__ import annotations
