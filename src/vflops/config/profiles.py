@@ -1,4 +1,7 @@
-"""Profiles: plain functions that return a whole configuration."""
+"""Profiles: plain functions that return a whole configuration.
+
+``vflops list`` shows the first line of their docstrings.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ _SIDE_BY_SIDE = 2
 
 
 def tiny() -> Settings:
-    """Return the profile for tests and a first look: half a minute per workload on two cores."""
+    """For tests and a first look: half a minute per workload on two cores."""
     return Settings(profile="tiny", micro=MicroSettings(budget_s=5))
 
 
 def laptop() -> Settings:
-    """Return the default without an accelerator: three to four minutes on two cores."""
+    """The default without an accelerator: three to four minutes on two cores."""
     return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
 
 
 def gpu() -> Settings:
-    """Return the default with an accelerator: minutes on one of them."""
+    """The default with an accelerator: minutes on one of them."""
     return Settings(
         profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=150)
     )
 
 
 def reference() -> Settings:
-    """Return the papers' full size: days on one accelerator, ten minutes for the ceilings."""
+    """The papers' full size: days on one accelerator, ten minutes for the ceilings."""
     return Settings(
         profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600)
     )
