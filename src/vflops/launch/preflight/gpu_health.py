@@ -29,26 +29,26 @@ def gpus() -> tuple[tuple[Gpu, ...], str | None]:
             devices = cuda_devices()
             if devices is None:
                 devices = list(range(nvml.nvmlDeviceGetCount()))
-            found = tuple(_gpu(nvml, device_handle(nvml, device)) for device in devices)
+            visible = tuple(_gpu(nvml, device_handle(nvml, device)) for device in devices)
     except AbsentError as error:
         return (), str(error)
-    return found, None if found else "the job has none of the node's GPUs"
+    return visible, None if visible else "the job has none of the node's GPUs"
 
 
 def _gpu(nvml: Any, gpu: Any) -> Gpu:
-    def told(read: Callable[[], _T], otherwise: _T) -> _T:
+    def read_or(read: Callable[[], _T], otherwise: _T) -> _T:
         try:
             return read()
         except nvml.NVMLError:  # not every model has every figure
             return otherwise
 
     def errors(kind: int) -> int | None:
-        return told(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, kind, 0)), None)
+        return read_or(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, kind, 0)), None)
 
-    mask = told(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)), 0)
+    mask = read_or(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)), 0)
     none: tuple[Any, ...] = ()
-    running = told(lambda: tuple(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)), none)
-    rows = told(lambda: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)), (0, 0, 0, 0))
+    running = read_or(lambda: tuple(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)), none)
+    rows = read_or(lambda: tuple(nvml.nvmlDeviceGetRemappedRows(gpu)), (0, 0, 0, 0))
     return Gpu(
         name=decoded(nvml.nvmlDeviceGetName(gpu)),
         uncorrected=errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
