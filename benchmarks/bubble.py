@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import StagesRun
+from vflops.record.formats.job_events import StagesRun
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 

@@ -1,9 +1,9 @@
-"""The ceilings that ``vflops micro`` finds, against a plain loop over square sizes in the same run.
+"""Compare the ceilings of ``vflops micro`` with a plain loop over square sizes in the same run.
 
     python benchmarks/ceilings.py [--out FOLDER] [--budget SECONDS]
 
-The plain loop is what people write by hand: bf16 (fp32 on a CPU), square sizes, three calls to warm
-up, the mean of ten. It runs before and after, and its best of both counts.
+The plain loop is what people write by hand: bf16 (fp32 on a CPU), square sizes, three warm-up calls
+and the mean of ten. It runs before and after, and the best of both counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARM_UP, CALLS = 3, 10
 
 
 def plain_loop(device: torch.device) -> float:
-    """The best FLOPS of square products, each the mean of ten calls."""
+    """Return the best FLOPS of square products, each the mean of ten calls."""
     accelerated = device.type != "cpu"
     dtype = torch.bfloat16 if accelerated else torch.float32
     best = 0.0
@@ -41,7 +41,7 @@ def plain_loop(device: torch.device) -> float:
 
 
 def plain_copy(device: torch.device) -> float:
-    """Bytes read and written a second by copies of one large array."""
+    """Return the bytes per second read and written by copies of one large array."""
     size = 1 << (31 if device.type != "cpu" else 27)
     source = torch.randn(size // 4, device=device)
     target = torch.empty_like(source)
@@ -77,16 +77,16 @@ def main() -> None:
     took_s = time.perf_counter() - started
     after = plain_loop(device), plain_copy(device)
 
-    found = Contents(folder).measurements
-    for item in found:
+    results = Contents(folder).measurements
+    for item in results:
         name = " ".join(part for part in item.key if part)
         spread = f"±{100 * item.spread:.1f} %" if item.spread is not None else ""
         print(f"{name:40} {quantity(item.value, item.unit):>14} {spread:8} {item.setting}")
         if item.reason or item.caveat:
             print(f"{'':40} {item.reason or item.caveat}")
     precision = "bf16" if accelerated else "fp32"
-    peak = next(i.value for i in found if i.key == ("gemm", "peak", precision))
-    copy = next(i.value for i in found if i.key == ("memory", "copy", None))
+    peak = next(i.value for i in results if i.key == ("gemm", "peak", precision))
+    copy = next(i.value for i in results if i.key == ("memory", "copy", None))
     loop, plain = max(before[0], after[0]), max(before[1], after[1])
     print(f"\nrun of {took_s:.1f} s in {folder.path}")
     print(

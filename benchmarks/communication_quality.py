@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vflops.metrics.traffic import bytes_sent
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import Evaluated, Exchanged, JobStarted, Progressed
+from vflops.record.formats.job_events import Evaluated, Exchanged, JobStarted, Progressed
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "powersgd")
 

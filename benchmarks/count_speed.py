@@ -1,9 +1,9 @@
-"""Counting ResNet-50, forward and backward, against torch's FlopCounterMode in the same run.
+"""Compare counting ResNet-50, forward and backward, with torch's FlopCounterMode in the same run.
 
     python benchmarks/count_speed.py
 
-Both build nothing anew: each counts one training step of a ready model on the meta device. The
-median of several rounds, taken in turn so that noise meets both.
+Neither builds a model: both count one training step of a model on the meta device. The result is
+the median of several rounds, taken in turn so that noise affects both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vflops.counting.capture import InputSpec, capture, cross_entropy
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.models.resnet import resnet50
 
@@ -26,7 +26,7 @@ ROUNDS = 9
 def ours(model: torch.nn.Module, batch: int) -> int:
     spec = InputSpec((3, 224, 224))
     graph = capture(lambda: model, [spec], name="resnet50", batch=batch, loss=cross_entropy)
-    return count(graph, rule_set("executed")).total.total
+    return count(graph, convention("executed")).total.total
 
 
 def theirs(model: torch.nn.Module, batch: int) -> int:

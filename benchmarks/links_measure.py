@@ -17,7 +17,7 @@ from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
 from vflops.machine import devices
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Exchanged, JobStarted, Progressed
+from vflops.record.formats.job_events import Exchanged, JobStarted, Progressed
 from vflops.run import jobs as training
 from vflops.studies.predict.exchange_time import SHARES
 from vflops.train.communication.powersgd import START

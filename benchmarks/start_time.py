@@ -1,4 +1,4 @@
-"""Seconds from the command to its end, for what must start at once.
+"""Seconds from start to end of the commands that must start quickly.
 
 python benchmarks/start_time.py RUN
 """

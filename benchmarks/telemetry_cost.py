@@ -1,10 +1,11 @@
-"""What telemetry takes from a run: a training loop in a process of its own, with and without it.
+"""The cost of telemetry: the speed of a training loop with and without it.
 
-The launcher samples once a second, or rests, by turns, many times; the loop runs on and notes its
-steps in shared memory. Both are held on one CPU, which is the worst case: what the sampler takes,
-the loop loses. Printed are the loss of its speed, by the clock and by its own CPU time (which other
-users of the machine disturb less, and which sees caches but no stolen time), each with the interval
-that holds the true mean at 95 %; the CPU time that the sampler took; and the time to read a day.
+The launcher alternates many times between sampling once a second and pausing; the loop runs in a
+separate process and counts its steps in shared memory. Both are bound to one CPU, which is the
+worst case: what the sampler takes, the loop loses. The output is the loss of speed by wall time
+and by the loop's CPU time (which other users of the machine disturb less, and which includes
+effects on caches but no stolen time), with 95 % confidence intervals; the CPU time of the sampler;
+and the time to read the telemetry of a day.
 
 python benchmarks/telemetry_cost.py [PAIRS] [SECONDS]
 """
@@ -33,7 +34,7 @@ SAMPLES = 100_000
 
 
 def train(path: str) -> None:
-    """The training process: a small convolutional network on one CPU, until it is stopped."""
+    """Train a small convolutional network on one CPU until it is stopped."""
     import torch
     from torch import nn
 
@@ -57,7 +58,7 @@ def train(path: str) -> None:
 
 @dataclass(frozen=True)
 class Speed:
-    """Steps a second of wall time, and of the process's CPU time."""
+    """Steps per second of wall time, and of the process's CPU time."""
 
     wall: float
     cpu: float
@@ -80,7 +81,7 @@ class Loop:
         return int(steps), float(at_s), float(cpu_s)
 
     def speed(self, seconds: float) -> Speed:
-        """Its speed over the next seconds."""
+        """Return its speed over the next seconds."""
         first, first_s, first_cpu_s = self._steps()
         time.sleep(seconds)
         last, last_s, last_cpu_s = self._steps()
@@ -118,18 +119,18 @@ def measure(pairs: int, seconds: float, folder: Path) -> None:
     loop = Loop(folder)
     try:
         cost = Cost(folder, loop, seconds)
-        found = []
+        speed_pairs = []
         for number in range(pairs):
-            # Without, with, with, without: what drifts meets both alike.
+            # Without, with, with, without: a drift affects both equally.
             turns = (cost.without, cost.sampled) if number % 2 else (cost.sampled, cost.without)
             speeds = {turn: turn() for turn in turns}
-            found.append((speeds[cost.without], speeds[cost.sampled]))
+            speed_pairs.append((speeds[cost.without], speeds[cost.sampled]))
     finally:
         loop.process.kill()
         loop.process.wait()
     print(f"{pairs} pairs of {seconds:g} s, all on one CPU, one sample a second")
-    show("speed", [(without.wall, sampled.wall) for without, sampled in found])
-    show("speed by CPU", [(without.cpu, sampled.cpu) for without, sampled in found])
+    show("speed", [(without.wall, sampled.wall) for without, sampled in speed_pairs])
+    show("speed by CPU", [(without.cpu, sampled.cpu) for without, sampled in speed_pairs])
     share = cost.cpu_s / cost.sampled_s
     print(f"CPU time taken  {1e3 * share:8.2f} ms a second: {100 * share:.2f} % of the one CPU")
 

@@ -20,7 +20,7 @@ from vflops.config.profiles import tiny
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.system import SystemRecord
-from vflops.testing.rules import sample_graph
+from vflops.testing.conventions import sample_graph
 
 # Programs that tests start import tests.support too, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

@@ -1,4 +1,4 @@
-"""What other packages add: objects that they offer by entry points."""
+"""Objects that other packages provide through entry points."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vflops.errors import UsageError
 
 
 def offered(group: str) -> dict[str, Any]:
-    """The group's objects by name, each marked with the package that it comes from.
+    """Return the group's objects by name, each marked with the package that provides it.
 
-    One that cannot be loaded is left out: it must not take the others with it (see ``broken``).
+    An object that cannot be loaded is left out, so that the others still work; see ``broken``.
     """
-    found = {entry.name: _loaded(entry) for entry in entry_points(group=group)}
-    return {name: each for name, each in found.items() if not isinstance(each, UsageError)}
+    loaded = {entry.name: _loaded(entry) for entry in entry_points(group=group)}
+    return {name: item for name, item in loaded.items() if not isinstance(item, UsageError)}
 
 
 def broken(group: str) -> dict[str, UsageError]:
-    """What of the group cannot be loaded, by name, each with the reason."""
-    found = {entry.name: _loaded(entry) for entry in entry_points(group=group)}
-    return {name: each for name, each in found.items() if isinstance(each, UsageError)}
+    """Return the reasons why objects of the group cannot be loaded, by name."""
+    loaded = {entry.name: _loaded(entry) for entry in entry_points(group=group)}
+    return {name: item for name, item in loaded.items() if isinstance(item, UsageError)}
 
 
 def _loaded(entry: EntryPoint) -> Any:
@@ -32,16 +32,16 @@ def _loaded(entry: EntryPoint) -> Any:
     except Exception as error:
         return UsageError(
             f"{entry.name!r} of {origin} cannot be loaded: {type(error).__name__}: {error}",
-            hint=f"mend or uninstall {origin}",
+            hint=f"fix or uninstall {origin}",
         )
 
 
 def imported(target: str) -> Any:
-    """The object that ``package.module:name`` names, imported now."""
+    """Import and return the object that ``package.module:name`` names."""
     module, _, name = target.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"{target} cannot be loaded: {error}", hint=f"mend or reinstall {module.split('.')[0]}"
+            f"{target} cannot be loaded: {error}", hint=f"fix or reinstall {module.split('.')[0]}"
         ) from error

@@ -1,4 +1,4 @@
-"""Text from a record as a terminal may show it: whoever wrote it, it gives no orders."""
+"""Text from files made safe for a terminal: control characters have no effect."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import unicodedata
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """``text`` with control characters written out (``\\x1b``), but for those in ``keep``.
+    """Return ``text`` with control characters escaped (``\\x1b``), except those in ``keep``.
 
-    Of Unicode too: signs that turn the direction of what follows, or that nobody sees.
+    This includes Unicode's invisible characters and those that change the writing direction.
     """
     if text.isprintable():
         return text
-    return "".join(each if each in keep or _is_plain(each) else _written(each) for each in text)
+    return "".join(sign if sign in keep or _is_plain(sign) else _escaped(sign) for sign in text)
 
 
 def _is_plain(sign: str) -> bool:
     return sign.isprintable() or unicodedata.category(sign) == "Zs"
 
 
-def _written(sign: str) -> str:
+def _escaped(sign: str) -> str:
     return sign.encode("unicode_escape").decode()

@@ -1,20 +1,29 @@
-"""Quantities as people write them: ``7.73 GFLOP``, ``4.19 TB/s``, ``3x224x224``."""
+"""Quantities formatted for people: ``7.73 GFLOP``, ``4.19 TB/s``, ``3x224x224``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def quantity(value: float | None, unit: str, *, digits: int = 3) -> str:
-    """``value`` with an SI prefix and ``digits`` significant digits; ``—`` for what is absent."""
+    """Return ``value`` with an SI prefix and ``digits`` significant digits; ``—`` for None."""
     if value is None:
         return "—"
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
             return f"{_significant(value / scale, digits)} {prefix}{unit}"
     return f"{_significant(value, digits)} {unit}"
+
+
+def binary(size_bytes: float) -> str:
+    """Return a size in powers of two: ``80 GiB``, as memory and caches are specified."""
+    for scale, unit in _BINARY:
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.4g} {unit}"
+    return f"{size_bytes:g} B"
 
 
 def _significant(value: float, digits: int) -> str:
@@ -25,17 +34,17 @@ def _significant(value: float, digits: int) -> str:
 
 
 def integer(value: int | None) -> str:
-    """An exact count in groups of three: ``7,806,583,495``."""
+    """Return an exact count with separators: ``7,806,583,495``; ``—`` for None."""
     return "—" if value is None else f"{value:,}"
 
 
 def percent(share: float | None, *, digits: int = 1) -> str:
-    """A share as a percentage; ``—`` for what is absent."""
+    """Return a share as a percentage; ``—`` for None."""
     return "—" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def seconds(value: float | None) -> str:
-    """A duration: ``12.4 ms``, ``3.2 s``, ``4 min 05 s``."""
+    """Return a duration: ``12.4 ms``, ``3.2 s``, ``4 min 05 s``; ``—`` for None."""
     if value is None:
         return "—"
     if 0 < value < 1e-3:
@@ -51,5 +60,5 @@ def seconds(value: float | None) -> str:
 
 
 def shape(sizes: Iterable[int]) -> str:
-    """``(3, 224, 224)`` as ``3x224x224``."""
+    """Return ``3x224x224`` for ``(3, 224, 224)``."""
     return "x".join(str(size) for size in sizes)

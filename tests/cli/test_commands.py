@@ -98,7 +98,11 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
     [
         (("cuont",), "No such command 'cuont'", "count"),
         (("count", "resnet51"), "unknown model 'resnet51'", "resnet50"),
-        (("count", "resnet50", "--rules", "aipref"), "unknown rule set 'aipref'", "aiperf"),
+        (
+            ("count", "resnet50", "--rules", "aipref"),
+            "counting convention 'aipref'",
+            "aiperf",
+        ),
         (("count", "resnet50", "--input", "3x-1"), "input shape '3x-1'", "3x224x224"),
         (
             ("count", "resnet50", "--input", "4x32x32"),
@@ -120,7 +124,7 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("score",), "no run was named", "vflops run"),
         (("check", "nowhere"), "nowhere is not a run folder: it does not exist", ""),
         (("report", "."), "it has no run.json", "vflops run"),
-        (("roofline", "--rules", "x"), "unknown rule set 'x'", ""),
+        (("roofline", "--rules", "x"), "unknown counting convention 'x'", ""),
         (("score", "a" * 300), "File name too long", ""),
         (("count", "mine:Leaves", "--input", "10"), "SystemExit", ""),
         (("count", "mine.py:Net", "--input", "3"), "mine.py is a file", "mine:Net"),

@@ -58,12 +58,12 @@ def refused(
         ),
         (
             ("--ranks", 3, *PIPELINE, "--set", "train.batch=10", "--set", "train.accumulate=2"),
-            "3 ranks by 1f1b needs as many",
+            "3 ranks by 1f1b needs at least as many",
             "train.accumulate=10",
         ),
         (
             ("--ranks", 5, *INTERLEAVED, "--set", "train.accumulate=4"),
-            "a multiple of its ranks as micro-batches",
+            "a number of micro-batches that is a multiple of its ranks",
             "a train.batch that 10 parts divide",
         ),
         (("--ranks", 2, "--set", "parallel.schedule=interleaved"), "belongs to", "pipeline"),
@@ -76,10 +76,10 @@ def refused(
         ),
         (("--ranks", 2, *TENSOR, "--set", "train.precision=mixed-int8"), "whole layers", "sharded"),
         (("--ranks", 4, *MIXED, "--set", "parallel.mesh=2x2"), "mesh = '2x2'", "e.g. [2, 2]"),
-        (("--ranks", 2, *PIPELINE), "2 ranks by 1f1b needs as many", "train.accumulate=4"),
+        (("--ranks", 2, *PIPELINE), "2 ranks by 1f1b needs at least as many", "train.accumulate=4"),
         (
             ("--ranks", 2, *INTERLEAVED, "--set", "train.accumulate=5"),
-            "a multiple of its ranks as micro-batches",
+            "a number of micro-batches that is a multiple of its ranks",
             "train.accumulate=4",
         ),
         (("--ranks", 6, *MIXED), "of 6 ranks needs parallel.mesh", "[2, 3], [3, 2]"),

@@ -15,7 +15,7 @@ import pytest
 from tests.support.slurm_bench import SlurmBench
 from vflops.cli import main
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import Predicted
+from vflops.record.formats.job_events import Predicted
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 from vflops.workloads.contract.run_settings import profile

@@ -1,4 +1,4 @@
-"""The exported JSON Schemas are those of the code, and real files meet them."""
+"""The exported JSON Schemas are those of the code, and real files conform to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: a file and ``--set`` change them; what is wrong is named with its hint."""
+"""Settings: a file and ``--set`` change them; errors name the setting and a hint."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def test_one_name_where_several_may_stand() -> None:
         ("count.batch=0", "count.batch = 0", "default is 32"),
     ],
 )
-def test_a_wrong_setting_is_one_line_with_its_cure(
-    assignment: str, message: str, hint: str
-) -> None:
+def test_a_wrong_setting_is_one_line_with_a_hint(assignment: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(tiny(), None, [assignment])
     assert message in caught.value.message
@@ -83,7 +81,7 @@ def test_unknown_profile_suggests_the_nearest() -> None:
     assert "laptop" in str(caught.value.hint)
 
 
-def test_a_workload_may_have_a_number_of_models_of_its_own() -> None:
+def test_a_workload_may_have_its_own_number_of_models() -> None:
     both = ["image-classification", "extreme-weather"]
     given = ["bagging.models=4", "image-classification.models=2"]
     settings = load(profile("tiny", both), None, given)
@@ -102,7 +100,7 @@ def test_the_suite_of_a_laptop_shows_an_ensemble_where_two_cores_are(
     assert for_all(laptop) == laptop
 
 
-def test_a_key_without_its_section_is_told_where_it_is() -> None:
+def test_a_key_without_its_section_is_refused_with_its_full_name() -> None:
     with pytest.raises(UsageError, match="unknown setting 'epochs'") as error:
         load(profile("tiny", ["image-classification"]), None, ["epochs=3"])
     assert error.value.hint == "it is train.epochs"

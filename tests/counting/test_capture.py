@@ -1,4 +1,4 @@
-"""Capture: what the graph holds, what it refuses, and that it takes no memory."""
+"""Capture: what the graph contains, which models are refused, and that it needs no memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Masked(nn.Module):
 
 
 class _Loop(nn.Module):
-    """Control flow over shapes is no obstacle."""
+    """A model with control flow over shapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _Loop(nn.Module):
         return x
 
 
-def test_data_dependent_control_flow_is_refused_at_its_line_with_a_cure() -> None:
+def test_data_dependent_control_flow_is_refused_at_its_line_with_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         capture(_Branching, [InputSpec((3,))], name="branching")
     assert "test_capture.py:" in caught.value.message
@@ -141,7 +141,7 @@ def test_a_graph_with_a_dangling_edge_is_refused(tmp_path: Path) -> None:
 
 
 class Chooses(nn.Module):
-    """Chooses by arithmetic that is not trained, and has a frozen convolution beside it."""
+    """A model that selects by untrained arithmetic and has a frozen convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,8 +151,8 @@ class Chooses(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             wanted = ((x * 2 + 1).sum() > 0).float() * self.frozen(x).sum()
-        found: Tensor = self.trained(x) * wanted
-        return found
+        product: Tensor = self.trained(x) * wanted
+        return product
 
 
 def test_arithmetic_that_only_chooses_is_bookkeeping_but_a_convolution_counts() -> None:

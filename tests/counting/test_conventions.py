@@ -1,4 +1,4 @@
-"""The rules on graphs written by hand, where every number can be done in the head."""
+"""The conventions on graphs written by hand, where every number can be verified by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.networks import CASES
 from vflops.counting.capture import capture
-from vflops.counting.conventions import BUILT_IN, rule_set
+from vflops.counting.conventions import BUILT_IN, convention
 from vflops.counting.count import count
 from vflops.errors import UsageError
 from vflops.record.formats.graph import Graph, Node, Value
-from vflops.testing.rules import RuleSetConformance
+from vflops.testing.conventions import ConventionConformance
 
 
 def single(
@@ -53,14 +53,14 @@ def convolution(groups: int, channels_out: int) -> Graph:
 
 
 def test_table_3_convolution_plain_grouped_and_depthwise() -> None:
-    rules = rule_set("hpcai500")
+    rules = convention("hpcai500")
     assert count(convolution(1, 16), rules).total.forward == 2 * 9 * 8 * 4 * 4 * 16
     assert count(convolution(4, 16), rules).total.forward == 2 * 9 * 8 * 4 * 4 * 16 // 4
     assert count(convolution(8, 8), rules).total.forward == 2 * 9 * 8 * 4 * 4
 
 
 def test_table_3_pooling_counts_its_input_and_elementwise_its_output() -> None:
-    rules = rule_set("hpcai500")
+    rules = convention("hpcai500")
     pool = single("average-pool", [(1, 4, 8, 8)], (1, 4, 2, 2), kernel=(4, 4))
     assert count(pool, rules).total.forward == 4 * 8 * 8
     widened = single("elementwise", [(1, 4, 1, 1)], (1, 4, 8, 8), function="mul")
@@ -68,7 +68,7 @@ def test_table_3_pooling_counts_its_input_and_elementwise_its_output() -> None:
 
 
 def test_aiperf_weights_of_simple_divide_and_special() -> None:
-    rules = rule_set("aiperf")
+    rules = convention("aiperf")
     for function, weight in {"add": 1, "mul": 1, "div": 4, "sqrt": 4, "exp": 8}.items():
         graph = single("elementwise", [(1, 10)], (1, 10), function=function)
         assert count(graph, rules).total.forward == 10 * weight
@@ -77,14 +77,14 @@ def test_aiperf_weights_of_simple_divide_and_special() -> None:
 def test_aiperf_updates_each_parameter_once_however_often_it_is_used() -> None:
     build, spec = CASES["shared"]
     graph = capture(build, [spec], name="shared")
-    total = count(graph, rule_set("aiperf")).total
+    total = count(graph, convention("aiperf")).total
     assert total.update == 2 * (8 * 8 + 8)
     assert total.backward == 3 * 2 * 2 * 8 * 8
 
 
 def test_operators_without_a_rule_are_listed_with_their_share() -> None:
     build, spec = CASES["attention"]
-    counted = count(capture(build, [spec], name="attention"), rule_set("aiperf"))
+    counted = count(capture(build, [spec], name="attention"), convention("aiperf"))
     kinds = {item.kind for item in counted.uncounted}
     assert {"product", "normalization", "activation", "embedding"} <= kinds
     shares = [item.share for item in counted.uncounted]
@@ -100,11 +100,11 @@ def test_an_unknown_operator_is_reported_never_a_silent_zero() -> None:
 
 def test_unknown_rule_set_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
-        rule_set("aiperf-orginal")
+        convention("aiperf-orginal")
     assert caught.value.hint is not None
     assert "aiperf-original" in caught.value.hint
 
 
-@pytest.mark.parametrize("rules", BUILT_IN, ids=lambda rules: rules.id)
-class TestBuiltIn(RuleSetConformance):
-    """Every built-in rule set meets what any rule set must."""
+@pytest.mark.parametrize("convention", BUILT_IN, ids=lambda built_in: built_in.id)
+class TestBuiltIn(ConventionConformance):
+    """The built-in conventions pass the tests that every convention must pass."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.paths import DOCS
 from vflops.counting.capture import InputSpec, capture, cross_entropy
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.models.resnet import resnet50, resnet50_v1
 from vflops.record.formats.graph import Graph
@@ -34,7 +34,7 @@ def v1() -> Graph:
 
 
 def table(title_cell: str) -> dict[str, list[str]]:
-    """The rows of the table whose heading holds ``title_cell``, by their first cell."""
+    """Return the rows of the table whose heading has ``title_cell``, by their first cell."""
     lines = PAGE[PAGE.index(title_cell) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in cells}
@@ -42,14 +42,14 @@ def table(title_cell: str) -> dict[str, list[str]]:
 
 def figures(counted: Count) -> dict[str, tuple[int, int]]:
     rows = {row.name: row.ops for row in counted.by_kind}
-    found = {name: rows[kind] for name, kind in KINDS.items()}
-    found["total"] = counted.total
-    return {name: (ops.forward, ops.backward + ops.update) for name, ops in found.items()}
+    by_name = {name: rows[kind] for name, kind in KINDS.items()}
+    by_name["total"] = counted.total
+    return {name: (ops.forward, ops.backward + ops.update) for name, ops in by_name.items()}
 
 
 def test_table_iii_cell_by_cell(v1: Graph) -> None:
     rows = table("table III FP")
-    printed, original = (figures(count(v1, rule_set(n))) for n in ("aiperf", "aiperf-original"))
+    printed, original = (figures(count(v1, convention(n))) for n in ("aiperf", "aiperf-original"))
     assert set(rows) == {*KINDS, "total"}
     for name, cells in rows.items():
         forward, backward = zip(printed[name], original[name], strict=True)
@@ -60,7 +60,7 @@ def test_table_iii_cell_by_cell(v1: Graph) -> None:
 def test_table_vii_cell_by_cell(v1: Graph) -> None:
     rows = table("tf.profiler (paper)")
     for column, name in enumerate(("aiperf", "aiperf-original", "executed"), start=3):
-        total = count(v1, rule_set(name)).total
+        total = count(v1, convention(name)).total
         back = total.backward + total.update
         expected = {
             "FP, training": total.forward * TRAIN,
@@ -76,6 +76,6 @@ def test_totals_in_the_text(v1: Graph) -> None:
     text = " ".join(PAGE.split())
     v15 = capture(resnet50, [InputSpec((3, 224, 224))], name="resnet50", loss=cross_entropy)
     for graph in (v1, v15):
-        assert f"{count(graph, rule_set('hpcai500')).total.forward:,}" in text
+        assert f"{count(graph, convention('hpcai500')).total.forward:,}" in text
     for name, words in (("aiperf", "as printed"), ("aiperf-original", "by the program")):
-        assert re.search(f"{count(v1, rule_set(name)).total.total:,} {words}", text)
+        assert re.search(f"{count(v1, convention(name)).total.total:,} {words}", text)

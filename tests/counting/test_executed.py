@@ -1,4 +1,4 @@
-"""``executed`` against an oracle that nobody here wrote: torch's FlopCounterMode."""
+"""``executed`` against an independent oracle: torch's FlopCounterMode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.support.networks import CASES
 from vflops.counting.capture import InputSpec, capture, cross_entropy
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.models.resnet import resnet50, resnet50_v1
 
@@ -19,7 +19,7 @@ from vflops.models.resnet import resnet50, resnet50_v1
 def oracle(
     build: Callable[[], nn.Module], spec: InputSpec, batch: int, *, loss: bool = False
 ) -> tuple[int, int]:
-    """Forward and backward FLOPs as FlopCounterMode sees them run on the meta device."""
+    """Return forward and backward FLOPs by FlopCounterMode on the meta device."""
     with torch.device("meta"):
         model = build().train()
         x = torch.empty((batch, *spec.shape), dtype=getattr(torch, spec.dtype))
@@ -35,7 +35,8 @@ def oracle(
 @pytest.mark.parametrize("batch", [1, 3])
 def test_forward_and_backward_equal_flop_counter_mode(name: str, batch: int) -> None:
     build, spec = CASES[name]
-    total = count(capture(build, [spec], name=name, batch=batch), rule_set("executed-torch")).total
+    graph = capture(build, [spec], name=name, batch=batch)
+    total = count(graph, convention("executed-torch")).total
     assert (total.forward, total.backward) == oracle(build, spec, batch)
 
 
@@ -43,16 +44,15 @@ def test_forward_and_backward_equal_flop_counter_mode(name: str, batch: int) -> 
 def test_without_groups_executed_is_what_flop_counter_mode_says(name: str) -> None:
     build, spec = CASES[name]
     graph = capture(build, [spec], name=name, batch=2)
-    assert (
-        count(graph, rule_set("executed")).total == count(graph, rule_set("executed-torch")).total
-    )
+    ours, torchs = (count(graph, convention(name)) for name in ("executed", "executed-torch"))
+    assert ours.total == torchs.total
 
 
 @pytest.mark.parametrize("build", [resnet50, resnet50_v1])
 def test_resnet50_equals_flop_counter_mode(build: Callable[[], nn.Module]) -> None:
     spec = InputSpec((3, 224, 224))
     graph = capture(build, [spec], name="resnet", batch=2, loss=cross_entropy)
-    total = count(graph, rule_set("executed")).total
+    total = count(graph, convention("executed")).total
     assert (total.forward, total.backward) == oracle(build, spec, 2, loss=True)
 
 
@@ -81,7 +81,7 @@ def test_grouped_convolution_costs_what_its_groups_cost_apart(groups: int) -> No
         return nn.Sequential(nn.Conv2d(3, 8, 1), _Split(8, 16, 3, groups))
 
     graph = capture(as_groups, [spec], name="grouped")
-    total = count(graph, rule_set("executed")).total
+    total = count(graph, convention("executed")).total
     assert (total.forward, total.backward) == oracle(apart, spec, 1)
     # and FlopCounterMode on the grouped one charges the weight gradient `groups` times
     weight_gradient = 2 * 8 * 8 * 16 * (8 // groups) * 9
@@ -91,6 +91,6 @@ def test_grouped_convolution_costs_what_its_groups_cost_apart(groups: int) -> No
 
 def test_nothing_behind_a_detach_or_without_gradients_is_charged_backward() -> None:
     build, spec = CASES["frozen"]
-    counted = count(capture(build, [spec], name="frozen"), rule_set("executed"))
+    counted = count(capture(build, [spec], name="frozen"), convention("executed"))
     backward = {row.name: row.ops.backward for row in counted.by_layer}
     assert backward == {"frozen": 0, "cut": 0, "unused": 0, "trained": 2 * 8 * 4}

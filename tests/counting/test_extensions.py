@@ -1,4 +1,4 @@
-"""Rule sets and models of other packages: found by entry point, listed with their origin."""
+"""Conventions and models of other packages: loaded by entry points, listed with their origin."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 CODE = """
 from torch import nn
-from vflops.counting.conventions import Ops, RuleSet
+from vflops.counting.conventions import Convention, Ops
 from vflops.models.model_registry import ModelSpec
 
-RULES = RuleSet("one-each", 3, "one an operator", "our own", lambda graph, index: Ops(forward=1))
+RULES = Convention("one-each", 3, "one an operator", "our own", lambda graph, index: Ops(forward=1))
 MODEL = ModelSpec("tiny-net", "a linear layer", "theirs:net", (8,), None)
 
 def net():
@@ -32,7 +32,7 @@ tiny-net = theirs:MODEL
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """An environment in which a third party's package is installed."""
+    """Return an environment in which a third party's package is installed."""
     (tmp_path / "theirs.py").write_text(CODE)
     metadata = tmp_path / "theirs-1.0.dist-info"
     metadata.mkdir()

@@ -1,11 +1,11 @@
-"""The papers' own figures and the exact integers of AIPerf's program."""
+"""The papers' published figures and the exact integers of AIPerf's program."""
 
 from __future__ import annotations
 
 import pytest
 
 from vflops.counting.capture import InputSpec, capture, cross_entropy
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import Count, count
 from vflops.models.resnet import resnet50, resnet50_v1
 from vflops.record.formats.graph import Graph
@@ -24,7 +24,7 @@ def v15() -> Graph:
 
 
 def by_kind(counted: Count) -> dict[str, tuple[int, int]]:
-    """Forward and, as the paper has it, backward with update."""
+    """Return forward and, as in the paper, backward with update."""
     return {
         row.name: (row.ops.forward, row.ops.backward + row.ops.update)
         for row in counted.by_kind
@@ -33,7 +33,7 @@ def by_kind(counted: Count) -> dict[str, tuple[int, int]]:
 
 
 def test_aiperf_original_program_to_the_integer(v1: Graph) -> None:
-    counted = count(v1, rule_set("aiperf-original"))
+    counted = count(v1, convention("aiperf-original"))
     assert by_kind(counted) == {
         "convolution": (7_711_850_496, 15_234_582_912),
         "dense": (4_096_000, 12_290_000),
@@ -61,7 +61,7 @@ def test_aiperf_original_program_to_the_integer(v1: Graph) -> None:
 
 
 def test_aiperf_table_iii_follows_from_the_original_program(v1: Graph) -> None:
-    counted = count(v1, rule_set("aiperf-original"))
+    counted = count(v1, convention("aiperf-original"))
     table_iii = {
         "convolution": (7.71e9, 1.52e10),
         "dense": (4.10e6, 1.23e7),
@@ -78,19 +78,19 @@ def test_aiperf_table_iii_follows_from_the_original_program(v1: Graph) -> None:
 
 
 def test_two_cells_of_table_iii_follow_from_no_reading(v1: Graph) -> None:
-    readings = [by_kind(count(v1, rule_set(name))) for name in ("aiperf", "aiperf-original")]
+    readings = [by_kind(count(v1, convention(name))) for name in ("aiperf", "aiperf-original")]
     assert {reading["global-pool"][0] for reading in readings} == {108_544, 106_496}  # not 1.00e5
     assert {reading["softmax"][0] for reading in readings} == {13_000, 12_999}  # not 2.10e4
 
 
 def test_aiperf_as_printed(v1: Graph) -> None:
-    total = count(v1, rule_set("aiperf")).total
+    total = count(v1, convention("aiperf")).total
     assert total.backward + total.update == 15_482_900_816
     assert f"{total.total:.2e}" == "2.33e+10"
 
 
 def test_aiperf_table_vii_per_epoch(v1: Graph) -> None:
-    total = count(v1, rule_set("aiperf-original")).total
+    total = count(v1, convention("aiperf-original")).total
     train, validation = 1_281_167, 50_000
     assert f"{total.forward * train:.2e}" == "1.00e+16"
     assert f"{(total.backward + total.update) * train:.2e}" == "1.95e+16"
@@ -99,14 +99,14 @@ def test_aiperf_table_vii_per_epoch(v1: Graph) -> None:
 
 
 def test_hpcai500_table_3(v1: Graph, v15: Graph) -> None:
-    first, second = (count(graph, rule_set("hpcai500")).total for graph in (v1, v15))
+    first, second = (count(graph, convention("hpcai500")).total for graph in (v1, v15))
     assert (first.forward, second.forward) == (7_739_990_016, 8_203_465_728)
     assert second.backward == 2 * second.forward
     assert second.update == 0
 
 
 def test_hpcai500_fully_connected_with_and_without_the_factor_2(v15: Graph) -> None:
-    printed, corrected = (by_kind(count(v15, rule_set(n))) for n in ("hpcai500", "hpcai500-fc2"))
+    printed, corrected = (by_kind(count(v15, convention(n))) for n in ("hpcai500", "hpcai500-fc2"))
     assert printed.pop("dense") == (2048 * 1000, 2 * 2048 * 1000)
     assert corrected.pop("dense") == (2 * 2048 * 1000, 4 * 2048 * 1000)
     assert printed == corrected
@@ -121,7 +121,7 @@ def test_parameters_of_resnet50(v1: Graph, v15: Graph) -> None:
 )
 def test_a_batch_costs_its_samples(v15: Graph, rules: str) -> None:
     batch = capture(resnet50, IMAGE, name="resnet50", batch=7, loss=cross_entropy)
-    one, seven = (count(graph, rule_set(rules)).total for graph in (v15, batch))
+    one, seven = (count(graph, convention(rules)).total for graph in (v15, batch))
     assert seven.forward == 7 * one.forward
     assert seven.backward == 7 * one.backward
     assert seven.update == 7 * one.update

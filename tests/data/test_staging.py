@@ -30,7 +30,8 @@ from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes
 from vflops.errors import FolderError
 from vflops.launch.local.launcher import on_this_machine
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import DataFacts, Goal, JobRecord, Staged
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job_events import Staged
 from vflops.run import jobs as training
 from vflops.workloads.contract.run_settings import load, profile
 

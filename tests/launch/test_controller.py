@@ -27,7 +27,8 @@ from vflops.launch.interface import Launcher
 from vflops.launch.job_history import LEFT, attempt_histories
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import DataFacts, Goal, JobBegun, JobGivenUp, JobLost, JobRecord
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
 
 
 class FakeLauncher(Launcher):

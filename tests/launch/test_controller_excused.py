@@ -9,7 +9,7 @@ import pytest
 from tests.launch.test_controller import FakeLauncher, run_controller, run_of
 from vflops.launch import controller
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobGivenUp, JobLost
+from vflops.record.formats.job_events import JobGivenUp, JobLost
 
 GAVE_UP = ("candidate", "candidate-failed", "failed")
 

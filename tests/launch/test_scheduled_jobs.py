@@ -21,7 +21,7 @@ from vflops.launch.slurm import sbatch_script
 from vflops.launch.slurm.gang_scheduled_jobs import GangScheduledJobs
 from vflops.launch.submissions import Intent, intents, submitted
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobLost
+from vflops.record.formats.job_events import JobLost
 
 
 class Queue:

@@ -26,7 +26,9 @@ def test_a_device_that_is_not_here_is_named_with_those_that_are(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "available", lambda: ["cpu"])
-    with pytest.raises(UsageError, match=f"{name!r} is not here: torch sees no accelerator") as no:
+    with pytest.raises(
+        UsageError, match=f"{name!r} is not available: torch sees no accelerator"
+    ) as no:
         pick(name)
     assert no.value.hint == "set micro.device to one of: auto, cpu"
 
@@ -35,7 +37,7 @@ def test_an_index_beyond_the_last_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(devices, "available", lambda: ["cpu", "cuda:0", "cuda:1"])
     assert pick("auto").name == pick("cuda").name == "cuda:0"
     assert pick("cuda:1").name == "cuda:1"
-    with pytest.raises(UsageError, match="device 'cuda:2' is not here: there are 2"):
+    with pytest.raises(UsageError, match="device 'cuda:2' is not available: there are 2"):
         pick("cuda:2")
 
 
@@ -64,6 +66,6 @@ def test_an_accelerator_tells_its_memory_and_times_its_own_work() -> None:
         pytest.skip("torch sees no accelerator")
     here = pick("auto")
     assert here.free_bytes() > 1 << 28
-    numbers = torch.randn(1024, 1024, device=here.place)
+    numbers = torch.randn(1024, 1024, device=here.torch_device)
     with here.current():
         assert 0 < here.time_s(lambda: numbers @ numbers, calls=3) < 1

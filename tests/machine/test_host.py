@@ -11,7 +11,7 @@ Times = namedtuple("Times", "user system idle iowait steal guest")
 
 
 @pytest.mark.parametrize(
-    ("spent", "own_s", "share"),
+    ("spent", "process_s", "share"),
     [
         (Times(6.0, 2.0, 12.0, 0.0, 0.0, 0.0), 8.0, 0.0),  # all of it ours
         (Times(8.0, 2.0, 10.0, 0.0, 0.0, 0.0), 6.0, 0.2),  # another process
@@ -20,10 +20,10 @@ Times = namedtuple("Times", "user system idle iowait steal guest")
     ],
 )
 def test_the_share_of_others(
-    spent: Times, own_s: float, share: float, monkeypatch: pytest.MonkeyPatch
+    spent: Times, process_s: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = iter([Times(*[0.0] * 6), spent])
-    own = iter([0.0, own_s])
+    process_times = iter([0.0, process_s])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(clocks))
-    monkeypatch.setattr(HostLoad, "_own", staticmethod(lambda: next(own)))
+    monkeypatch.setattr(HostLoad, "_process_time", staticmethod(lambda: next(process_times)))
     assert HostLoad().others_share() == pytest.approx(share)

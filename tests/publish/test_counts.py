@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.models.model_graph import graph_of
 from vflops.publish.counts import as_tables
@@ -20,7 +20,7 @@ def test_no_number_and_no_name_is_cut(width: int, against: bool, by: str) -> Non
     graph = graph_of("resnet50")
     names = ["hpcai500", "executed"] if against else ["hpcai500"]
     out = io.StringIO()
-    tables = as_tables([count(graph, rule_set(name)) for name in names], by, width)
+    tables = as_tables([count(graph, convention(name)) for name in names], by, width)
     Console(file=out, width=width).print(tables)
     text = out.getvalue()
     assert "…" not in text

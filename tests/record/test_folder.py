@@ -1,8 +1,9 @@
-"""The run folder: chained events, torn lines, newer schemas, and what is no run folder."""
+"""The run folder: chained events, torn lines, newer schemas, and folders that are not runs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from vflops.config.profiles import tiny
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder, RunRecord, latest
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job_events import JobRearranged
+from vflops.record.log.events import Log, read_log
 
 
 def log_file(folder: RunFolder, attempt: int = 0) -> Path:
@@ -81,7 +85,55 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert folder.history().state.reason == "it failed: the device was lost"
 
 
-def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
+def test_a_rank_reads_only_the_logs_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path, "suite", tiny())
+    with folder.start_attempt(job=0) as events:
+        events.write("start")
+        for ranks in (2, 3):
+            change = JobRearranged(job=7, ranks=ranks, settings={"a": ranks}, changes=())
+            events.write("job-rearranged", **change.model_dump(mode="json"))
+    for job in range(1, 65):
+        with folder.start_attempt(job) as events:
+            events.write("start")
+        job_record(job).write(folder.job_file(job))
+    opened: list[Path] = []
+    monkeypatch.setattr("vflops.record.folder.read_log", counting(opened))
+    assert folder.effective_job(7).ranks == 3
+    assert folder.effective_job(7).settings == {"a": 3}
+    assert folder.effective_job(8) == job_record(8)
+    assert opened == [log_file(folder)] * 3
+    opened.clear()
+    assert folder.history(7).events("start")
+    assert not folder.ended(7)
+    assert opened == [folder.attempt_folder(7, 0) / "events.jsonl"] * 2
+
+
+def counting(opened: list[Path]) -> Callable[[Path, str], Log]:
+    """Return a ``read_log`` that notes which files it opens."""
+
+    def read(path: Path, anchor: str) -> Log:
+        opened.append(path)
+        return read_log(path, anchor)
+
+    return read
+
+
+def job_record(job: int) -> JobRecord:
+    return JobRecord(
+        job=job,
+        workload="suite",
+        repeat=0,
+        seed=1,
+        ranks=1,
+        goal=Goal(quality="accuracy", better="higher", target=0.5, exponent=1),
+        settings={"a": 1},
+        data=DataFacts(path="data", synthetic=True, fingerprint="", train=1, validation=1),
+    )
+
+
+def test_a_newer_schema_is_named_with_a_hint(run_folder: RunFolder) -> None:
     path = run_folder.path / "run.json"
     path.write_text(path.read_text().replace("vflops.run/1", "vflops.run/7"))
     with pytest.raises(FolderError, match=r"newer vflops.*vflops.run/7") as caught:
@@ -101,7 +153,7 @@ def test_a_newer_schema_is_named_with_the_cure(run_folder: RunFolder) -> None:
         ("\xff", "is not"),
     ],
 )
-def test_a_run_json_that_is_none_is_one_clear_line(
+def test_an_invalid_run_json_is_one_clear_line(
     run_folder: RunFolder, text: str, message: str
 ) -> None:
     (run_folder.path / "run.json").write_text(text, encoding="latin-1")
@@ -109,7 +161,7 @@ def test_a_run_json_that_is_none_is_one_clear_line(
         RunFolder.open(run_folder.path)
 
 
-def test_a_folder_that_is_no_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
+def test_a_folder_that_is_not_a_run_points_to_the_runs_inside(run_folder: RunFolder) -> None:
     with pytest.raises(FolderError, match="is not a run folder") as caught:
         RunFolder.open(run_folder.path.parent)
     assert str(run_folder.path) in str(caught.value.hint)

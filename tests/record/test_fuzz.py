@@ -1,4 +1,4 @@
-"""Whatever bytes come: a reader of outside files gives what is valid, or says what is wrong.
+"""Arbitrary bytes: a reader of outside files returns what is valid, or says what is wrong.
 
 Good files are damaged in the ways of disks, editors and strangers. A reader is one line of
 ``READERS``. The damage is the same each time; ``VFLOPS_FUZZ=5000`` tries that many others.
@@ -78,14 +78,16 @@ LABELS = "ImageId,PredictionString\na,one 1 2 3 4\nb,two 5 6 7 8\n"
 
 @dataclass(frozen=True)
 class Reader:
-    """Files that it reads, and how; a list of them is as good as one."""
+    """The files that it reads, as one or several patterns, and how."""
 
     files: str
     read: Callable[[Path], object]
 
 
 def run_of(path: Path) -> Path:
-    return next(each for each in path.parents if each.parent.name in ("runs", "searches"))
+    return next(
+        ancestor for ancestor in path.parents if ancestor.parent.name in ("runs", "searches")
+    )
 
 
 def contents(path: Path) -> Contents:
@@ -142,7 +144,7 @@ VALUES: tuple[Any, ...] = (
     *("", "x" * 5000, "\0", "../../x", "\ud800", "2026-13-45T99:99:99", "nan", "[]"),
     *([], {}, [[]], {"": None}, [None] * 3, [0, "1", {}]),
 )
-"""What stands where something else should."""
+"""Values in place of the expected ones."""
 TEXTS = (
     *(b"", b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"\\ud800"', b'"\\u0000"'),
     *(b"[" * 20_000, b'{"a":' * 20_000, b"[" * 900 + b"]" * 900, b"a." * 3000 + b"a=1\n"),
@@ -150,7 +152,7 @@ TEXTS = (
     *(b"0001-01-01T00:00:00+23:00", b"9999-12-31T23:59:59-23:00", b"1969-01-01", b"25:00"),
     *(b"\n", b"\r", b'"', b"'", b",", b",,", b"=", b".", b" ", b"x" * 200_000),
 )
-"""What stands in a text where something else should."""
+"""Bytes in place of the expected ones."""
 
 
 def spliced(content: bytes, draw: random.Random) -> bytes:
@@ -163,71 +165,71 @@ def cut(content: bytes, draw: random.Random) -> bytes:
 
 
 def another_word(content: bytes, draw: random.Random) -> bytes:
-    """A key or a value is something else."""
-    words = [each.span() for each in re.finditer(rb"[^\s=,:\[\]{}]+", content)]
+    """Replace a key or a value."""
+    words = [match.span() for match in re.finditer(rb"[^\s=,:\[\]{}]+", content)]
     start, end = draw.choice(words)
     return content[:start] + draw.choice(TEXTS) + content[end:]
 
 
 def another_part(content: bytes, draw: random.Random) -> bytes:
-    """A part of a JSON document, or of one line of a log, is gone, twice or something else."""
+    """Remove, repeat or replace a part of a JSON document, or of one line of a log."""
     lines = content.split(b"\n")
     whole = lines[0] == b"{"
     at = draw.randrange(len(lines) - 1 or 1)
     data = json.loads(content if whole else lines[at])
-    place: Any = data
+    part: Any = data
     while True:
-        key = draw.choice(list(place) if isinstance(place, dict) else range(len(place)))
-        inner = place[key]
+        key = draw.choice(list(part) if isinstance(part, dict) else range(len(part)))
+        inner = part[key]
         if not isinstance(inner, dict | list) or not inner or draw.random() < 0.15:
             break
-        place = inner
+        part = inner
     if draw.random() < 0.2:
-        del place[key]
-    elif isinstance(place, list) and draw.random() < 0.2:
-        place.append(inner)
+        del part[key]
+    elif isinstance(part, list) and draw.random() < 0.2:
+        part.append(inner)
     else:
-        place[key] = draw.choice(VALUES)
+        part[key] = draw.choice(VALUES)
     made = json.dumps(data).encode()
     return made if whole else b"\n".join([*lines[:at], made, *lines[at + 1 :]])
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of every kind of file."""
-    place = tmp_path_factory.mktemp("good")
-    submit(place / "runs")
+    """Return a folder with every kind of file."""
+    root = tmp_path_factory.mktemp("good")
+    submit(root / "runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)
-        run = HandmadeSearch(place / "searches", patch)
-        shutil.copy(next(place.glob("runs/*/system.json")), run.folder.system_file)
+        run = HandmadeSearch(root / "searches", patch)
+        shutil.copy(next(root.glob("runs/*/system.json")), run.folder.system_file)
         run.worker(0, one_worker(run))
         run.end()
-    (place / "settings.toml").write_text(SETTINGS)
-    (place / "assignments").write_text(ASSIGNMENTS)
-    (place / "site.toml").write_text(SITE)
-    (place / "power.csv").write_text(POWER)
-    (place / "LOC_val_solution.csv").write_text(LABELS)
+    (root / "settings.toml").write_text(SETTINGS)
+    (root / "assignments").write_text(ASSIGNMENTS)
+    (root / "site.toml").write_text(SITE)
+    (root / "power.csv").write_text(POWER)
+    (root / "LOC_val_solution.csv").write_text(LABELS)
     for folder in ("packed", "frames"):
-        (place / folder).mkdir()
+        (root / folder).mkdir()
         for name in ("train-00000.bin", "train.npz"):
-            (place / folder / name).write_bytes(b"")
+            (root / folder / name).write_bytes(b"")
     facts: dict[str, Any] = {"bytes": 0, "sha256": "0" * 64}
     table, shard = {"file": "train.npz", **facts}, {"file": "train-00000.bin", **facts}
     origin: dict[str, Any] = {"origin": "o", "synthetic": True, "recipe": {"seed": [1]}}
     split = {"images": 0, "table": table, "shards": [{**shard, "images": 0}]}
     images = {"short_side": 8, "classes": ["one", "two"], "splits": {"train": split}}
-    ImageIndex.model_validate(origin | images).write(place / "packed" / "index.json")
+    ImageIndex.model_validate(origin | images).write(root / "packed" / "index.json")
     split = {"frames": 0, "boxes": 0, "table": table, "shards": [{**shard, "frames": 0}]}
     units = dict.fromkeys(("offset", "scale", "mean", "std"), [1.0] * len(CHANNELS))
     size = {"layout": "half", "height": 4, "width": 4}
     frames = {**size, **units, "years": {"train": [1979]}, "splits": {"train": split}}
-    FrameIndex.model_validate(origin | frames).write(place / "frames" / "index.json")
-    return place
+    FrameIndex.model_validate(origin | frames).write(root / "frames" / "index.json")
+    return root
 
 
-def matching(place: Path, reader: Reader) -> list[Path]:
-    return sorted(path for path in place.glob(reader.files) if path.is_file())
+def matching(root: Path, reader: Reader) -> list[Path]:
+    return sorted(path for path in root.glob(reader.files) if path.is_file())
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -255,9 +257,9 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
     ways = [spliced, cut, another_word, *[another_part] * 3 * (".json" in path.suffix)]
     path.write_bytes(draw.choice(ways)(content, draw))
     try:
-        found = reader.read(path)
-        if isinstance(found, Document):
-            found.to_json()
+        result = reader.read(path)
+        if isinstance(result, Document):
+            result.to_json()
     except VflopsError as error:
         assert len(error.message) <= 4000
         error.message.encode()
@@ -266,7 +268,7 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "expected"),
     [
         ("settings", b"seed = 7", b"seed = 0x" + b"f" * 5000, "seed = a huge int"),
         ("settings", b"seed = 7", b"seed = " + b"9" * 5000, "is not TOML"),
@@ -275,7 +277,7 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
         ("assignments", b"seed=7", b"seed=" + b"[" * 20_000, "setting seed = "),
         ("site", b'account = "a"', b"account." + b"a." * 5000 + b"a = 1", "account = a huge dict"),
         ("site", b"2-00:00", b"9" * 5000 + b"-00:00", "time_limit = "),
-        ("power log", b"2026-01-31T12:00:00Z", b"0001-01-01T00:00:00+23:00", "2001 to 2286"),
+        ("power log", b"2026-01-31T12:00:00Z", b"0001-01-01T00:00:00+23:00", "2001 and 2286"),
         ("power log", b"1.5", b"1e308", "expected a number of 0 or more"),
         ("labels", b"one 1 2 3 4", b" ", "has no class for a"),
         ("labels", b"one 1 2 3 4", b"x" * 200_000, "is not CSV"),
@@ -286,20 +288,22 @@ def test_what_is_damaged_is_valid_or_refused(good: Path, name: str, seed: int) -
         ("log", b'"utc": "2', b'"utc": "x', "expected a time"),
     ],
 )
-def test_what_once_was_no_message(good: Path, name: str, old: bytes, new: bytes, said: str) -> None:
+def test_what_once_had_no_message(
+    good: Path, name: str, old: bytes, new: bytes, expected: str
+) -> None:
     path = matching(good, READERS[name])[0]
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new, 1))
     try:
-        with pytest.raises(VflopsError, match=re.escape(said)):
+        with pytest.raises(VflopsError, match=re.escape(expected)):
             READERS[name].read(path)
     finally:
         path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
-    ("job", "old", "new", "said"),
+    ("job", "old", "new", "expected"),
     [
         ("searches/*/jobs/1/job.json", b'"tune_from"', b'"tune_form"', "search.tune_form"),
         ("runs/*/jobs/1/job.json", b'"exponent": 5', b'"exponent": -1', "exponent is -1"),
@@ -307,14 +311,14 @@ def test_what_once_was_no_message(good: Path, name: str, old: bytes, new: bytes,
     ],
 )
 def test_a_job_that_no_run_plans_has_no_score(
-    good: Path, job: str, old: bytes, new: bytes, said: str
+    good: Path, job: str, old: bytes, new: bytes, expected: str
 ) -> None:
     path = next(good.glob(job))
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new))
     try:
-        with pytest.raises(VflopsError, match=said):
+        with pytest.raises(VflopsError, match=expected):
             score(contents(path))
     finally:
         path.write_bytes(content)

@@ -11,13 +11,8 @@ import pytest
 from tests.support.ensemble_runs import ended, processes_of, started, wait_for
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import (
-    Ensembled,
-    JobBegun,
-    JobRecord,
-    OutOfBag,
-    Predicted,
-)
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Ensembled, JobBegun, OutOfBag, Predicted
 from vflops.train.ensemble.bootstrap import bag, out_of_bag
 from vflops.train.ensemble.predictions import KeptPredictions
 

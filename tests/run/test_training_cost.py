@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.trained_runs import HandmadeRun, two_seeds
 from vflops.config.training import TrainSettings
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.launch.placement import Node, plan
 from vflops.record.folder import RunFolder
@@ -26,7 +26,7 @@ from vflops.run.training_cost import (
     places,
     words,
 )
-from vflops.testing.rules import sample_graph
+from vflops.testing.conventions import sample_graph
 from vflops.train.ensemble.predictions import kept_bytes
 from vflops.train.parallel.footprint import Footprint
 
@@ -157,7 +157,7 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
 
 def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
     machine = measured_ceilings(Contents(run_folder).measurements)
-    counted = count(sample_graph(batch=4), rule_set("hpcai500"))
+    counted = count(sample_graph(batch=4), convention("hpcai500"))
     found = bounding_speed(counted, machine, training(), "before", share=0.5)
     assert found is not None and found.least_time
     assert found.samples_per_s == pytest.approx(bound(counted, machine, "fp32").samples_per_s / 2)

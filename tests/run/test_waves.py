@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.ensemble_runs import ended, started
 from tests.support.slurm_bench import SlurmBench
-from vflops.record.formats.job import Ensembled
+from vflops.record.formats.job_events import Ensembled
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 

@@ -10,7 +10,8 @@ from tests.support.fork_server import Forked, server
 from vflops.config.profiles import for_one
 from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobPlanned, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobPlanned
 from vflops.run import jobs as training
 from vflops.workloads.automl.replay import SearchLedger, keep_ledger
 from vflops.workloads.contract.run_settings import load, profile

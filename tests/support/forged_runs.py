@@ -18,7 +18,8 @@ from tests.support.sample_parts import MEASUREMENTS, write_system
 from tests.support.search_runs import HandmadeSearch
 from tests.support.trained_runs import DEVICE, ZERO, HandmadeRun, Note, job, started
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.job import PHASES, DataFacts, Goal, JobRecord
+from vflops.record.formats.job import DataFacts, Goal, JobRecord
+from vflops.record.formats.job_events import PHASES
 from vflops.record.formats.telemetry import Header, Series
 from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents

@@ -1,9 +1,9 @@
-"""Python programs in processes that have imported torch already: forked, so a start costs little.
+"""Python programs in forked processes that have already imported torch, so that they start fast.
 
-One server a pytest worker: it has imported everything, has one thread, and forks for each program.
-A program has the caller's folder, variables and files, a session of its own, and a parent that
-waits for it alone. What only a new Python reads, for example ``PYTHONHASHSEED``, needs a new one:
-``serves`` says so.
+There is one server per pytest worker: it has imported everything, has one thread, and forks for
+each program. A program has the caller's folder, variables and files, its own session, and a parent
+that waits only for it. Variables that only a new interpreter reads, for example
+``PYTHONHASHSEED``, need a new one: see ``serves``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import IO, NoReturn
 
 _READ_AT_START = ("PYTHON", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TORCH_", "LD_")
 _LONGEST = 1 << 20
-"""Of a call, in bytes."""
+"""The size of a request, in bytes."""
 _WITH_THREADS = "vflops.launch.psij.executors"
-"""Starts a thread as it is imported, which a fork would not copy."""
+"""Modules that start a thread when they are imported, which a fork would not copy."""
 
 
 class Forked(subprocess.Popen[str]):
-    """A program that was started; what it wrote is in files."""
+    """A program that was started; its output is in files."""
 
     def __init__(self, args: Sequence[str], out: IO[bytes], err: IO[bytes], report: int) -> None:
         self.args = list(args)
@@ -46,11 +46,11 @@ class Forked(subprocess.Popen[str]):
         self.pid = int(self._report.readline())
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Return the exit code; None while it runs."""
         return self._ended(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once there is one."""
+        """Wait for the end and return the exit code."""
         code = self._ended(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
@@ -59,7 +59,7 @@ class Forked(subprocess.Popen[str]):
     def communicate(
         self, input: str | None = None, timeout: float | None = None
     ) -> tuple[str, str]:
-        """What it wrote to stdout and stderr, once it has ended."""
+        """Wait for the end and return stdout and stderr."""
         self.wait(timeout)
         for file in self._files:
             file.seek(0)
@@ -87,7 +87,7 @@ class ForkServer:
             )
 
     def serves(self, environment: Mapping[str, str]) -> bool:
-        """Whether a forked program sees these variables as one of a new Python does."""
+        """Whether these variables act on a forked program as on a new interpreter."""
         names = {name for name, _ in environment.items() ^ self._variables.items()}
         return not any(name.startswith(_READ_AT_START) for name in names)
 
@@ -98,9 +98,9 @@ class ForkServer:
         environment: Mapping[str, str],
         log: Path | None = None,
     ) -> Forked:
-        """``python WORDS``, where they begin with ``-m`` and a module, or with a file.
+        """Start ``python WORDS``, which begin with ``-m`` and a module, or with a file.
 
-        ``log``: the file it writes to; None: what it writes is for ``communicate``.
+        ``log`` is the file that it writes to; None: ``communicate`` returns its output.
         """
         assert self.serves(environment), "read when Python starts"
         out: IO[bytes] = log.open("w+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
@@ -115,7 +115,7 @@ class ForkServer:
 def start_alone(
     words: Sequence[str], cwd: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """``python WORDS`` in a new Python, for tests of what a whole tree of processes does."""
+    """Start ``python WORDS`` in a new interpreter, for tests of whole process trees."""
     return subprocess.Popen(
         [sys.executable, *words],
         cwd=cwd,
@@ -129,7 +129,7 @@ def start_alone(
 
 @functools.cache
 def server() -> ForkServer:
-    """The server of this process; it ends with it."""
+    """Return the server of this process; it ends with the process."""
     return ForkServer()
 
 
@@ -140,11 +140,11 @@ def _import_everything() -> None:
         "torch",
         "torch._dynamo",
         "altair",
-    ):  # torch imports the second when it first needs it
+    ):  # torch imports the second one on first use
         importlib.import_module(name)
     for module in pkgutil.walk_packages(vflops.__path__, "vflops."):
         if not module.name.endswith("__main__") and module.name != _WITH_THREADS:
-            with suppress(ImportError):  # of a library that is optional
+            with suppress(ImportError):  # of an optional library
                 importlib.import_module(module.name)
     from vflops.publish.pages.page import templates
 
@@ -153,7 +153,7 @@ def _import_everything() -> None:
 
 
 def _serve(calls: socket.socket) -> list[str]:
-    """Fork for each call; returns in a program's process, with its words."""
+    """Fork for each request; return in the program's process, with its words."""
     while True:
         call, files, _, _ = socket.recv_fds(calls, _LONGEST, 3)
         if not call:
@@ -201,7 +201,7 @@ def _run(words: list[str]) -> None:
 
 
 def _end(code: object) -> NoReturn:
-    """As Python ends, but what is shared with the server is not torn down: that would copy it."""
+    """End as Python does, but without tearing down (and so copying) what the server shares."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -212,7 +212,7 @@ def _end(code: object) -> NoReturn:
 
 if __name__ == "__main__":
     _import_everything()
-    gc.freeze()  # what all share is not looked at by each
+    gc.freeze()  # shared objects are not visited by the collectors of all programs
     words = _serve(socket.socket(fileno=int(sys.argv[1])))
     try:
         _run(words)

@@ -1,4 +1,4 @@
-"""Tasks as ``run`` makes them, with a clock that tests can wind."""
+"""Tasks as ``measure`` creates them, with a clock that tests control."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = Device(torch.device("cpu"))
 
 @dataclass
 class FakeClock:
-    """A clock that moves on by ``step_s`` whenever it is read."""
+    """A clock that advances by ``step_s`` whenever it is read."""
 
     step_s: float
     now_s: float = 0.0
@@ -42,7 +42,7 @@ def make_task(
     clock: Clock = time.monotonic,
     trials: list[Trial] | None = None,
 ) -> Task:
-    """A task with time for a few trials."""
+    """Return a task with time for a few trials."""
     deadline = Deadline(clock() + seconds, clock)
     return Task(
         item=Item(benchmark, case, precision, weight=1.0, start_s=start_s),

@@ -1,4 +1,4 @@
-"""A made-up machine: trees of /proc and /sys, a torch and an NVML that answer as told."""
+"""A fake machine: trees of /proc and /sys, a torch and an NVML with given answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.record.formats.system import Fact
 
 
 def tree(root: Path, files: Mapping[str, str]) -> Path:
-    """``root`` with these files in it."""
+    """Write these files under ``root`` and return it."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +20,7 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def script(folder: Path, name: str, lines: str) -> Path:
-    """A command ``name`` in ``folder`` that runs these lines."""
+    """Write a command ``name`` to ``folder`` that runs these lines."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\n{lines}\n")
@@ -29,26 +29,26 @@ def script(folder: Path, name: str, lines: str) -> Path:
 
 
 def named(facts: Iterable[Fact], name: str) -> Fact:
-    """The one fact of that name."""
-    (found,) = [fact for fact in facts if fact.name == name]
-    return found
+    """Return the only fact called ``name``."""
+    (match,) = [fact for fact in facts if fact.name == name]
+    return match
 
 
 def value(facts: Iterable[Fact], name: str) -> Any:
-    """The value of the one fact of that name."""
+    """Return the value of the only fact called ``name``."""
     return named(facts, name).value
 
 
 class FakeNvmlError(Exception):
-    """As NVML's errors are."""
+    """The base of NVML's errors."""
 
 
 class FakeNotSupportedError(FakeNvmlError):
-    """What a device says that has no such thing."""
+    """The error of a device that does not have a feature."""
 
 
 class FakeNvml:
-    """Two H200 as pynvml would show them: the second without ECC, and with half of its NVLinks."""
+    """A pynvml with two H200: the second without ECC, and with half of its NVLinks."""
 
     NVMLError = FakeNvmlError
     NVMLError_NotSupported = FakeNotSupportedError
@@ -116,7 +116,7 @@ class FakeNvml:
 
 
 def fake_torch(uuids: Iterable[str] = (), *, hip: str | None = None, kind: str = "cuda") -> Any:
-    """A torch that sees one H200 for each UUID."""
+    """Return a torch that sees one H200 per UUID."""
     devices = [
         SimpleNamespace(
             name="NVIDIA H200",

@@ -1,4 +1,4 @@
-"""Made-up telemetry and machines: trees of /proc and /sys, an NVML that answers as told."""
+"""Fake telemetry and machines: trees of /proc and /sys, an NVML with given answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from vflops.record.formats.telemetry import Absent, Header, Kind, Part, Series, Telemetry
 
 UTC_S = 1_800_000_000.0
-"""What the clock on the wall shows when the monotonic one is at 0."""
+"""The Unix time at which the monotonic clock was 0."""
 
 
 def tree(root: Path, files: Mapping[str, str]) -> Path:
-    """``root`` with these files in it."""
+    """Write these files under ``root`` and return it."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
 def series(
     id: str, kind: Kind = "gauge", part: Part = "accelerator", wraps_at: float | None = None
 ) -> Series:
-    """Power where it is a gauge, energy where it is a counter."""
+    """Return a series of power for a gauge, and of energy for a counter."""
     unit = "W" if kind == "gauge" else "J"
     return Series(
         id=id, title=id, unit=unit, source=f"test {id}", kind=kind, part=part, wraps_at=wraps_at
@@ -40,7 +40,7 @@ def telemetry(
     interval_s: float = 1.0,
     absent: Sequence[Absent] = (),
 ) -> Telemetry:
-    """What a file with these columns would be read as."""
+    """Return the telemetry of a file with these columns."""
     header = Header(interval_s=interval_s, series=tuple(columns), absent=tuple(absent))
     rows = zip(*columns.values(), strict=True)
     table = array("d", [math.nan if value is None else value for row in rows for value in row])
@@ -48,11 +48,11 @@ def telemetry(
 
 
 class FakeNvmlError(Exception):
-    """As NVML's errors are."""
+    """The base of NVML's errors."""
 
 
 class FakeNvml:
-    """Two H200 as pynvml would show them: the second tells no energy, and there is no NVLink."""
+    """A pynvml with two H200: the second reports no energy, and there is no NVLink."""
 
     NVMLError = FakeNvmlError
     NVML_SUCCESS = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.fork_server import server, start_alone
 from vflops.record.folder import RunFolder, latest
-from vflops.record.formats.job import Evaluated, Finished, Progressed
+from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.record.log.events import Log
 from vflops.run import jobs
 from vflops.workloads.contract.run_settings import load, profile

@@ -21,7 +21,7 @@ from vflops.record.formats.job import DataFacts, DeclaredWork, Goal, JobRecord
 from vflops.record.formats.telemetry import Absent, Header, Kind, Part, Series
 from vflops.record.log import events
 from vflops.record.log.telemetry_log import TelemetryWriter
-from vflops.testing.rules import sample_graph
+from vflops.testing.conventions import sample_graph
 
 WORKLOAD = "image-classification"
 DEVICE = "cuda"

@@ -65,7 +65,7 @@ def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
         (["train.precision=tf32"], "tf32", "precision"),
         (["train.precision=int3"], "int3", ""),
         (["train.optimizer=lion"], "lion", ""),
-        (["train.device=cuda"], "'cuda' is not here", "cpu"),
+        (["train.device=cuda"], "'cuda' is not available", "cpu"),
         (["train.epoch=3"], "unknown setting 'train.epoch'", "train.epochs"),
         (["size=64", "resize=32"], "resize 32 is less than size 64", ""),
         (["synthetic.classes=1"], "synthetic.classes = 1", ""),

@@ -12,7 +12,7 @@ from tests.support.team_runs import DEEP, Team, Trained
 from tests.support.train_runs import losses, planned, run_ranks
 from vflops.config.training import TrainSettings
 from vflops.metrics.traffic import bytes_sent
-from vflops.record.formats.job import Exchanged, JobStarted
+from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
 
 

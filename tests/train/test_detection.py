@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.train_runs import evaluations, losses, planned, run_ranks, start_ranks, weights
 from vflops.record.folder import RunFolder
-from vflops.record.formats import job as payloads
+from vflops.record.formats import job_events
 from vflops.record.readout.contents import Contents
 
 SMALL = (
@@ -71,10 +71,12 @@ def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
     log = alone.history().jobs[1][0]
     kinds = [event.kind for event in log.events]
     assert kinds.index("finished") < kinds.index("tested") < kinds.index("exhibit")
-    tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
+    tested = next(
+        event.payload(job_events.Tested) for event in log.events if event.kind == "tested"
+    )
     assert tested.evaluated == 5
     exhibit = next(
-        event.payload(payloads.Exhibited) for event in log.events if event.kind == "exhibit"
+        event.payload(job_events.Exhibited) for event in log.events if event.kind == "exhibit"
     )
     with np.load(alone.attempt_folder(1, 0) / exhibit.file, allow_pickle=False) as arrays:
         assert arrays["frames"].tolist() == [0, 2, 4]
@@ -114,7 +116,9 @@ def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:
     small = ("train.epochs=1", "synthetic.validation=1", "synthetic.test=1")
     log = run_ranks(detection(tmp_path, "train.ranks=2", *small), 2)
     assert [each.evaluated for each in evaluations(log)] == [1]
-    tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
+    tested = next(
+        event.payload(job_events.Tested) for event in log.events if event.kind == "tested"
+    )
     assert tested.evaluated == 1
 
 

@@ -155,7 +155,7 @@ def switches() -> list[object]:
 
 def on_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> Precision:
     """As if there were one that has everything."""
-    monkeypatch.setattr(module, "missing", lambda *_: None)
+    monkeypatch.setattr(module, "product_unavailable_reason", lambda *_: None)
     monkeypatch.setattr(module, "emulated", lambda *_: None)
     return Precision.named(name, "cuda")
 
@@ -186,7 +186,7 @@ def test_tf32_is_refused_on_a_cpu_with_a_cure() -> None:
 
 
 def test_a_device_without_the_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "missing", lambda *_: "cpu has no bf16 product")
+    monkeypatch.setattr(module, "product_unavailable_reason", lambda *_: "cpu has no bf16 product")
     with pytest.raises(UsageError, match="mixed-bf16 is not to be had here: cpu has no bf16"):
         Precision.named("mixed-bf16", "cpu")
     assert Precision.named("fp32", "cpu").name == "fp32"

@@ -27,11 +27,11 @@ from vflops.data.images.drawing import Recipe
 from vflops.errors import Interrupted, RunFailed, UsageError
 from vflops.launch.attempt import run_job
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import (
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import (
     Checkpointed,
     Fallback,
     Finished,
-    JobRecord,
     JobTrained,
     KernelsProfiled,
     Resumed,

@@ -11,9 +11,10 @@ from torch import Tensor, fx
 
 from tests.support.divided_runs import trained
 from vflops.config.training import TrainSettings
-from vflops.counting.capture import on_meta
+from vflops.counting.meta_device import on_meta
 from vflops.metrics.traffic import bytes_sent, sharded_sent
-from vflops.record.formats.job import Exchanged, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Exchanged
 from vflops.train.parallel.channel_pairs import pairs
 from vflops.train.parallel.cut import cut
 from vflops.workloads.contract.registry import workload as find

@@ -60,21 +60,21 @@ DOCUMENTS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Every format by the name of its file."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the schema of every file format, by the name of the schema's file."""
+    schemas: dict[str, dict[str, Any]] = {}
     for document in DOCUMENTS:
         schema = document.model_json_schema()
         tag = f"{document.schema_name}/{document.schema_version}"
         schema["properties"]["schema"] = {"const": tag}
         schema["required"] = ["schema", *schema.get("required", [])]
-        found[f"{document.schema_name}.json"] = schema
-    found["vflops.event.json"] = EventLine.model_json_schema()
-    found["vflops.measurement.json"] = Measurement.model_json_schema()
-    return found
+        schemas[f"{document.schema_name}.json"] = schema
+    schemas["vflops.event.json"] = EventLine.model_json_schema()
+    schemas["vflops.measurement.json"] = Measurement.model_json_schema()
+    return schemas
 
 
 def export(folder: Path) -> list[Path]:
-    """Write all schemas into ``folder``."""
+    """Write all schemas to ``folder`` and return their paths."""
     atomic.make_folder(folder)
     for name, schema in schemas().items():
         atomic.write_json(folder / name, schema)

@@ -1,4 +1,4 @@
-"""Settings of launching: where jobs run, and how much of a node a rank takes."""
+"""Settings of launching: where jobs run, and the resources of a rank."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class LaunchSettings(Section):
 
     on: Literal["local", "slurm", "pbs", "lsf", "flux"] = "local"
     start: Literal["together", "apart"] = "together"
-    """With SLURM: all jobs in one allocation, or each submitted by itself."""
+    """With SLURM: all jobs in one allocation, or each job submitted separately."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
-    """Ranks that a node takes, of one model or of several; None: those of one model."""
+    """Ranks per node, of one model or of several; None: those of one model."""
     cores_per_rank: int | None = Field(default=None, ge=1, le=4096)
-    """Cores of a rank's own; None: one with a scheduler, here a share of all that there are."""
+    """Cores per rank; None: one with a scheduler, an equal share of all cores on one machine."""
     gpus_per_rank: int = Field(default=0, ge=0, le=16)
     container: str | None = Field(default=None, min_length=1, pattern=r"^[^\r\n]+$")
-    """An image that the jobs run in, in the place of ``site.toml``'s; its runtime stays."""
+    """A container image for the jobs, instead of that in ``site.toml``; the runtime stays."""
     bind: bool = True
-    """Whether ranks keep to cores of their own, near their GPUs."""
+    """Whether each rank is bound to its own cores, close to its GPU."""

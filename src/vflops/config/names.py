@@ -1,15 +1,15 @@
-"""The words that settings may use; one word for one thing in code, command line and files."""
+"""Names of precisions and benchmarks, the same in code, command line and files."""
 
 from __future__ import annotations
 
 PRECISIONS: dict[str, str] = {
     "fp64": "IEEE double",
-    "fp32": "IEEE single: the result is that exact, however the library gets there",
+    "fp32": "IEEE single: the result is that exact, however the library computes it",
     "tf32": "fp32 operands rounded to 10 bits of mantissa, fp32 sums",
     "bf16": "bfloat16 operands, fp32 sums",
     "fp16": "IEEE half operands, fp32 sums where the device has them",
     "fp8": "float8 e4m3 operands with a scale, higher-precision sums",
-    "int8": "integers of 8 bits, exact sums in 32",
+    "int8": "8-bit integers, exact sums in 32 bits",
 }
 
 BENCHMARKS: dict[str, str] = {
@@ -19,8 +19,8 @@ BENCHMARKS: dict[str, str] = {
     "transfer": "host to device and back",
     "all-reduce": "between local ranks, over message sizes",
     "storage": "sequential and random read, write with fsync, on the run's file system",
-    "all-reduce-modes": "means over ranks by mode and precision; only where asked for",
+    "all-reduce-modes": "averages over ranks by mode and precision; only on request",
 }
 
 NOT_BY_DEFAULT = ("all-reduce-modes",)
-"""Benchmarks that are measured only where they are named."""
+"""Benchmarks that are run only if they are named."""

@@ -1,4 +1,4 @@
-"""Settings of how ranks share a model and of what they say to each other: table 2 of V3.0."""
+"""Settings of parallelism and communication between ranks: table 2 of HPC AI500 V3.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CommunicationMode = Literal["all-reduce", "hierarchical", "torus"]
 CommunicationPrecision = Literal["fp32", "fp16", "bf16", "int8", "powersgd"]
 
 CHUNKS = 2
-"""Stages that a rank of an interleaved pipeline holds."""
+"""Stages per rank of an interleaved pipeline."""
 
 
 class ParallelSettings(Section):
@@ -24,12 +24,12 @@ class ParallelSettings(Section):
     mode: ParallelMode = "data"
     """``data``: each rank has the whole model; ``sharded``: each keeps a part of every layer's
     weights and gets the rest when it needs them; ``model``: each computes a part of the model;
-    ``pipeline``: the same with several parts of a batch on their way; ``mixed``: a mesh."""
+    ``pipeline``: the same with several micro-batches in flight; ``mixed``: a mesh."""
     split: ModelSplit = "layers"
-    """What a rank of mode ``model`` has: some of the layers, or some channels of those layers that
-    can be divided so."""
+    """What a rank of mode ``model`` holds: some of the layers, or some channels of every layer that
+    can be divided."""
     schedule: PipelineSchedule = "1f1b"
-    """Of a pipeline; its micro-batches are the parts that ``train.accumulate`` says."""
+    """Of a pipeline; ``train.accumulate`` is the number of its micro-batches."""
     mesh: tuple[int, int] | None = Field(default=None, examples=["[2, 2]"])
     """Of mode ``mixed``: copies of the model × ranks that share one; their product is P."""
     within: Literal["pipeline", "model"] = "pipeline"
@@ -37,36 +37,39 @@ class ParallelSettings(Section):
 
     @property
     def inner(self) -> ParallelMode:
-        """How one copy of the model is shared: ``data`` where it is not."""
+        """How one copy of the model is shared; ``data`` if it is not."""
         return self.within if self.mode == "mixed" else self.mode
 
     @property
     def running(self) -> PipelineSchedule:
-        """The schedule of the stages of one copy: without a pipeline there is nothing to choose."""
+        """The schedule of the stages of one copy; without a pipeline it is always ``gpipe``."""
         return self.schedule if self.inner == "pipeline" else "gpipe"
 
     @property
     def cuts_layers(self) -> bool:
-        """Whether the ranks of one copy have some of its layers each."""
+        """Whether each rank of a copy holds some of its layers."""
         return self.inner == "pipeline" or (self.inner == "model" and self.split == "layers")
 
     @property
     def divides_channels(self) -> bool:
-        """Whether the ranks of one copy have some channels of its layers each."""
+        """Whether each rank of a copy holds some channels of its layers."""
         return self.inner == "model" and self.split == "tensor"
 
     def stages(self, ranks: int) -> int:
-        """Parts that a model is cut into, where it is."""
+        """Return the number of stages that a model is cut into."""
         return ranks // self.shares(ranks) * (CHUNKS if self.running == "interleaved" else 1)
 
     def shares(self, ranks: int) -> int:
-        """Parts that a batch is divided in: copies of the model that work side by side."""
+        """Return the parts that a batch is divided into: the copies of the model."""
         if self.mode == "mixed":
             return self.mesh[0] if self.mesh else 1
         return ranks if self.mode in ("data", "sharded") else 1
 
     def check(self, ranks: int, accumulate: int, batch: int) -> None:
-        """Refuse what contradicts itself, with what would fit; ``batch`` is of all copies."""
+        """Raise ``ValueError`` for a contradiction, with what would fit.
+
+        ``batch`` is that of all copies together.
+        """
         if self.mode != "data" and ranks == 1:
             raise ValueError(
                 f"parallel.mode {self.mode} shares a model between ranks, and there is 1: "
@@ -79,7 +82,7 @@ class ParallelSettings(Section):
             self._check_micro_batches(sharing, accumulate, batch // self.shares(ranks))
 
     def _check_idle(self) -> None:
-        """Refuse settings that would do nothing: whoever set one expects a difference."""
+        """Refuse settings that would have no effect: a user who sets one expects a difference."""
         mode = f"mixed with within {self.within}" if self.mode == "mixed" else self.mode
         for name, used, belongs in (
             ("within", self.mode == "mixed", "parallel.mode mixed"),
@@ -116,14 +119,14 @@ class ParallelSettings(Section):
             )
 
     def _check_micro_batches(self, stages: int, parts: int, batch: int) -> None:
-        need = "as many micro-batches as ranks or more"
+        need = "at least as many micro-batches as ranks"
         bad = self.schedule != "gpipe" and parts < stages
         if self.schedule == "interleaved" and parts % stages:
-            need, bad = "a multiple of its ranks as micro-batches", True
+            need, bad = "a number of micro-batches that is a multiple of its ranks", True
         if bad:
             step = stages if self.schedule == "interleaved" else 1
             fitting = [n for n in range(stages, batch + 1, step) if batch % n == 0]
-            most = 2 * stages  # where the bubble is a third or less
+            most = 2 * stages  # there the bubble is a third or less
             best = next((n for n in fitting if n >= most), max(fitting, default=None))
             hint = f"--set train.accumulate={best}"
             if best is None:
@@ -141,18 +144,18 @@ class CommunicationSettings(Section):
     """``hierarchical``: within a node, between the nodes' leaders, and back; ``torus``: scattered
     along rows, summed along columns, gathered along rows."""
     precision: CommunicationPrecision = "fp32"
-    """Of what is sent; ``int8`` and ``powersgd`` send next time what they left out."""
+    """Of what is sent; ``int8`` and ``powersgd`` carry their error over to the next step."""
     near: int | None = Field(default=None, ge=2)
-    """Ranks that are near each other: those of a node, or of a row of the torus. None: those of a
-    node; where a node has all or one, the divisor next to the square root."""
+    """Ranks that are close to each other: those of a node, or of a row of the torus. None: those of
+    a node; if a node has all ranks or one, the divisor closest to the square root."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the library's own all-reduce does it, in the gradients' own precision."""
+        """Whether the library's all-reduce is used, in the precision of the gradients."""
         return self.mode == "all-reduce" and self.precision == "fp32"
 
     def check(self, parallel: ParallelSettings, copies: int) -> None:
-        """Refuse what the copies of a model cannot do, with what would fit."""
+        """Raise ``ValueError`` for what the copies of a model cannot do, with what would fit."""
         if self.near is not None and self.mode == "all-reduce":
             raise ValueError("communication.near belongs to the modes hierarchical and torus")
         if self.is_plain:

@@ -1,4 +1,7 @@
-"""Profiles: plain functions that return a whole configuration."""
+"""Profiles: plain functions that return a whole configuration.
+
+``vflops list`` shows the first line of their docstrings.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,30 @@ from vflops.config.training import CEILING_OF, WorkloadSettings
 from vflops.errors import unknown_name
 
 _ONE_BUDGET_S = 12.0
-"""Seconds for the few ceilings that one workload needs."""
+"""Budget for the few ceilings that one workload needs."""
 _SIDE_BY_SIDE = 2
-"""Base models of the suite's ensemble on a laptop, and workers of its search: a core each."""
+"""Base models of the suite's ensemble on a laptop, and workers of its search; a core each."""
 
 
 def tiny() -> Settings:
-    """Half a minute a workload on two cores: for tests and a first look."""
+    """For tests and a first look: half a minute per workload on two cores."""
     return Settings(profile="tiny", micro=MicroSettings(budget_s=5))
 
 
 def laptop() -> Settings:
-    """Three to four minutes on two cores; the default without an accelerator."""
+    """The default without an accelerator: three to four minutes on two cores."""
     return Settings(profile="laptop", micro=MicroSettings(budget_s=36))
 
 
 def gpu() -> Settings:
-    """Minutes on one accelerator; the default where there is one."""
+    """The default with an accelerator: minutes on one of them."""
     return Settings(
         profile="gpu", count=CountSettings(batch=256), micro=MicroSettings(budget_s=150)
     )
 
 
 def reference() -> Settings:
-    """The papers' full rules, days on one accelerator; ten minutes for the ceilings."""
+    """The papers' full size: days on one accelerator, ten minutes for the ceilings."""
     return Settings(
         profile="reference", count=CountSettings(batch=256), micro=MicroSettings(budget_s=600)
     )
@@ -61,7 +64,7 @@ def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Sett
 
 
 def for_all(settings: Settings) -> Settings:
-    """``settings`` of the whole suite: on a laptop it shows an ensemble and a search of several."""
+    """Return the settings of the whole suite; on a laptop with two models and two workers."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if settings.profile != "laptop" or cores < _SIDE_BY_SIDE:
         return settings
@@ -75,15 +78,15 @@ def for_all(settings: Settings) -> Settings:
 
 
 def for_one(settings: Settings) -> Settings:
-    """``settings`` of one workload: only the ceilings that bound it, unless others were asked for.
+    """Return the settings of one workload: only the ceilings that bound it, unless others are set.
 
-    They are what its FLOPS are compared with; the models of the suite are not counted.
+    Its FLOPS are compared with these ceilings; the models of the suite are not counted.
     """
     default = PROFILES[settings.profile]()
     changes: dict[str, object] = {}
     if settings.count == default.count:
         changes["count"] = CountSettings(models=())
-    if settings.launch.on != "local":  # this is not the machine that trains
+    if settings.launch.on != "local":  # training happens on another machine
         changes["micro"] = settings.micro.model_copy(update={"benchmarks": ()})
     else:
         changes["micro"] = _bounding(settings, default.micro)
@@ -91,8 +94,8 @@ def for_one(settings: Settings) -> Settings:
 
 
 def _bounding(settings: Settings, default: MicroSettings) -> MicroSettings:
-    """The ceilings that bound the workloads; precisions whatever else of them was set."""
-    micro, sections = settings.micro, [each["train"] for each in settings.workloads.values()]
+    """Return the ceilings that bound the workloads; precisions even if other settings differ."""
+    micro, sections = settings.micro, [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:
         wanted = {CEILING_OF[section["precision"]] for section in sections}

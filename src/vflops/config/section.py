@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """Settings that belong together: immutable, and no name that is not known."""
+    """A group of settings: immutable, and unknown names are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, validate_default=False, allow_inf_nan=False

@@ -1,4 +1,4 @@
-"""Every setting of a run, and how a file and ``--set`` change it."""
+"""All settings of a run, and how a file and ``--set`` change them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _Precisions = Annotated[_Names, _known("precision", PRECISIONS)]
 
 
 class MicroSettings(Section):
-    """The ceilings: what is measured, and how long that may take."""
+    """The ceilings: what is measured, and how long it may take."""
 
     budget_s: float = Field(default=36.0, gt=0, le=86400)
     """Seconds for all benchmarks together."""
     benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in NOT_BY_DEFAULT)
     precisions: _Precisions = tuple(PRECISIONS)
     device: str = "auto"
-    """``auto`` is the accelerator where there is one, else the CPU."""
+    """``auto`` is the accelerator if there is one, else the CPU."""
     ranks: int = Field(default=2, ge=2, le=1024)
-    """Local ranks of the all-reduce when there are not several accelerators."""
+    """Local ranks of the all-reduce if there are not several accelerators."""
 
 
 class CountSettings(Section):
@@ -54,7 +54,7 @@ class CountSettings(Section):
 
     models: _Names = ("resnet50", "resnet50-v1")
     batch: int = Field(default=32, ge=1)
-    """Samples a step; a larger batch uses the weights more often, so it is bound less by memory."""
+    """Samples per step; a larger batch reuses the weights more, so memory limits it less."""
 
 
 class TelemetrySettings(Section):
@@ -81,7 +81,7 @@ class Settings(Section):
     """The settings of each workload of the run, under its name."""
 
     def models_of(self, workload: str) -> int:
-        """Base models of a workload: its own number, else that of all."""
+        """Return the number of base models of a workload: its own setting, else the run's."""
         return self.workloads[workload].get("models") or self.bagging.models
 
 
@@ -125,7 +125,7 @@ def typed_settings(settings: Settings, types: SettingsTypes) -> dict[str, Worklo
 
 
 def _for_one(message: str, assignments: Sequence[str], names: Iterable[str]) -> str | None:
-    """How a setting that one of several workloads refused is given to another alone."""
+    """Return how to give a setting that one workload refused to another workload alone."""
     others = [name for name in names if not message.startswith(f"settings {name}")]
     for assignment in assignments:
         key = assignment.partition("=")[0].strip().removeprefix("train.")
@@ -140,7 +140,7 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"])
-        if isinstance(fault["input"], Mapping | BaseModel):  # a section that contradicts itself
+        if isinstance(fault["input"], Mapping | BaseModel):  # a contradiction inside a section
             message = fault["msg"].removeprefix("Value error, ")
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
@@ -150,7 +150,7 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
 
 
 def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> None:
-    """Merge ``change`` into ``data``, what is for the workloads into their sections."""
+    """Merge ``change`` into ``data``; keys of workloads go into their sections."""
     sections: dict[str, Any] = data["workloads"]
     for key, value in change.items():
         if key in data or not sections:
@@ -161,17 +161,17 @@ def _apply(data: dict[str, Any], change: Mapping[str, Any], *, where: str) -> No
             owners = [section for section in sections.values() if key in section]
             owners = owners or _sections_inside(key, value, sections)
             if not owners:
-                inside = _places_of(key, sections)
-                if inside:
-                    raise UsageError(f"unknown setting {key!r}{where}", hint=f"it is {inside[0]}")
-                own = {name for section in sections.values() for name in section}
-                raise unknown_name("setting", key, [*data, *own], where=where)
+                full = _full_names(key, sections)
+                if full:
+                    raise UsageError(f"unknown setting {key!r}{where}", hint=f"it is {full[0]}")
+                names = {name for section in sections.values() for name in section}
+                raise unknown_name("setting", key, [*data, *names], where=where)
             for section in owners:
                 _merge(section, {key: value}, where=where)
 
 
 def _merge_into(sections: dict[str, Any], name: str, change: object, *, where: str) -> None:
-    """Merge ``change`` into the settings of the workload ``name``; they can be short as well."""
+    """Merge ``change`` into the settings of the workload ``name``; short names are allowed."""
     section = sections[name]
     if not isinstance(change, Mapping):
         _merge(sections, {name: change}, where=where)
@@ -185,9 +185,9 @@ def _merge_into(sections: dict[str, Any], name: str, change: object, *, where: s
 def _sections_inside(
     key: str, value: object, sections: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The parts of the workloads' settings that hold ``key`` as a section of their own.
+    """Return the parts of the workloads' settings that have a section called ``key``.
 
-    So ``parallel.mode`` is short for ``train.parallel.mode``.
+    This makes ``parallel.mode`` short for ``train.parallel.mode``.
     """
     if not isinstance(value, Mapping):
         return []
@@ -199,8 +199,8 @@ def _sections_inside(
     ]
 
 
-def _places_of(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where a key that was given without its section is, in the workloads' settings."""
+def _full_names(key: str, sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the full names of a key that was given without its section."""
     return [
         f"{name}.{key}"
         for section in sections.values()
@@ -235,9 +235,9 @@ def _describe(section: type[BaseModel], name: str) -> str:
         annotation = field.annotation if field else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
-    found = section.model_fields.get(leaf)
-    if found is not None and found.examples:
-        return f"e.g. {found.examples[0]}"
-    if found is not None and found.default is None:
-        return "leave it out for the profile's own"
-    return f"its default is {found.default!r}" if found else "the README lists all settings"
+    setting = section.model_fields.get(leaf)
+    if setting is not None and setting.examples:
+        return f"e.g. {setting.examples[0]}"
+    if setting is not None and setting.default is None:
+        return "leave it out for the profile's default"
+    return f"its default is {setting.default!r}" if setting else "the README lists all settings"

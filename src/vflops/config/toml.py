@@ -1,4 +1,4 @@
-"""TOML as a user wrote it: read, or refused with what is wrong."""
+"""TOML that a user wrote, in a file or in ``--set``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from vflops.errors import UsageError
 
 NOT_TOML = (ValueError, RecursionError)
-"""What ``tomllib`` raises: no TOML, no UTF-8, 5,000 digits; nested without end."""
+"""What ``tomllib`` raises: not TOML, not UTF-8, 5,000 digits; nested too deeply."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file says, or an error that names the file and the place."""
+    """Return the contents of a TOML file, or raise an error with the file and the line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -23,18 +23,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def assigned(assignment: str, *, example: str) -> dict[str, Any]:
-    """``section.key=value`` as the nested sections that it changes; ``example`` is a good one.
+    """Return ``section.key=value`` as nested sections; an error shows ``example``.
 
-    A value is as TOML writes it; a bare word is a string, a comma makes a list.
+    Values are written as in TOML; a bare word is a string, and a comma makes a list.
     """
     key, separator, text = assignment.partition("=")
     if not separator:
         raise UsageError(f"--set {assignment!r} has no '='", hint=f"write it as --set {example}")
-    change: Any = _value(text)
-    for part in reversed(key.strip().split(".")):
-        change = {part: change}
-    found: dict[str, Any] = change
-    return found
+    *sections, name = key.strip().split(".")
+    change: dict[str, Any] = {name: _value(text)}
+    for section in reversed(sections):
+        change = {section: change}
+    return change
 
 
 def _value(text: str) -> Any:

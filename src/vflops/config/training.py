@@ -1,4 +1,4 @@
-"""Settings of training: the rows of HPC AI500 V3.0's table 2, and how long and how often."""
+"""Settings of training: the rows of HPC AI500 V3.0's table 2, its length and its evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CEILING_OF: dict[str, str] = {
 }
 """The precision of the ceiling that bounds training in each precision."""
 EIGHT_BITS = ("mixed-fp8", "mixed-int8")
-"""Those with matrix products of 8 bits."""
+"""The precisions with 8-bit matrix products."""
 BatchNorm = Literal["local", "synchronised"]
 Compile = Literal["auto", "on", "off", "record"]
 
@@ -36,59 +36,59 @@ class TrainSettings(Section):
 
     epochs: int = Field(default=1, ge=1, le=100_000)
     batch: int = Field(default=64, ge=1)
-    """Samples of one update, over all ranks."""
+    """Samples per update, over all ranks."""
     accumulate: int = Field(default=1, ge=1)
-    """Parts that a batch is computed in, one after the other, to fit into memory; the
+    """Parts of a batch that are computed one after the other to fit into memory; the
     micro-batches of a pipeline."""
     ranks: int = Field(default=1, ge=1, le=65536)
-    """Processes that train a model together: P, one accelerator each."""
+    """Processes that train one model together: P, one accelerator each."""
     parallel: ParallelSettings = ParallelSettings()
     communication: CommunicationSettings = CommunicationSettings()
     device: str = "auto"
-    """``auto`` is the accelerator where there is one, else the CPU."""
+    """``auto`` is the accelerator if there is one, else the CPU."""
 
     optimizer: Optimizer = "sgd"
     learning_rate: float = Field(default=0.1, gt=0)
-    """At its peak; for a batch of 256 where ``linear_scaling`` is on."""
+    """At its peak; for a batch of 256 if ``linear_scaling`` is on."""
     linear_scaling: bool = False
     """Whether the learning rate grows with the batch: × batch / 256."""
     schedule: Schedule = "cosine"
     warmup_epochs: float = Field(default=0.0, ge=0)
     milestones: tuple[float, ...] = ()
-    """Epochs after which the schedule ``step`` takes a tenth of the learning rate."""
+    """Epochs after which the schedule ``step`` divides the learning rate by ten."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
     weight_decay: float = Field(default=0.0, ge=0)
-    """Not on batch norm and biases."""
+    """Not applied to batch norm and biases."""
 
     precision: TrainingPrecision = "fp32"
     batch_norm: BatchNorm = "local"
     ghosts: int = Field(default=1, ge=1)
-    """Equal parts of a rank's batch that batch norm treats each by itself."""
+    """Equal parts of a rank's batch that batch norm normalises separately."""
     compile: Compile = "auto"
-    """``auto`` compiles on accelerators (in a search: what is over sooner compiled); ``record``
-    records steps of CUDA devices, compiles nothing and tries no kernels: sooner ready, slower."""
+    """``auto`` compiles on accelerators (in a search: what finishes sooner that way); ``record``
+    records steps as CUDA graphs without compilation or autotuning: ready sooner, slower steps."""
     deterministic: bool = False
-    """Whether an accelerator uses only kernels that give the same bits again: slower, and an error
-    where torch has none. A CPU always does."""
+    """Whether an accelerator uses only deterministic kernels: slower, and an error if torch has
+    none. A CPU always does."""
 
     evaluate_every: int = Field(default=1, ge=1)
-    """Epochs between two evaluations; there is always one at the end."""
+    """Epochs between two evaluations; the last epoch is always evaluated."""
     end_epoch: int | None = Field(default=None, ge=1)
-    """The epoch after which training ends, before its schedule does; None: with its schedule."""
+    """The epoch after which training ends early; None: at the end of its schedule."""
     stop_at_target: bool = False
     patience: int | None = Field(default=None, ge=1)
-    """Evaluations without a better quality after which training ends; None: all epochs are run."""
+    """Evaluations without improvement after which training ends; None: all epochs are run."""
     checkpoint_s: float = Field(default=300.0, gt=0)
-    """Most seconds between two checkpoints; there is one before each evaluation as well."""
+    """Longest time between two checkpoints; there is one before each evaluation as well."""
     checkpoint_share: float = Field(default=0.05, gt=0, le=1)
-    """The most of the time that those before evaluations may take; where they would take more,
-    some are left out. 1: none is."""
+    """The largest share of the time for checkpoints before evaluations; beyond it some are left
+    out. 1: none are."""
     readers: int = Field(default=4, ge=1, le=256)
     """Threads that read the next batches while an accelerator computes."""
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> TrainSettings:
+    def _is_consistent(self) -> TrainSettings:
         self.parallel.check(self.ranks, self.accumulate, self.batch // self.ghosts)
         self.communication.check(self.parallel, self.shares)
         parts = self.shares * self.accumulate * self.ghosts
@@ -135,10 +135,10 @@ class TrainSettings(Section):
         return self
 
     def _other_parts(self) -> str:
-        """``; or train.accumulate=1, 2 or 4`` where the batch is to stay."""
-        each, left = divmod(self.batch, self.shares * self.ghosts)
-        fitting = [n for n in range(1, each + 1) if each % n == 0 and n < 4 * self.accumulate]
-        if left or self.accumulate == 1 or not fitting:
+        """Return ``; or train.accumulate 1, 2, 4``: what fits without a change of the batch."""
+        part, rest = divmod(self.batch, self.shares * self.ghosts)
+        fitting = [n for n in range(1, part + 1) if part % n == 0 and n < 4 * self.accumulate]
+        if rest or self.accumulate == 1 or not fitting:
             return ""
         return f"; or train.accumulate {', '.join(map(str, fitting))}"
 
@@ -149,7 +149,7 @@ class TrainSettings(Section):
 
     @property
     def shares(self) -> int:
-        """Parts that a batch is divided in: copies of the model that work side by side."""
+        """The parts that a batch is divided into: the copies of the model."""
         return self.parallel.shares(self.ranks)
 
     @property
@@ -159,12 +159,12 @@ class TrainSettings(Section):
 
 
 class WorkloadSettings(Section):
-    """What every workload can be told; a workload adds its own."""
+    """The settings that all workloads have; a workload adds its own."""
 
     data: str | None = None
-    """A folder with the user's data; None: synthetic data, made on the spot."""
+    """A folder with the user's data; None: synthetic data, generated when needed."""
     target: float | None = None
-    """The quality to reach; None: that of the synthetic data."""
+    """The quality to reach; None: the target for synthetic data."""
     models: int | None = Field(default=None, ge=1, le=65536)
-    """Base models of this workload; None: as many as ``bagging.models`` says."""
+    """Base models of this workload; None: ``bagging.models``."""
     train: TrainSettings = TrainSettings()

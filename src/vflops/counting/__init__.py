@@ -1,1 +1,1 @@
-"""Counting the work of a model: capture (torch) gives a graph, rules (pure) count it."""
+"""Counting the work of a model: capture (torch) gives a graph, and conventions (pure) count it."""

@@ -1,4 +1,4 @@
-"""PyTorch's operators in the words of the operation graph."""
+"""PyTorch's operators in terms of the operation graph."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ NEEDS_DATA = frozenset(
     "_local_scalar_dense item is_nonzero nonzero masked_select bincount unique_dim "
     "_unique _unique2 unique_consecutive equal repeat_interleave".split()
 )
-"""Operators whose result depends on numbers that the meta device does not have."""
+"""Operators whose result depends on values, which the meta device does not have."""
 
 _ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
 
 
 def base_name(op: str) -> str:
-    """``aten.relu_.default`` as ``relu``: no namespace, no overload, no mark of in-place."""
+    """Return ``relu`` for ``aten.relu_.default``: no namespace, overload or in-place mark."""
     name = op.split(".")[1] if op.startswith("aten.") else op
     return name if name.startswith("__") else name.removesuffix("_")
 
 
 def operands(name: str, tensors: list[Any]) -> list[Any]:
-    """The operands in the graph's order: what is multiplied first, what is added last."""
+    """Return the operands in the graph's order: factors first, the addend last."""
     return [*tensors[1:], tensors[0]] if name in _ADDEND_FIRST else tensors
 
 
 def attributes(
     name: str, kind: Kind, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
 ) -> dict[str, Attribute]:
-    """What the rules may want to know of a call, given its arguments by name."""
+    """Return the attributes of a call that conventions may use, given its arguments by name."""
     if kind == "convolution":
         keys = ("stride", "padding", "dilation")
         return {
@@ -95,9 +95,9 @@ def attributes(
 def is_global_pool(
     name: str, arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]
 ) -> bool:
-    """Whether a mean or an adaptive pool takes each channel's whole plane to one number."""
+    """Whether a mean or an adaptive pool reduces each channel's whole plane to one number."""
     rank = len(shapes[0]) if shapes else 0
-    if rank < 4:  # of three dimensions the last may be features: a mean over them is no pooling
+    if rank < 4:  # with three the last may be features, over which a mean is not a pooling
         return False
     if name.startswith("_adaptive_avg_pool"):
         return all(size == 1 for size in arguments["output_size"])
@@ -110,5 +110,5 @@ def is_global_pool(
 def _kernel(arguments: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     if "kernel_size" in arguments:
         return tuple(arguments["kernel_size"])
-    planes, pooled = shapes[0][2:], arguments["output_size"]  # adaptive: a window's largest size
+    planes, pooled = shapes[0][2:], arguments["output_size"]  # adaptive: the largest window
     return tuple(-(-size // out) for size, out in zip(planes, pooled, strict=True))

@@ -1,4 +1,4 @@
-"""Capture: run a model once on the meta device and write down every operator it calls.
+"""Capture: run a model once on the meta device and record every operator that it calls.
 
 No arithmetic is done and no memory of the model's size is taken, so the cost does not depend on
 the batch. The backward pass is not run: which gradients it needs is read off the forward pass.
@@ -6,11 +6,8 @@ the batch. The backward pass is not run: which gradients it needs is read off th
 
 from __future__ import annotations
 
-import linecache
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +16,11 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vflops.counting import aten
-from vflops.counting.meta_shapes import FILLS, SHORTCUTS
+from vflops.counting.meta_device import MetaMode, first_line, on_meta, user_line
+from vflops.counting.meta_shapes import SHORTCUTS
 from vflops.errors import UsageError
 from vflops.record.formats.graph import NO_ARITHMETIC, Graph, Node, Value
 
@@ -32,7 +29,7 @@ Loss = Callable[[Any], Tensor]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model: the shape of a sample, without the batch, and its type."""
+    """One input of a model: the shape of a sample without the batch, and its type."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -46,7 +43,7 @@ def capture(
     batch: int = 1,
     loss: Loss | None = None,
 ) -> Graph:
-    """The operation graph of one training step's forward pass over ``batch`` samples."""
+    """Return the operation graph of one training step's forward pass over ``batch`` samples."""
     model = on_meta(build, name)
     try:
         tensors = [
@@ -65,7 +62,7 @@ def capture(
 
 
 def cross_entropy(logits: Tensor) -> Tensor:
-    """The classification loss of one label a sample."""
+    """Return the classification loss with one label per sample."""
     labels = torch.empty(logits.shape[0], dtype=torch.long, device=logits.device)
     return nn.functional.cross_entropy(logits, labels)
 
@@ -81,61 +78,12 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def on_meta(build: Callable[[], nn.Module], name: str) -> nn.Module:
-    """The model with shapes and without numbers, as it is in training."""
-    try:
-        with _Building(), torch.device("meta"):
-            model = build if isinstance(build, nn.Module) else build()
-    except (Exception, SystemExit) as error:
-        needs = isinstance(error, TypeError) and "missing" in str(error)
-        raise UsageError(
-            f"model {name} cannot be built on the meta device: {_last_line(error)}{_at(error)}",
-            hint="it needs arguments: name a function without any that returns the model"
-            if needs
-            else "build it without reading weights or values; give random or no initial weights",
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise UsageError(
-            f"model {name} returned {type(model).__name__}, expected a torch.nn.Module",
-            hint="name a class of the model or a function that returns an instance",
-        )
-    return model.to("meta").train()
+_SELECTING = ("elementwise", "reduction")
+"""Kinds that only choose what to train on, and are not counted, while gradients are off."""
 
 
-_CHOOSES = ("elementwise", "reduction")
-"""Kinds of operators that are not the model's where gradients are off."""
-
-
-class _MetaMode(TorchDispatchMode):
-    """A mode that torch.compile never sees, so that entering it does not import the compiler."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class _Building(_MetaMode):
-    """Builds a model without filling in numbers that the meta device cannot hold."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        fills = str(func) in FILLS and args[0].is_meta
-        return args[0] if fills else func(*args, **(kwargs or {}))
-
-
-class ShapesOnly(_MetaMode):
-    """A context in which operators on the meta device find their shapes quickly."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        shortcut = None if kwargs else SHORTCUTS.get(str(func))
-        return shortcut(*args) if shortcut else func(*args, **(kwargs or {}))
-
-
-class _Recorder(_MetaMode):
-    """Writes down operators below autograd, where composites are already taken apart."""
+class _Recorder(MetaMode):
+    """Records operators below autograd, where composite ones are already decomposed."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Tensor]) -> None:
         super().__init__()
@@ -206,7 +154,7 @@ class _Recorder(_MetaMode):
         kind = aten.KIND_OF.get(name, "other")
         if results and not any(_is_real(tensor) for tensor in results):
             kind = "bookkeeping"  # integers and truth values: no floating-point operation
-        if kind in _CHOOSES and not torch.is_grad_enabled():
+        if kind in _SELECTING and not torch.is_grad_enabled():
             kind = "bookkeeping"  # it decides what is trained on, as matching boxes does
         if aten.is_global_pool(name, arguments, shapes):
             kind = "global-pool"
@@ -215,7 +163,7 @@ class _Recorder(_MetaMode):
         if kind == "product" and any(self._values[index].parameter for index in inputs[:2]):
             kind = "dense"
         outputs = tuple(self._add(tensor, parameter=view_of) for tensor in results)
-        if op.split(".")[1].endswith("_"):  # in place: whoever shares the memory sees the result
+        if op.split(".")[1].endswith("_"):  # in place: all views of the memory see it
             for tensor, index in zip(results, outputs, strict=True):
                 self._written[_memory(tensor)] = index
         self._nodes.append(
@@ -250,7 +198,7 @@ class _Recorder(_MetaMode):
         written = self._written.get(_memory(tensor), index)
         if written <= index:
             return index
-        # A view of this tensor was written to since: the tensor now depends on that writer.
+        # A view of this tensor was written to meanwhile: the tensor depends on that operator.
         alias = self._add(tensor, parameter=self._values[index].parameter)
         self._nodes.append(
             Node.model_construct(
@@ -265,7 +213,7 @@ class _Recorder(_MetaMode):
         return alias
 
     def graph(self, name: str, batch: int, results: Sequence[Tensor]) -> Graph:
-        """All that was recorded, without what nothing uses."""
+        """Return what was recorded, without the nodes whose results are not used."""
         outputs = [self._lookup(tensor) for tensor in results]
         values = [
             value.model_copy(update={"grad": tensor.requires_grad})
@@ -300,7 +248,7 @@ class _Recorder(_MetaMode):
 
 
 def _without_unused(nodes: Sequence[Node], wanted: set[int]) -> list[Node]:
-    """``nodes`` less those without arithmetic whose results nobody reads."""
+    """Return ``nodes`` without those that do no arithmetic and whose results are not read."""
     kept: list[Node] = []
     for node in reversed(nodes):
         if node.kind not in NO_ARITHMETIC or wanted.intersection(node.outputs):
@@ -326,13 +274,13 @@ def _memory(tensor: Tensor) -> int:
 
 
 class _NeedsDataError(Exception):
-    """The model asks for a number, and the meta device has none."""
+    """The model reads a number, and the meta device has none."""
 
 
 def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) -> UsageError:
     if isinstance(error, _NeedsDataError) or "meta tensor" in str(error).lower():
         return UsageError(
-            f"model {name} depends on the values of its data{_at(error)}",
+            f"model {name} depends on the values of its data{user_line(error)}",
             hint="capture sees shapes, not numbers: replace the branch, .item() or mask "
             "by torch.where or a fixed choice",
         )
@@ -340,21 +288,6 @@ def _cannot_run(name: str, inputs: Sequence[InputSpec], error: BaseException) ->
     wants_integers = "indices" in str(error)
     example = "128:int64" if wants_integers else "3x224x224"
     return UsageError(
-        f"model {name} does not run on an input of {shapes}: {_last_line(error)}{_at(error)}",
+        f"model {name} does not run on an input of {shapes}: {first_line(error)}{user_line(error)}",
         hint=f"give the shape (and type) of one sample, for example --input {example}",
     )
-
-
-def _last_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
-
-
-def _at(error: BaseException) -> str:
-    """The place in the user's own code that led to ``error``, with its source line."""
-    libraries = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(libraries) and frame.lineno is not None:
-            line = linecache.getline(frame.filename, frame.lineno).strip()
-            return f" at {frame.filename}:{frame.lineno}" + (f": {line}" if line else "")
-    return ""

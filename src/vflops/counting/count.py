@@ -1,64 +1,64 @@
-"""A graph counted by a rule set: totals, by kind, by layer, and what no rule covers."""
+"""The operations of a graph by a convention: totals, by kind, by layer, and what is not counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from vflops.counting.conventions.base import Ops, RuleSet
+from vflops.counting.conventions.base import Convention, Ops
 from vflops.record.formats.graph import NO_ARITHMETIC, Graph
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a kind or a layer."""
+    """One row of a table: a kind of operator or a layer."""
 
     name: str
     nodes: int
     ops: Ops
     ruled: bool
-    """False where the rule set has no rule for any of its nodes."""
+    """False if the convention covers none of its nodes."""
 
 
 @dataclass(frozen=True)
 class Uncounted:
-    """An operator that does arithmetic and that the rule set does not count."""
+    """An operator that does arithmetic and that the convention does not count."""
 
     op: str
     kind: str
     nodes: int
     share: float
-    """Of all elements that the model's operators read and write."""
+    """Its share of all elements that the model's operators read and write."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """All operations of one batch by one rule set."""
+    """All operations of one batch by one convention."""
 
     graph: Graph
-    rules: RuleSet
+    convention: Convention
     ops: tuple[Ops | None, ...]
-    """One entry a node of the graph; None where the rule set has no rule."""
+    """One entry per node of the graph; None if the convention does not cover it."""
 
     @property
     def total(self) -> Ops:
-        """The whole model."""
+        """The operations of the whole model."""
         return _sum(self.ops)
 
     @property
     def by_kind(self) -> list[Row]:
-        """Totals of each kind of operator that does arithmetic, largest first."""
+        """Totals per kind of operator that does arithmetic, largest first."""
         rows = self._rows(lambda index: self.graph.nodes[index].kind)
         return sorted(rows, key=lambda row: (-row.ops.total, row.name))
 
     @property
     def by_layer(self) -> list[Row]:
-        """Totals of each module, in the order of execution."""
+        """Totals per module, in the order of execution."""
         return self._rows(lambda index: self.graph.nodes[index].scope or "(model)")
 
     @property
     def uncounted(self) -> list[Uncounted]:
-        """Operators without a rule, those that touch most first."""
+        """Operators that are not counted, those that touch most elements first."""
         touched = self.graph.elements_touched
         whole = sum(touched) or 1
         groups: dict[tuple[str, str], list[int]] = {}
@@ -66,11 +66,11 @@ class Count:
             if self.ops[index] is None:
                 node = self.graph.nodes[index]
                 groups.setdefault((node.op, node.kind), []).append(touched[index])
-        found = [
+        uncounted = [
             Uncounted(op, kind, len(elements), sum(elements) / whole)
             for (op, kind), elements in groups.items()
         ]
-        return sorted(found, key=lambda item: (-item.share, item.op))
+        return sorted(uncounted, key=lambda item: (-item.share, item.op))
 
     def _arithmetic(self) -> Iterable[int]:
         nodes = self.graph.nodes
@@ -91,13 +91,13 @@ class Count:
         ]
 
 
-def count(graph: Graph, rules: RuleSet) -> Count:
-    """``graph`` counted by ``rules``."""
+def count(graph: Graph, convention: Convention) -> Count:
+    """Count the operations of ``graph`` by ``convention``."""
     ops = tuple(
-        Ops() if node.kind in NO_ARITHMETIC else rules.rule(graph, index)
+        Ops() if node.kind in NO_ARITHMETIC else convention.rule(graph, index)
         for index, node in enumerate(graph.nodes)
     )
-    return Count(graph, rules, ops)
+    return Count(graph, convention, ops)
 
 
 def _sum(items: Iterable[Ops | None]) -> Ops:

@@ -1,9 +1,9 @@
-"""Results of a few operators on the meta device, without torch's own slow way to them.
+"""Results of a few operators on the meta device, faster than torch infers them.
 
 Torch infers these shapes through Python decompositions: batch normalization takes four fifths of
 a ResNet's forward pass on the meta device, and the first such operator of a process imports the
-compiler (1.5 s). Each entry gives what torch would, as the tests show operator by operator; any
-other operator goes through torch.
+compiler (1.5 s). Each entry gives the same result as torch, which the tests check; any
+other operator is left to torch.
 """
 
 from __future__ import annotations
@@ -66,4 +66,4 @@ SHORTCUTS: Mapping[str, Shortcut] = {
 FILLS = frozenset(
     {"aten.normal_.default", "aten.uniform_.default", "aten.fill_.Scalar", "aten.zero_.default"}
 )
-"""Initialisations in place, which give the meta device nothing."""
+"""In-place initialisations, which have no effect on the meta device."""

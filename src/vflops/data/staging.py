@@ -23,7 +23,8 @@ from vflops.data.local_copy import LocalCopy, NotStagedError, PackedSource
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobRecord, Staged
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Staged
 
 STAGED = "VFLOPS_STAGED"
 """The environment variable with the folder of the node's copy, for the ranks of a job."""

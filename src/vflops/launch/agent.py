@@ -23,7 +23,6 @@ from vflops.launch.attempt import run_job
 from vflops.launch.core_binding import Topology
 from vflops.launch.job_script import ELSEWHERE, ELSEWHERE_CODE, LOCAL_PATH, UNSEEN, agent_prefix
 from vflops.launch.node_group import CORES, NodeGroup
-from vflops.record.effective_job import running_record
 from vflops.record.files.lock import InUse, locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -41,7 +40,7 @@ def main(run: str, job: str) -> int:
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     try:
         folder = _open(Path(run))
-        record = running_record(folder, int(job))
+        record = folder.effective_job(int(job))
         group = NodeGroup.of()
         if folder.ended(record.job):  # a copy that the scheduler started late
             return 0

@@ -15,7 +15,8 @@ from vflops.errors import Interrupted, RunFailed
 from vflops.launch.interface import ASKED, Launcher
 from vflops.launch.job_history import EXCUSING_EVENT, LEFT, attempt_histories, excused
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import WORK_PHASES, JobBegun, JobGivenUp, JobLost, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobGivenUp, JobLost
 from vflops.record.log.events import EventWriter
 from vflops.record.log.tail import Tail
 

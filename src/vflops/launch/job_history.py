@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobBegun, JobGivenUp, JobLost
+from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
 from vflops.record.log.events import Log
 
 EXCUSING_EVENT = "candidate-failed"

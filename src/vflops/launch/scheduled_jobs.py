@@ -20,7 +20,7 @@ from vflops.launch.site import SiteSettings
 from vflops.launch.submissions import Intent, Submitted, intents, signals_deferred, submitted
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobLost
+from vflops.record.formats.job_events import JobLost
 
 _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""

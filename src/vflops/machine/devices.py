@@ -1,4 +1,4 @@
-"""The device under test: chosen by name, timed by its own clock, asked for its memory."""
+"""The device under test: its name, its clock and its memory."""
 
 from __future__ import annotations
 
@@ -13,49 +13,53 @@ from vflops.errors import UsageError, unknown_name
 from vflops.machine import host
 
 _ASSUMED_CACHE_BYTES = 64 << 20
-"""Where a device does not tell the size of its last cache; larger than most."""
+"""For devices that do not report the size of their last-level cache; larger than most."""
 
 
 @dataclass(frozen=True)
 class Device:
     """The CPU or one accelerator."""
 
-    place: torch.device
+    torch_device: torch.device
 
     @property
     def name(self) -> str:
-        """As settings and records write it: ``cpu``, ``cuda:0``."""
-        return str(self.place)
+        """The name in settings and records: ``cpu``, ``cuda:0``."""
+        return str(self.torch_device)
 
     @property
     def is_cpu(self) -> bool:
-        """Whether calls return when their work is done."""
-        return self.place.type == "cpu"
+        """Whether it is the CPU, where calls return when their work is done."""
+        return self.torch_device.type == "cpu"
 
     @property
     def accelerators(self) -> int:
-        """How many devices of this kind there are; 0 for the CPU."""
+        """The number of devices of this kind; 0 for the CPU."""
         return 0 if self.is_cpu else torch.accelerator.device_count()
 
     def thread_counts(self) -> list[int | None]:
-        """How many threads a CPU is measured with: all, and one less for who else uses it.
+        """Return the numbers of threads to measure a CPU with: all, and one less.
 
-        Where a core is taken by others, all threads wait for the one that shares it. None for an
-        accelerator, whose speed does not depend on them.
+        If another process occupies a core, all threads wait for the one that shares it. None for
+        an accelerator, whose speed does not depend on threads.
         """
         if not self.is_cpu:
             return [None]
-        everyone = torch.get_num_threads()
-        return [everyone, everyone - 1] if everyone > 1 else [1]
+        count = torch.get_num_threads()
+        return [count, count - 1] if count > 1 else [1]
 
     def current(self) -> AbstractContextManager[object]:
-        """A context in which this accelerator is torch's current one."""
-        return nullcontext() if self.is_cpu else torch.accelerator.device_index(self.place.index)
+        """Make this accelerator torch's current one for the length of a block."""
+        return (
+            nullcontext()
+            if self.is_cpu
+            else torch.accelerator.device_index(self.torch_device.index)
+        )
 
     def time_s(self, call: Callable[[], object], calls: int = 1, *, warm_calls: int = 0) -> float:
-        """Mean seconds of ``calls`` calls in a row, on the device's own clock where it has one.
+        """Return the mean seconds of ``calls`` calls in a row, by the device's clock if it has one.
 
-        ``warm_calls`` come before, untimed and without a gap.
+        ``warm_calls`` precede them, untimed and without a gap.
         """
         for _ in range(warm_calls):
             call()
@@ -64,8 +68,8 @@ class Device:
             for _ in range(calls):
                 call()
             return (time.perf_counter() - start_s) / calls
-        start = torch.Event(self.place, enable_timing=True)
-        end = torch.Event(self.place, enable_timing=True)
+        start = torch.Event(self.torch_device, enable_timing=True)
+        end = torch.Event(self.torch_device, enable_timing=True)
         start.record()
         for _ in range(calls):
             call()
@@ -74,40 +78,40 @@ class Device:
         return float(start.elapsed_time(end)) / 1e3 / calls
 
     def synchronize(self) -> None:
-        """Wait until all work is done."""
+        """Wait until the device has done all work."""
         if not self.is_cpu:
-            torch.accelerator.synchronize(self.place)
+            torch.accelerator.synchronize(self.torch_device)
 
     def free_bytes(self) -> int:
-        """Memory that can still be taken, that of torch's own cache included."""
+        """Return the memory that can still be allocated, including torch's cache."""
         if self.is_cpu:
             return host.free_memory_bytes()
         self.release()
-        return torch.accelerator.get_memory_info(self.place)[0]
+        return torch.accelerator.get_memory_info(self.torch_device)[0]
 
     def release(self) -> None:
-        """Give memory that no tensor uses back to the device."""
+        """Return memory that no tensor uses to the device."""
         if not self.is_cpu:
             torch.accelerator.empty_cache()
 
     def cache_bytes(self) -> int:
-        """Size of the last-level cache, a large guess where it cannot be read."""
+        """Return the size of the last-level cache, or a large guess if it is not known."""
         if self.is_cpu:
             return host.last_level_cache_bytes() or _ASSUMED_CACHE_BYTES
         return self._property("L2_cache_size") or _ASSUMED_CACHE_BYTES
 
     def multiprocessors(self) -> int | None:
-        """How many units a kernel's tiles are spread over, where the accelerator tells."""
+        """Return the number of multiprocessors; None if it is not known."""
         return None if self.is_cpu else self._property("multi_processor_count")
 
     def _property(self, name: str) -> int | None:
-        module = torch.get_device_module(self.place)
-        value = getattr(module.get_device_properties(self.place), name, None)
+        module = torch.get_device_module(self.torch_device)
+        value = getattr(module.get_device_properties(self.torch_device), name, None)
         return int(value) if value else None
 
 
 def pick(name: str, setting: str = "micro.device") -> Device:
-    """The device that ``name`` stands for, or an error that names those that are here."""
+    """Return the device called ``name``, or raise an error that lists the available ones."""
     names = available()
     if name == "auto":
         return Device(torch.device((names[1:] or names)[0]))
@@ -116,19 +120,19 @@ def pick(name: str, setting: str = "micro.device") -> Device:
         return Device(torch.device(name))
     if f"{name}:0" in names:
         return Device(torch.device(f"{name}:0"))
-    if any(here.startswith(f"{kind}:") for here in names) and index.isdigit():
+    if any(known.startswith(f"{kind}:") for known in names) and index.isdigit():
         count = len(names) - 1
         raise UsageError(
-            f"device {name!r} is not here: there are {count}", hint=_choice(names, setting)
+            f"device {name!r} is not available: there are {count}", hint=_choice(names, setting)
         )
     if kind in ("cuda", "xpu", "mps", "hpu", "mtia", "npu"):
         seen = f"torch sees {names[1]}" if len(names) > 1 else "torch sees no accelerator"
-        raise UsageError(f"device {name!r} is not here: {seen}", hint=_choice(names, setting))
+        raise UsageError(f"device {name!r} is not available: {seen}", hint=_choice(names, setting))
     raise unknown_name("device", name, ["auto", *names])
 
 
 def available() -> list[str]:
-    """The devices that can be named: the CPU, then every accelerator."""
+    """Return the names of the available devices: the CPU, then every accelerator."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return ["cpu"]
@@ -138,7 +142,7 @@ def available() -> list[str]:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """A context in which torch computes with ``count`` CPU threads; None changes nothing."""
+    """Let torch use ``count`` CPU threads for the length of a block; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -148,12 +152,12 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether ``error`` is torch's way to say that memory ran out."""
+    """Whether ``error`` means that torch ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def first_line(error: BaseException) -> str:
-    """What ``error`` says, without torch's paragraphs of advice."""
+    """Return the first line of an error, without torch's paragraphs of advice."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -171,7 +175,7 @@ def rank_capacity(name: str, cores_per_rank: int | None = None) -> tuple[int, bo
             f"launch.cores_per_rank = {cores_per_rank}: there are {cores} processor cores",
             hint=f"take at most {cores}",
         )
-    if pick(name, "train.device").place.type == "cpu":
+    if pick(name, "train.device").torch_device.type == "cpu":
         return by_cores, False
     devices = 1 if ":" in name else torch.accelerator.device_count()
     return min(devices, by_cores) if cores_per_rank else devices, True

@@ -1,4 +1,4 @@
-"""What the host says of itself: its load, its free memory, the size of its last cache."""
+"""The host: its load, its free memory, its last-level cache and its cores."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from pathlib import Path
 
 import psutil
 
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.cgroup import memory_limit_b
-from vflops.machine.system.probe import AbsentError
 
 _CPUS = Path("/sys/devices/system/cpu")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class HostLoad:
-    """How much of the CPUs others use, from the time that this is made."""
+    """The load of the CPUs by other processes, since this object was created."""
 
     def __init__(self) -> None:
         self._all = psutil.cpu_times()
-        self._own_s = self._own()
+        self._process_s = self._process_time()
 
     def others_share(self) -> float:
-        """CPU time of other processes and, in a virtual machine, of its neighbours, of all."""
+        """Return the share of CPU time that other processes, or other virtual machines, used."""
         now, before = psutil.cpu_times(), self._all
         spent_s = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
-        # The kernel counts the time of guests a second time, as user time.
+        # The kernel counts the time of guests twice, also as user time.
         whole_s = sum(s for name, s in spent_s.items() if not name.startswith("guest"))
         idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0)
-        others_s = whole_s - idle_s - (self._own() - self._own_s)
+        others_s = whole_s - idle_s - (self._process_time() - self._process_s)
         return round(min(max(others_s / whole_s, 0.0), 1.0), 4) if whole_s > 0 else 0.0
 
     @staticmethod
-    def _own() -> float:
+    def _process_time() -> float:
         return sum(os.times()[:4])
 
 
 def free_memory_bytes() -> int:
-    """Main memory that this process may still take, a container's or job's limit heeded."""
+    """Return the main memory that this process may still use, within its cgroup's limit."""
     available = int(psutil.virtual_memory().available)
     limit = _cgroup_left_bytes()
     return available if limit is None else min(available, limit)
 
 
 def last_level_cache_bytes() -> int | None:
-    """The last-level caches of all cores together; None where the kernel does not tell."""
+    """Return the size of all last-level caches; None if the kernel does not report it."""
     caches: dict[tuple[int, str], int] = {}
     for index in _CPUS.glob("cpu[0-9]*/cache/index[0-9]*"):
         try:
@@ -61,7 +61,7 @@ def last_level_cache_bytes() -> int | None:
 
 
 def _cgroup_left_bytes() -> int | None:
-    """What the control groups of this process leave it; None without a limit."""
+    """Return what the cgroup limits of this process leave; None without a limit."""
     try:
         limit = memory_limit_b(Path("/"))
     except (OSError, ValueError, AbsentError):

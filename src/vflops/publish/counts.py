@@ -20,7 +20,7 @@ Figure = Callable[[int], str]
 
 
 def as_tables(counts: Sequence[Count], by: str, width: int) -> RenderableType:
-    """Return console tables: one rule set, or two rule sets side by side.
+    """Return console tables: one convention, or two conventions side by side.
 
     Counts are exact if ``width`` columns are enough for them, and rounded otherwise.
     """
@@ -52,8 +52,8 @@ def export(counts: Sequence[Count], by: str, path: Path, format: str) -> None:
 
     tables = [
         {
-            "title": f"{count.rules.title} ({count.rules.id}/{count.rules.version})",
-            "source": count.rules.source,
+            "title": f"{count.convention.title} ({count.convention.id}/{count.convention.version})",
+            "source": count.convention.source,
             "rows": _rows(count, by),
             "total": count.total,
             "notes": _footnotes(count),
@@ -81,7 +81,7 @@ def _figure(width: int) -> Figure:
 
 def _single(count: Count, by: str, figure: Figure) -> RenderableType:
     table = _table(by)
-    table.title = f"{count.rules.title} · {count.rules.source}"
+    table.title = f"{count.convention.title} · {count.convention.source}"
     for heading in ("forward", "backward", "update", "total", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     total = count.total.total or 1
@@ -112,7 +112,7 @@ def _figures_of(ops: Ops, figure: Figure) -> list[str]:
 def _beside(first: Count, second: Count, by: str, figure: Figure) -> RenderableType:
     table = _table(by)
     for count in (first, second):
-        table.add_column(f"{count.rules.id}\nforward", justify="right", no_wrap=True)
+        table.add_column(f"{count.convention.id}\nforward", justify="right", no_wrap=True)
         table.add_column("backward\n+ update", justify="right", no_wrap=True)
     table.add_column("first ÷\nsecond", justify="right")
     others = {row.name: row for row in _rows(second, by)}
@@ -144,7 +144,7 @@ def _footnotes(count: Count) -> list[str]:
     if total.forward:
         both = total.backward + total.update
         lines.append(
-            f"{count.rules.id}: {quantity(total.total, 'FLOP')} per batch, "
+            f"{count.convention.id}: {quantity(total.total, 'FLOP')} per batch, "
             f"{quantity(total.total / count.graph.batch, 'FLOP')} per sample, "
             f"backward and update are {both / total.forward:.4f} × forward"
         )
@@ -154,7 +154,9 @@ def _footnotes(count: Count) -> list[str]:
             f"{item.op.removesuffix('.default')} ×{item.nodes} ({percent(item.share, digits=2)})"
             for item in uncounted
         )
-        lines.append(f"{count.rules.id} has no rule for, by share of elements touched: {named}")
+        lines.append(
+            f"{count.convention.id} has no rule for, by share of elements touched: {named}"
+        )
     return lines
 
 
@@ -164,7 +166,7 @@ def _data(count: Count, by: str) -> dict[str, Any]:
         "model": graph.model,
         "batch": graph.batch,
         "parameters": graph.parameter_count,
-        "rules": {"id": count.rules.id, "version": count.rules.version},
+        "rules": {"id": count.convention.id, "version": count.convention.version},
         "by": by,
         "rows": [
             {"name": row.name, "operators": row.nodes, **(_figures(row) if row.ruled else _ABSENT)}

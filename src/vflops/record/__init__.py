@@ -1,5 +1,5 @@
-"""The run folder: what was measured, as plain files that anyone can read on any day.
+"""The run folder: what was measured, as plain files that stay readable.
 
-Everything up to here needs the machine under test. Everything after it (score, check, report)
-is a pure function of this folder and needs no torch.
+Measuring needs the machine under test. Everything after it (score, check, report) is a pure
+function of this folder and needs no torch.
 """

@@ -1,17 +1,17 @@
-"""The run folder: created once, appended to by its jobs, read by everything after.
+"""The run folder: created once, written to by its jobs, read by everything that follows.
 
 runs/<utc>-<workload>-<short id>/
   run.json                         settings, versions, seed: written once, never changed
   system.json                      the system in nine layers
   graphs/<model>.json              operation graphs of what was counted or ran
   jobs/<k>/job.json                what job k trains; job 0 is the run itself and has none
-  jobs/<k>/<attempt>/events.jsonl  what happened, chained
+  jobs/<k>/<attempt>/events.jsonl  the log of the attempt, chained by hashes
   jobs/<k>/<attempt>/telemetry.jsonl  power, utilisation, memory, network, disk
-  jobs/<k>/<attempt>/node-<n>.json    a node that it ran on; n > 0 has a telemetry-<n>.jsonl
-  jobs/<k>/<attempt>/exhibit.npz      what a workload leaves to be shown
-  jobs/<k>/checkpoint/             newest complete ones; never part of a result
+  jobs/<k>/<attempt>/node-<n>.json    a node that it ran on; n > 0 has its telemetry-<n>.jsonl
+  jobs/<k>/<attempt>/exhibit.npz      data of the workload for the report
+  jobs/<k>/checkpoint/             the newest complete checkpoints; never part of a result
   score.json  findings.json  report.html   pure functions of the above
-  manifest.json                    the hash of every file, written when the run is concluded
+  manifest.json                    the hash of every file, written at the end of the run
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.folder_listing import matching_files, subfolders
 from vflops.record.files.lock import locked
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobRearranged
 from vflops.record.log.events import Event, EventWriter, Log, read_log
 
 
 class RunRecord(Document):
-    """``run.json``: what was asked for, by which software, when."""
+    """``run.json``: what was requested, by which software, and when."""
 
     schema_name: ClassVar[str] = "vflops.run"
 
@@ -52,7 +54,7 @@ class RunRecord(Document):
 
 @dataclass(frozen=True)
 class State:
-    """Whether a run ended, and where it stopped if it did not."""
+    """Whether a run is complete; if not, the reason."""
 
     complete: bool
     reason: str | None
@@ -60,28 +62,28 @@ class State:
 
 @dataclass(frozen=True)
 class History:
-    """What a run has written down so far."""
+    """What a run has logged so far."""
 
     jobs: dict[int, tuple[Log, ...]]
-    """The logs of each job, by attempt; job 0 is the run itself."""
+    """The logs of each job, in the order of its attempts; job 0 is the run itself."""
 
     @property
     def logs(self) -> tuple[Log, ...]:
-        """All logs, by job and attempt."""
+        """All logs, in the order of jobs and attempts."""
         return tuple(log for logs in self.jobs.values() for log in logs)
 
     def events(self, kind: str, job: int | None = None) -> list[Event]:
-        """All events of one kind, of one job or of all, over the attempts."""
+        """Return all events of one kind over the attempts, of one job or of all."""
         logs = self.logs if job is None else self.jobs.get(job, ())
         return [event for log in logs for event in log.events if event.kind == kind]
 
     def ended(self, job: int) -> bool:
-        """Whether the job's last attempt came to its end."""
+        """Whether the job's last attempt finished."""
         return _ended(self.jobs.get(job, ()))
 
     @property
     def state(self) -> State:
-        """Whether the run is complete; if not, what its log ends with."""
+        """Whether the run is complete; if not, how its log ends."""
         if not self.jobs.get(0):
             return State(False, "no job was started")
         if self.ended(0):
@@ -98,7 +100,7 @@ class History:
 
 
 class RunFolder:
-    """A folder that holds one run."""
+    """The folder of one run."""
 
     def __init__(self, path: Path, record: RunRecord) -> None:
         self.path = path
@@ -106,7 +108,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, workload: str, settings: Settings) -> RunFolder:
-        """A new folder under ``parent`` with its ``run.json``."""
+        """Create a new folder under ``parent`` and write its ``run.json``."""
         now = datetime.now(UTC)
         name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{os.urandom(3).hex()}"
         versions = {"vflops": vflops.__version__, "python": sys.version.split()[0]}
@@ -123,13 +125,13 @@ class RunFolder:
             record.write(path / "run.json")
         except VflopsError:
             with suppress(OSError):
-                path.rmdir()  # nothing half-made stays
+                path.rmdir()  # leave nothing behind
             raise
         return cls(path, record)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """The run in ``path``, or an error that says why it is none."""
+        """Open the run in ``path``, or raise a ``FolderError`` that says why it is not a run."""
         try:
             is_run = (path / "run.json").is_file()
         except OSError as error:
@@ -152,32 +154,32 @@ class RunFolder:
 
     @property
     def system_file(self) -> Path:
-        """Where the system is described."""
+        """The path of the system description."""
         return self.path / "system.json"
 
     @property
     def score_file(self) -> Path:
-        """Where the score goes."""
+        """The path of the score."""
         return self.path / "score.json"
 
     @property
     def findings_file(self) -> Path:
-        """Where the findings of the check go."""
+        """The path of the findings of the check."""
         return self.path / "findings.json"
 
     @property
     def report_file(self) -> Path:
-        """Where the report goes."""
+        """The path of the report."""
         return self.path / "report.html"
 
     @property
     def manifest_file(self) -> Path:
-        """Where the hashes of all files go."""
+        """The path of the hashes of all files."""
         return self.path / "manifest.json"
 
     @property
     def conclusions(self) -> tuple[Path, ...]:
-        """The files that are written when the record is whole."""
+        """The files that are written when the run is complete."""
         return self.score_file, self.findings_file, self.report_file, self.manifest_file
 
     @property
@@ -186,89 +188,102 @@ class RunFolder:
         return matching_files(self.path / "graphs", "*.json")
 
     def graph_file(self, model: str) -> Path:
-        """Where the graph of ``model`` is kept; a user's ``package.module:name`` has no slash."""
+        """Return the path of the graph of ``model``, which may be a ``package.module:name``."""
         return self.path / "graphs" / f"{model.replace('/', '_').replace(':', '.')}.json"
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Hold the run for this process; another that asks while it lives is refused."""
+        """Lock the run for this process; other processes are refused meanwhile."""
         return locked(self.lock, self.path)
 
     @property
     def lock(self) -> Path:
-        """Held by the process that runs it, as long as it lives."""
+        """The lock file of the process that runs it."""
         return self.path / ".lock"
 
     def job_file(self, job: int) -> Path:
-        """Where a training job is described."""
+        """Return the path of a job's description."""
         return self.path / "jobs" / str(job) / "job.json"
 
     def attempt_folder(self, job: int, attempt: int) -> Path:
-        """Where an attempt at a job keeps what it writes."""
+        """Return the folder of an attempt at a job."""
         return self.path / "jobs" / str(job) / str(attempt)
 
     def next_attempt(self, job: int) -> int:
-        """The number of an attempt that was not made yet."""
+        """Return the number of the next attempt."""
         made = _numbered(self.path / "jobs" / str(job))
         return int(made[-1].name) + 1 if made else 0
 
+    def effective_job(self, job: int) -> JobRecord:
+        """Return the description that the job's next attempt runs with.
+
+        ``job.json`` describes the first attempt; a run that was resumed with changed settings has
+        a ``job-rearranged`` event in its own log, which is the only log that is read.
+        """
+        record = JobRecord.read(self.job_file(job))
+        events = self.history(0).events("job-rearranged")
+        changes = [event.payload(JobRearranged) for event in events]
+        newest = next((change for change in reversed(changes) if change.job == job), None)
+        if newest is None:
+            return record
+        return record.model_copy(update={"ranks": newest.ranks, "settings": newest.settings})
+
     def claim_attempt(self, job: int) -> int:
-        """A new attempt at a job with a folder that nobody else has, whoever asks at once."""
+        """Create the folder of a new attempt and return its number; concurrent calls differ."""
         while True:
             attempt = self.next_attempt(job)
-            place = self.attempt_folder(job, attempt)
-            atomic.make_folder(place.parent)
+            folder = self.attempt_folder(job, attempt)
+            atomic.make_folder(folder.parent)
             try:
-                place.mkdir()
+                folder.mkdir()
             except FileExistsError:
                 continue
             except OSError as error:
-                raise atomic.cannot_write(place, error) from error
+                raise atomic.cannot_write(folder, error) from error
             return attempt
 
     def job_lock(self, job: int) -> Path:
-        """Held by the process that runs a job, as long as it lives."""
+        """Return the lock file of the process that runs a job."""
         return self.path / "jobs" / str(job) / ".lock"
 
     def start_attempt(self, job: int) -> EventWriter:
-        """The log of a new attempt at ``job``."""
+        """Start the log of a new attempt at ``job``."""
         return self.log(job, self.next_attempt(job))
 
     def log(self, job: int, attempt: int) -> EventWriter:
-        """The new log of an attempt, chained to the one before it."""
+        """Start the log of an attempt, chained to the log of the previous attempt."""
         logs = self._logs_of(self.path / "jobs" / str(job))
         anchor = file_hash(logs[-1]) if logs else self.anchor
         return EventWriter(self.attempt_folder(job, attempt) / "events.jsonl", anchor)
 
     @cached_property
     def anchor(self) -> str:
-        """What the first attempt's log is chained to: the hash of ``run.json``.
+        """The hash of ``run.json``, which the log of a job's first attempt is chained to.
 
-        A later attempt's is chained to the whole log of the attempt before it.
+        The log of a later attempt is chained to the whole log of the previous one.
         """
         return file_hash(self.path / "run.json")
 
-    def history(self) -> History:
-        """Every log of the run as it is now, by job and attempt."""
-        return History(
-            {int(job.name): self._read_logs(job) for job in _numbered(self.path / "jobs")}
-        )
+    def history(self, *jobs: int) -> History:
+        """Read the logs of ``jobs``, or of all jobs where none is named."""
+        folders = [self.path / "jobs" / str(job) for job in jobs] or _numbered(self.path / "jobs")
+        return History({int(folder.name): self._read_logs(folder) for folder in folders})
 
     def job_history(self, job: int) -> tuple[Log, ...]:
-        """The logs of one job, by attempt."""
+        """Read the logs of one job, in the order of its attempts."""
         return self._read_logs(self.path / "jobs" / str(job))
 
     def logged_attempts(self, job: int) -> list[Path]:
-        """The folders of the attempts at a job that have a log, in the order of its history."""
+        """Return the folders of a job's attempts that have a log, in order."""
         return [log.parent for log in self._logs_of(self.path / "jobs" / str(job))]
 
     def ended(self, job: int) -> bool:
-        """Whether a job's last attempt came to its end; only its own logs are read."""
+        """Whether a job's last attempt finished; only the logs of this job are read."""
         return _ended(self.job_history(job))
 
     def _read_logs(self, job: Path) -> tuple[Log, ...]:
         paths = self._logs_of(job)
         anchors = [self.anchor, *(file_hash(path) for path in paths[:-1])]
-        return tuple(read_log(*each) for each in zip(paths, anchors, strict=False))
+        return tuple(read_log(*log) for log in zip(paths, anchors, strict=False))
 
     @staticmethod
     def _logs_of(job: Path) -> list[Path]:
@@ -281,18 +296,18 @@ def _ended(logs: Sequence[Log]) -> bool:
 
 
 def file_hash(path: Path) -> str:
-    """The SHA-256 of a file of the run folder."""
+    """Return the SHA-256 of a file of the run folder."""
     return file_digest(path).sha256
 
 
 def _numbered(folder: Path) -> list[Path]:
-    """The folders inside whose names are numbers, in that order; others are not ours."""
-    found = subfolders(folder)
-    named = (path for path in found if path.name.isascii() and path.name.isdigit())
-    return sorted(named, key=lambda path: int(path.name))
+    """Return the subfolders whose names are numbers, in that order."""
+    names = subfolders(folder)
+    numbered = (path for path in names if path.name.isascii() and path.name.isdigit())
+    return sorted(numbered, key=lambda path: int(path.name))
 
 
 def latest(parent: Path) -> Path | None:
-    """The newest run folder directly under ``parent``."""
+    """Return the newest run folder directly under ``parent``, or None."""
     runs = sorted(path.parent for path in parent.glob("*/run.json"))
     return runs[-1] if runs else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from vflops.config.flatten import differences
 from vflops.config.profiles import for_all, for_one
 from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
@@ -113,19 +113,11 @@ def _flags(assignments: list[str]) -> Iterator[str]:
 
 def _changes(base: Settings, wanted: Settings, *, short: bool) -> Iterator[tuple[str, str]]:
     """Yield each setting that differs: the name that ``--set`` accepts, and its value in TOML."""
-    before, after = (dict(_flat(s.model_dump(mode="json"))) for s in (base, wanted))
-    for key, value in after.items():
-        if before.get(key) != value and value is not None:
+    before, after = (settings.model_dump(mode="json") for settings in (base, wanted))
+    for key, (_, value) in differences(before, after).items():
+        if value is not None:
             name = key.removeprefix("workloads.")
             if short and name != key:
                 name = name.partition(".")[2]
             plain = isinstance(value, str) and _WORD.fullmatch(value)
             yield name, value if plain else json.dumps(value, ensure_ascii=False)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

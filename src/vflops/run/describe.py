@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vflops.config.flatten import flatten
 from vflops.record.formats.system import Value
-from vflops.results.check.level import flat, layer_of
+from vflops.results.check.level import layer_of
 from vflops.run.jobs import Prepared
 
 _PLAIN = (str, int, float, bool)
@@ -42,7 +43,7 @@ def workload_layers(prepared: Sequence[Prepared], profile: str) -> WorkloadLayer
         prefix = f"{each.spec.name} " if len(prepared) > 1 else ""
         found.implementation[f"{prefix}workload"] = each.spec.name
         found.problem.update({f"{prefix}{k}": v for k, v in _problem(each, profile).items()})
-        for name, value in flat(each.settings.model_dump(mode="json")):
+        for name, value in flatten(each.settings.model_dump(mode="json")).items():
             layer = "hyper-parameters" if name in _LEARNING else layer_of(name)
             unused = name.startswith("synthetic.") and not each.data.synthetic
             if layer in layers and name not in _ELSEWHERE and value is not None and not unused:

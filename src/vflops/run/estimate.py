@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import Count, count
 from vflops.extensions import imported
 from vflops.launch.placement import Plan
@@ -75,7 +75,7 @@ class _Foresight:
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):
-            counted, parameters = count(work, rule_set(SCORING_RULES)), work.parameter_count
+            counted, parameters = count(work, convention(SCORING_CONVENTION)), work.parameter_count
             ops = counted.total
             forward, total = ops.forward // work.batch, ops.total // work.batch
         else:

@@ -15,7 +15,6 @@ from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
 from vflops.errors import RunFailed
 from vflops.extensions import imported
-from vflops.record.effective_job import running_record
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import (
@@ -23,11 +22,10 @@ from vflops.record.formats.job import (
     DataFacts,
     DeclaredWork,
     Goal,
-    JobPlanned,
     JobRecord,
-    JobTrained,
     WorkerRecord,
 )
+from vflops.record.formats.job_events import JobPlanned, JobTrained
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Counted, EventWriter
 from vflops.run import validate
@@ -89,11 +87,11 @@ def plan(
     folder: RunFolder, events: EventWriter, prepared: list[Prepared] | None, progress: Progress
 ) -> list[JobRecord]:
     """The jobs of the run, written down once."""
-    planned = [event.payload(JobPlanned) for event in folder.history().events("job-planned")]
+    planned = [event.payload(JobPlanned) for event in folder.history(0).events("job-planned")]
     if planned:
         records = [_planned_before(folder, each) for each in planned]
         for record in records:
-            if not folder.history().ended(record.job):
+            if not folder.ended(record.job):
                 workload(record.workload).load_code().verify_data(record.data)
         return records
     settings = folder.record.settings
@@ -203,8 +201,8 @@ def run_searches(
 
 def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:
     """Why workers ended before their time, each reason once."""
-    history = folder.history()
-    ends = [e for record in group for e in history.events("search-ended", job=record.job)]
+    history = folder.history(*(record.job for record in group))
+    ends = history.events("search-ended")
     return list(dict.fromkeys(str(event.data.get("message")) for event in ends))
 
 
@@ -280,7 +278,7 @@ def run(
     """Train one job to its end, unless it came to it before, and pin what it left."""
     from vflops.launch.attempt import run_job
 
-    history = folder.history()
+    history = folder.history(0, record.job)
     if not history.ended(record.job):
         run_job(folder, record, on_event)
     if record.job not in {e.payload(JobTrained).job for e in history.events("job-trained")}:
@@ -321,7 +319,7 @@ def keep_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
 
 def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
     path = folder.job_file(planned.job)
-    record = running_record(folder, planned.job)
+    record = folder.effective_job(planned.job)
     if file_hash(path) != planned.sha256:
         raise RunFailed(f"{path} was changed since it was planned", hint="start a new run")
     return record

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError, VflopsError
 from vflops.record.folder import RunFolder, file_hash
-from vflops.record.formats.job import JobRearranged, JobRecord, PowerImported
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobRearranged, PowerImported
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
@@ -72,7 +73,7 @@ def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> 
     One that ended without its report only needs to be concluded. ``assignments`` are settings of
     how ranks share the trainings that are left.
     """
-    if not folder.history().state.complete:
+    if not folder.history(0).state.complete:
         from vflops.run.rearrange import rearranged
 
         new = rearranged(folder, assignments)
@@ -148,7 +149,7 @@ def _steps(
 ) -> None:
     settings = folder.record.settings
     watch.step("describing the system")
-    if prepared is None and not folder.history().events("described"):
+    if prepared is None and not folder.history(0).events("described"):
         prepared = training.prepare(settings, watch.progress)
     _describe(folder, events, prepared or [])
     counted = {each.model for each in Contents(folder).counted}
@@ -172,7 +173,7 @@ def _steps(
                 watch.step(f"training {record.workload}, seed {record.seed}")
                 training.run_side_by_side(folder, events, [record], watch.jobs)
                 continue
-            if not folder.history().ended(record.job):
+            if not folder.ended(record.job):
                 watch.job(record, len(jobs), training.ops_per_sample(folder, record))
             training.run(folder, events, record, watch.event)
 
@@ -190,7 +191,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
         hyper_parameters=layers.hyper_parameters,
         problem=layers.problem,
     )
-    if folder.history().events("described"):
+    if folder.history(0).events("described"):
         before = SystemRecord.read(folder.system_file)
         if before.machine != now.machine and _needs_its_machine(folder):
             raise UsageError(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from vflops.config.flatten import differences
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.record.effective_job import running_record
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobPlanned, JobRearranged
-from vflops.results.check.level import flat
+from vflops.record.formats.job_events import JobPlanned, JobRearranged
 from vflops.run import validate
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import load, workload_settings
@@ -34,7 +32,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
         return []
     history, run = folder.history(), folder.record.settings
     jobs = [event.payload(JobPlanned).job for event in history.events("job-planned")]
-    records = [running_record(folder, job) for job in jobs if not history.ended(job)]
+    records = [folder.effective_job(job) for job in jobs if not history.ended(job)]
     now = {**run.workloads, **{record.workload: record.settings for record in records}}
     before = run.model_copy(update={"workloads": now})
     after = load(_without_mode(before, assignments), None, assignments)
@@ -43,7 +41,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
     found = []
     for record in records:
         spec, section = workload(record.workload), sections[record.workload]
-        changes = _changes(record.settings, after.workloads[record.workload])
+        changes = differences(record.settings, after.workloads[record.workload])
         if not changes:
             continue
         if spec.runner != ENGINE:
@@ -78,7 +76,7 @@ def _without_mode(settings: Settings, assignments: Sequence[str]) -> Settings:
 
 def _refuse_others(before: Settings, after: Settings) -> None:
     one, other = before.model_dump(mode="json"), after.model_dump(mode="json")
-    for key, (old, new) in _changes(one, other).items():
+    for key, (old, new) in differences(one, other).items():
         name = key.split(".", 2)[2] if key.startswith("workloads.") else key
         if not name.startswith(_FREE):
             raise UsageError(
@@ -86,8 +84,3 @@ def _refuse_others(before: Settings, after: Settings) -> None:
                 hint="change how ranks share it: --ranks, --set parallel.mode, train.accumulate, "
                 "train.batch_norm; or start a new run",
             )
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    old, new = dict(flat(before)), dict(flat(after))
-    return {key: (old.get(key), new[key]) for key in new if old.get(key) != new[key]}

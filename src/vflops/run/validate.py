@@ -65,7 +65,7 @@ def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) 
 
         held = find(spec.load_code().create(section, data), spec.name, train)
     if train.precision in EIGHT_BITS:
-        from vflops.counting.capture import on_meta
+        from vflops.counting.meta_device import on_meta
         from vflops.train.eight_bit import check_products
 
         model = spec.load_code().create(section, data).model
@@ -152,7 +152,7 @@ def _check_placement(
     from vflops.train.precision import Precision
 
     name, ranks = settings.device, settings.ranks
-    place = pick(name, "train.device").place
+    place = pick(name, "train.device").torch_device
     count, devices = rank_capacity(name, launch.cores_per_rank)
     what = f"{place.type} devices" if devices else "processor cores"
     if devices and ":" in name:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vflops.config.settings import CountSettings, MicroSettings
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.data.batch_memory import BatchMemory
 from vflops.data.sampler import uniforms
@@ -170,7 +170,7 @@ class WorkloadConformance(SpecConformance):
         settings = self.spec.profile("tiny")
         graph = type(workload).work(settings, facts, self.spec.name)
         assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
-        assert count(graph, rule_set(SCORING_RULES)).total.total > 0
+        assert count(graph, convention(SCORING_CONVENTION)).total.total > 0
         trained = sum(p.numel() for p in workload.model().parameters() if p.requires_grad)
         assert graph.parameter_count == trained
 
@@ -223,7 +223,7 @@ class WorkloadConformance(SpecConformance):
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=plain)
         folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.Watch())
-        assert folder.history().state.complete
+        assert folder.history(0).state.complete
         (score,) = training_scores(Contents(folder))
         assert score.complete and score.samples_trained > 0
         assert score.speed is not None and score.speed.vflops is not None

@@ -19,7 +19,7 @@ import torch
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
-from vflops.record.formats.job import Checkpointed
+from vflops.record.formats.job_events import Checkpointed
 
 _KEPT = 2
 

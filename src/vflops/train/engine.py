@@ -14,7 +14,7 @@ from vflops.config.training import TrainSettings
 from vflops.data.sampler import mix
 from vflops.errors import Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
-from vflops.record.formats.job import Fallback, JobStarted, Resumed, Tested
+from vflops.record.formats.job_events import Fallback, JobStarted, Resumed, Tested
 from vflops.train import eight_bit, out_of_memory
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from vflops.record.formats.job import BagRecord, OutOfBag, Predicted
+from vflops.record.formats.job import BagRecord
+from vflops.record.formats.job_events import OutOfBag, Predicted
 from vflops.train.context import JobContext
 from vflops.train.ensemble.predictions import keep, kept_files
 from vflops.train.ensemble.sample import outside

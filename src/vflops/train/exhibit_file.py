@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vflops.record.files import atomic
 from vflops.record.folder import file_hash
-from vflops.record.formats.job import MOST_EXHIBIT_BYTES, Exhibited
+from vflops.record.formats.job_events import MOST_EXHIBIT_BYTES, Exhibited
 
 FILE = "exhibit.npz"
 

@@ -14,7 +14,8 @@ from vflops.config.training import TrainSettings
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
 from vflops.metrics import time_to_quality
-from vflops.record.formats.job import Evaluated, Finished, Goal, Progressed
+from vflops.record.formats.job import Goal
+from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.train.context import JobContext
 from vflops.train.ensemble.sample import drawn
 from vflops.train.evaluation import Evaluation, Outcome

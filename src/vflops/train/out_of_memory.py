@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.machine.system.probe import AbsentError
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from vflops.record.formats.job import PHASES
+from vflops.record.formats.job_events import PHASES
 
 
 class Clock:

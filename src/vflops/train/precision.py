@@ -17,7 +17,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vflops.errors import UsageError, unknown_name
 from vflops.machine.ceilings.precisions import PRECISIONS as PRODUCTS
-from vflops.machine.ceilings.precisions import Fp32Mode, emulated, fp32_arithmetic, missing
+from vflops.machine.ceilings.precisions import (
+    Fp32Mode,
+    emulated,
+    fp32_arithmetic,
+    product_unavailable_reason,
+)
 from vflops.machine.devices import Device
 from vflops.train.eight_bit import Kind, convert
 
@@ -86,7 +91,7 @@ class Precision:
             raise UsageError(f"precision {name} is not to be had here: {reason}", hint=_CURE)
         return cls(
             name=name,
-            device=place.place,
+            device=place.torch_device,
             ceiling=policy.ceiling,
             weights=policy.weights,
             operands=policy.autocast,
@@ -185,11 +190,11 @@ _CURE = "use precision fp32, which every device has, or another device"
 def _missing(device: Device, policy: _Policy) -> str | None:
     if policy.ceiling == "tf32" and device.is_cpu:
         return "a CPU has no tf32"
-    if policy.autocast and not torch.amp.is_autocast_available(device.place.type):
+    if policy.autocast and not torch.amp.is_autocast_available(device.torch_device.type):
         return f"torch has no autocast for {device.name}"
     if policy.ceiling == "fp32":
         return None
-    lacking = missing(device, PRODUCTS[policy.ceiling])
+    lacking = product_unavailable_reason(device, PRODUCTS[policy.ceiling])
     if lacking is None and policy.products:  # what is emulated would be slow and show nothing
         return emulated(device, PRODUCTS[policy.ceiling])
     return lacking

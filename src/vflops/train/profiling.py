@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from vflops.machine.telemetry.kernels import kernel_shares
-from vflops.record.formats.job import KernelsProfiled, KernelTime
+from vflops.record.formats.job_events import KernelsProfiled, KernelTime
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from vflops.data.staging import read_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import imported
-from vflops.record.effective_job import running_record
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Finished
+from vflops.record.formats.job_events import Finished
 from vflops.train.context import JobContext
 from vflops.train.parent_death import die_with
 from vflops.train.phase_clock import Clock
@@ -33,7 +32,7 @@ def main(run: str, job: str, attempt: str) -> int:
     die_with(int(os.environ["VFLOPS_LAUNCHER"]))
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
-    record = read_staged(running_record(folder, int(job)))
+    record = read_staged(folder.effective_job(int(job)))
     place = folder.attempt_folder(int(job), int(attempt))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
     with log as events:
@@ -78,7 +77,7 @@ def main(run: str, job: str, attempt: str) -> int:
 
 def _finished_step(folder: RunFolder, job: int) -> int | None:
     """The last step of an earlier attempt that came to its end, but not to that of the job."""
-    finished = folder.history().events("finished", job=job)
+    finished = folder.history(job).events("finished")
     return finished[-1].payload(Finished).step if finished else None
 
 

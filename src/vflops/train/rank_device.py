@@ -13,7 +13,7 @@ from vflops.machine.devices import pick
 
 def rank_device(name: str, local_rank: int) -> torch.device:
     """The device of a rank: the named one, or that accelerator whose number is the rank's."""
-    place = pick(name, "train.device").place
+    place = pick(name, "train.device").torch_device
     if place.type == "cpu":
         return place
     if name == "auto" or ":" not in name:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vflops.errors import RunFailed
 from vflops.metrics.quality import Better
-from vflops.record.formats.job import Checkpointed
+from vflops.record.formats.job_events import Checkpointed
 from vflops.train.checkpoint import Checkpoints
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.parallel.optimizer_state import local

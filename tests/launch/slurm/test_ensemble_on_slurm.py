@@ -19,7 +19,7 @@ from tests.support.sample_parts import Vflops
 from tests.support.slurm_bench import SlurmBench
 from vflops.launch.submissions import Submitted
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobBegun, Staged
+from vflops.record.formats.job_events import JobBegun, Staged
 from vflops.record.formats.node import NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings

@@ -19,7 +19,7 @@ from vflops.record.formats.measurement import Measurement
 
 
 def _measure(monkeypatch: pytest.MonkeyPatch, code: str, seconds: float = 5.0) -> Measurement:
-    """What the benchmark says when its ranks are a program of ``code``."""
+    """Return the measurement if the ranks run the program ``code``."""
 
     def command(backend: str, ranks: int, folder: Path, limit_s: float, seed: int) -> list[str]:
         return [sys.executable, "-c", code, str(folder)]
@@ -29,16 +29,18 @@ def _measure(monkeypatch: pytest.MonkeyPatch, code: str, seconds: float = 5.0) -
 
 
 def test_two_ranks_reduce_over_many_sizes() -> None:
-    found = allreduce.measure(make_task("all-reduce", "gloo-2-ranks", seconds=20.0))
-    assert found.value is not None, found.reason
-    assert found.device == "cpu"
-    assert found.setting["ranks"] == 2
-    sizes = [int(trial.setting["size_bytes"]) for trial in found.tried]
+    measured = allreduce.measure(make_task("all-reduce", "gloo-2-ranks", seconds=20.0))
+    assert measured.value is not None, measured.reason
+    assert measured.device == "cpu"
+    assert measured.setting["ranks"] == 2
+    sizes = [int(trial.setting["size_bytes"]) for trial in measured.tried]
     assert sizes == sorted(set(sizes))
     assert 1 << 20 in sizes
-    assert found.error is not None
-    assert found.error <= 1e-6
-    assert found.value in [trial.value for trial in found.tried if trial.setting == found.setting]
+    assert measured.error is not None
+    assert measured.error <= 1e-6
+    assert measured.value in [
+        trial.value for trial in measured.tried if trial.setting == measured.setting
+    ]
 
 
 def test_bus_bandwidth_counts_what_crosses_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +48,9 @@ def test_bus_bandwidth_counts_what_crosses_the_bus(monkeypatch: pytest.MonkeyPat
         "import pathlib, sys; pathlib.Path(sys.argv[1], 'result.jsonl').write_text("
         '\'{"size_bytes": 1000, "times_s": [2.0, 1.0, 4.0], "error": 0.0}\\n\')'
     )
-    found = _measure(monkeypatch, code)
-    assert found.value == 2 * (2 - 1) / 2 * 1000 / 2.0
-    assert found.samples == (500.0, 1000.0, 250.0)
+    measured = _measure(monkeypatch, code)
+    assert measured.value == 2 * (2 - 1) / 2 * 1000 / 2.0
+    assert measured.samples == (500.0, 1000.0, 250.0)
 
 
 @pytest.mark.parametrize(
@@ -80,18 +82,18 @@ def test_a_mode_is_measured_against_the_exact_mean(
     monkeypatch.setattr(allreduce, "command", command)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     task = make_task("all-reduce-modes", f"{mode}-4-ranks", precision, seconds=30.0)
-    found = allreduce.measure_mode(task)
-    assert found.value is not None, found.reason
-    assert [trial.setting for trial in found.tried] == [
+    measured = allreduce.measure_mode(task)
+    assert measured.value is not None, measured.reason
+    assert [trial.setting for trial in measured.tried] == [
         {"size_bytes": size, "sent_bytes": sent(size // 4).all} for size in (1 << 12, 1 << 14)
     ]
-    assert found.error is not None
-    assert errors[0] < found.error < errors[1]
-    assert (found.caveat or "").startswith("2 cores: 4 ranks share them")
+    assert measured.error is not None
+    assert errors[0] < measured.error < errors[1]
+    assert (measured.caveat or "").startswith("2 cores: 4 ranks share them")
 
 
 def _narrow(count: int) -> Sent:
-    """Two matrices of four columns by a ring, in place of a square one."""
+    """Average two matrices of four columns by a ring, instead of a square one."""
     side = math.isqrt(count)
     numbers = powersgd_elements([(side, side)], 4)
     assert numbers == 8 * side
@@ -108,9 +110,9 @@ def test_a_mode_without_rows_is_not_measured() -> None:
 def test_a_rank_that_dies_is_the_reason_with_its_last_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = _measure(monkeypatch, "import sys; sys.exit('first line\\nthe link went down')")
-    assert found.value is None
-    assert found.reason == "the ranks ended with exit code 1: the link went down"
+    measured = _measure(monkeypatch, "import sys; sys.exit('first line\\nthe link went down')")
+    assert measured.value is None
+    assert measured.reason == "the ranks ended with exit code 1: the link went down"
 
 
 def test_a_wrong_sum_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,20 +126,20 @@ def test_a_wrong_sum_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_that_hang_are_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(allreduce, "_LEAVE_S", 0.2)
+    monkeypatch.setattr(allreduce, "_LATE_S", 0.2)
     mark = tmp_path / "pid"
     code = (
         f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "
         "time.sleep(600)"
     )
-    found = _measure(monkeypatch, code, seconds=0.6)
-    assert found.value is None
-    assert "did not end within" in (found.reason or "")
+    measured = _measure(monkeypatch, code, seconds=0.6)
+    assert measured.value is None
+    assert "did not end within" in (measured.reason or "")
     assert not Path("/proc", mark.read_text()).exists()
 
 
 def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
-    """The real program: rank 1 is killed while it waits for what never comes."""
+    """The real program: rank 1 is killed while the others wait."""
     script = tmp_path / "ranks.py"
     script.write_text(
         "import os, signal, sys, time\n"
@@ -161,7 +163,7 @@ def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
     assert "rank 1 ended with signal 9" in (tmp_path / "result.jsonl").read_text()
 
 
-def test_ranks_do_not_outlive_whoever_started_them(tmp_path: Path) -> None:
+def test_ranks_do_not_outlive_their_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, subprocess, sys, time\n"
@@ -183,16 +185,16 @@ def test_ranks_do_not_outlive_whoever_started_them(tmp_path: Path) -> None:
     assert not child.exists()
 
 
-def test_one_accelerator_has_nobody_to_reduce_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_accelerator_has_nothing_to_reduce_between(monkeypatch: pytest.MonkeyPatch) -> None:
     item = make_task("all-reduce", "nccl").item
-    assert allreduce.lacking(CPU, item) == (
+    assert allreduce.unavailable_reason(CPU, item) == (
         "the device is the CPU: NCCL reduces between accelerators"
     )
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     one = Device(torch.device("cuda:0"))
-    assert allreduce.lacking(one, item) == "one accelerator: nothing to reduce between"
+    assert allreduce.unavailable_reason(one, item) == "one accelerator: nothing to reduce between"
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 8)
-    assert allreduce.lacking(one, item) is None
+    assert allreduce.unavailable_reason(one, item) is None
 
 
 def test_the_folder_of_the_ranks_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +205,6 @@ def test_the_folder_of_the_ranks_is_removed(monkeypatch: pytest.MonkeyPatch) -> 
         return [sys.executable, "-c", "raise SystemExit(7)"]
 
     monkeypatch.setattr(allreduce, "command", command)
-    found = allreduce.measure(make_task("all-reduce", "gloo-2-ranks"))
-    assert found.reason == "the ranks ended with exit code 7"
+    measured = allreduce.measure(make_task("all-reduce", "gloo-2-ranks"))
+    assert measured.reason == "the ranks ended with exit code 7"
     assert not seen[0].exists()

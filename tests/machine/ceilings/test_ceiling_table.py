@@ -22,9 +22,9 @@ def _measured(item: Item) -> Measurement:
 
 def _shown(width: int, count: int, rows: int | None = None) -> list[str]:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    found = [_measured(item) for item in ITEMS[:count]]
+    measurements = [_measured(item) for item in ITEMS[:count]]
     running = ITEMS[count].key if count < len(ITEMS) else None
-    console.print(table(ITEMS, found, running=running, rows=rows))
+    console.print(table(ITEMS, measurements, running=running, rows=rows))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip("\n").split("\n")
 

@@ -13,11 +13,13 @@ from vflops.machine.devices import pick
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_direction_has_its_best_shape_and_all_that_were_tried(direction: str) -> None:
-    found = convolution.measure(make_task("convolution", direction, "fp32", seconds=0.5))
-    assert found.value is not None
-    assert found.value > 1e8
-    assert {"shape", "kernel", "channels", "size", "batch"} <= found.setting.keys()
-    assert found.value in [trial.value for trial in found.tried if trial.setting == found.setting]
+    measurement = convolution.measure(make_task("convolution", direction, "fp32", seconds=0.5))
+    assert measurement.value is not None
+    assert measurement.value > 1e8
+    assert {"shape", "kernel", "channels", "size", "batch"} <= measurement.setting.keys()
+    assert measurement.value in [
+        trial.value for trial in measurement.tried if trial.setting == measurement.setting
+    ]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -32,15 +34,18 @@ def test_a_wrong_convolution_has_a_reason_instead_of_a_speed(
         return lambda: factor * call()
 
     monkeypatch.setattr(convolution, "call_of", wrong)
-    found = convolution.measure(make_task("convolution", direction, "fp32", seconds=0.1))
-    assert found.value is None
-    assert (found.reason or "").startswith("wrong result: relative error")
+    measurement = convolution.measure(make_task("convolution", direction, "fp32", seconds=0.1))
+    assert measurement.value is None
+    assert (measurement.reason or "").startswith("wrong result: relative error")
 
 
 def test_what_torch_cannot_convolve_is_lacking_although_it_can_multiply() -> None:
     item = make_task("convolution", "forward", "fp8").item
-    assert "fp8" in (convolution.lacking(CPU, item) or "")
-    assert convolution.lacking(CPU, make_task("convolution", "forward", "fp32").item) is None
+    assert "fp8" in (convolution.unavailable_reason(CPU, item) or "")
+    assert (
+        convolution.unavailable_reason(CPU, make_task("convolution", "forward", "fp32").item)
+        is None
+    )
 
 
 def test_the_tuning_of_cudnn_comes_back() -> None:
@@ -55,7 +60,7 @@ def test_an_accelerator_convolves_both_workloads(direction: str) -> None:
     if not torch.accelerator.is_available():
         pytest.skip("torch sees no accelerator")
     task = make_task("convolution", direction, "bf16", seconds=4.0, device=pick("auto"))
-    found = convolution.measure(task)
-    assert found.value is not None, found.reason
-    parts = {str(trial.setting["shape"]).split(".")[0] for trial in found.tried}
+    measurement = convolution.measure(task)
+    assert measurement.value is not None, measurement.reason
+    parts = {str(trial.setting["shape"]).split(".")[0] for trial in measurement.tried}
     assert parts == {"resnet50", "weather"}

@@ -14,14 +14,16 @@ from vflops.machine.devices import pick
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_a_peak_has_its_shape_its_samples_and_its_check(precision: str) -> None:
-    found = gemm.measure(make_task("gemm", "peak", precision))
-    assert found.value is not None
-    assert found.value > 1e8
-    assert {"m", "n", "k", "layout", "threads"} == found.setting.keys()
-    assert found.error is not None
-    assert found.error <= PRECISIONS[precision].tolerance
-    assert {trial.setting["layout"] for trial in found.tried} <= {"NN", "NT", "TN"}
-    assert found.value in [trial.value for trial in found.tried if trial.setting == found.setting]
+    measurement = gemm.measure(make_task("gemm", "peak", precision))
+    assert measurement.value is not None
+    assert measurement.value > 1e8
+    assert {"m", "n", "k", "layout", "threads"} == measurement.setting.keys()
+    assert measurement.error is not None
+    assert measurement.error <= PRECISIONS[precision].tolerance
+    assert {trial.setting["layout"] for trial in measurement.tried} <= {"NN", "NT", "TN"}
+    assert measurement.value in [
+        trial.value for trial in measurement.tried if trial.setting == measurement.setting
+    ]
 
 
 def _garbage(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
@@ -49,15 +51,15 @@ def test_a_wrong_product_has_a_reason_instead_of_a_speed(
     wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "mm", wrong)
-    found = gemm.measure(make_task("gemm", "peak", "fp32", seconds=0.1))
-    assert found.value is None
-    assert (found.reason or "").startswith("wrong result: relative error")
-    assert "tolerance 5e-05" in (found.reason or "")
+    measurement = gemm.measure(make_task("gemm", "peak", "fp32", seconds=0.1))
+    assert measurement.value is None
+    assert (measurement.reason or "").startswith("wrong result: relative error")
+    assert "tolerance 5e-05" in (measurement.reason or "")
 
 
 def test_operands_of_a_seed_are_the_same() -> None:
     first, again, other = (
-        make_task("gemm", "peak", precision).own_seed for precision in ("fp32", "fp32", "bf16")
+        make_task("gemm", "peak", precision).item_seed for precision in ("fp32", "fp32", "bf16")
     )
     assert first == again != other
 
@@ -68,7 +70,7 @@ def test_lacking_precisions_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "_scaled_mm", refuse)
     item = make_task("gemm", "peak", "fp8").item
-    assert gemm.lacking(CPU, item) == "torch has no fp8 product on cpu: no such units"
+    assert gemm.unavailable_reason(CPU, item) == "torch has no fp8 product on cpu: no such units"
 
 
 def test_whole_waves_give_every_multiprocessor_as_many_tiles() -> None:
@@ -85,8 +87,8 @@ def test_an_accelerator_has_a_peak_or_a_reason(precision: str) -> None:
         pytest.skip("torch sees no accelerator")
     device = pick("auto")
     task = make_task("gemm", "peak", precision, seconds=1.5, device=device)
-    reason = gemm.lacking(device, task.item)
+    reason = gemm.unavailable_reason(device, task.item)
     if reason is None:
-        found = gemm.measure(task)
-        assert found.value is not None, found.reason
-        assert found.value > 1e11
+        measurement = gemm.measure(task)
+        assert measurement.value is not None, measurement.reason
+        assert measurement.value > 1e11

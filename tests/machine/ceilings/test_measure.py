@@ -21,7 +21,7 @@ QUICK = MicroSettings(
 def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> None:
     started: list[Item] = []
     trials: list[tuple[Item, Trial]] = []
-    found = list(
+    measurements = list(
         measure(
             QUICK,
             seed=1,
@@ -31,16 +31,16 @@ def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> N
         )
     )
     items = planned(QUICK)
-    assert [measurement.key for measurement in found] == [item.key for item in items]
+    assert [measurement.key for measurement in measurements] == [item.key for item in items]
     assert started == list(items)
     assert {item for item, _ in trials} <= set(items)
-    for measurement in found:
+    for measurement in measurements:
         assert (measurement.value is None) != (measurement.reason is None)
         assert Measurement.model_validate_json(measurement.model_dump_json()) == measurement
-    values = {measurement.key for measurement in found if measurement.value is not None}
+    values = {measurement.key for measurement in measurements if measurement.value is not None}
     assert ("gemm", "peak", "fp32") in values
     assert ("convolution", "forward", "fp32") in values
-    reasons = {measurement.key: measurement.reason for measurement in found}
+    reasons = {measurement.key: measurement.reason for measurement in measurements}
     assert "nothing to copy to" in (reasons["transfer", "host-to-device-pinned", None] or "")
     assert "fp8 convolution" in (reasons["convolution", "forward", "fp8"] or "")
 
@@ -48,8 +48,8 @@ def test_every_planned_item_yields_one_measurement_in_order(tmp_path: Path) -> N
 def test_what_was_done_before_is_skipped(tmp_path: Path) -> None:
     settings = MicroSettings(budget_s=0.4, benchmarks=("gemm",), device="cpu")
     keys = [item.key for item in planned(settings)]
-    found = list(measure(settings, seed=1, folder=tmp_path, done=keys[:4]))
-    assert [measurement.key for measurement in found] == keys[4:]
+    measurements = list(measure(settings, seed=1, folder=tmp_path, done=keys[:4]))
+    assert [measurement.key for measurement in measurements] == keys[4:]
     assert list(measure(settings, seed=1, folder=tmp_path, done=keys)) == []
 
 
@@ -68,8 +68,8 @@ def test_time_that_an_item_leaves_goes_to_the_later_ones(
         monkeypatch.setitem(run._MEASURE, benchmark, uses_half)
     settings = MicroSettings(budget_s=10, benchmarks=("memory", "transfer", "storage"))
     settings = settings.model_copy(update={"device": "cpu"})
-    found = list(measure(settings, seed=1, folder=tmp_path, clock=clock))
-    assert len(found) == len(planned(settings))
+    measurements = list(measure(settings, seed=1, folder=tmp_path, clock=clock))
+    assert len(measurements) == len(planned(settings))
     # five items of the same weight; copies to the CPU take no time, arrays 0.2 s to be filled
     assert shares[0] == pytest.approx(0.2 + (10 - 0.4) / 5)
     assert shares[1] == pytest.approx(0.2 + (10 - shares[0] / 2 - 0.2) / 4)
@@ -80,17 +80,19 @@ def test_time_that_an_item_leaves_goes_to_the_later_ones(
 def test_a_budget_that_is_used_up_is_the_reason(tmp_path: Path) -> None:
     clock = FakeClock(step_s=50.0)
     settings = MicroSettings(budget_s=20, device="cpu")
-    found = {
+    measurements = {
         measurement.key: measurement
         for measurement in measure(settings, seed=1, folder=tmp_path, clock=clock)
     }
-    assert len(found) == len(planned(settings))
+    assert len(measurements) == len(planned(settings))
     late = "time budget of 20 s used up; raise micro.budget_s"
-    assert found["gemm", "peak", "fp32"].reason == late
-    assert found["memory", "copy", None].reason == late
-    assert found["storage", "sequential-read", None].reason == late
-    assert found["all-reduce", "gloo-2-ranks", None].reason == late
-    assert "nothing to copy to" in (found["transfer", "device-to-host-pinned", None].reason or "")
+    assert measurements["gemm", "peak", "fp32"].reason == late
+    assert measurements["memory", "copy", None].reason == late
+    assert measurements["storage", "sequential-read", None].reason == late
+    assert measurements["all-reduce", "gloo-2-ranks", None].reason == late
+    assert "nothing to copy to" in (
+        measurements["transfer", "device-to-host-pinned", None].reason or ""
+    )
 
 
 def test_an_item_that_fails_does_not_stop_the_others(
@@ -101,11 +103,11 @@ def test_an_item_that_fails_does_not_stop_the_others(
 
     monkeypatch.setitem(run._MEASURE, "memory", fail)
     settings = MicroSettings(budget_s=1.5, benchmarks=("memory", "storage"), device="cpu")
-    found = list(measure(settings, seed=1, folder=tmp_path))
-    assert [measurement.reason for measurement in found[:2]] == [
+    measurements = list(measure(settings, seed=1, folder=tmp_path))
+    assert [measurement.reason for measurement in measurements[:2]] == [
         "it failed: CUDA error: device-side assert triggered"
     ] * 2
-    assert all(measurement.value is not None for measurement in found[2:])
+    assert all(measurement.value is not None for measurement in measurements[2:])
 
 
 def test_a_device_that_does_not_exist_is_an_error_before_anything_runs(tmp_path: Path) -> None:

@@ -19,23 +19,23 @@ def _small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("case", ["copy", "triad"])
 def test_bandwidth_is_of_arrays_beyond_the_cache(case: str) -> None:
-    found = memory_bandwidth.measure(make_task("memory", case, seconds=0.15))
-    assert found.value is not None
-    assert found.value > 1e8
-    assert "cached" not in (found.caveat or "")
-    assert all(int(trial.setting["array_bytes"]) >= 4 << 20 for trial in found.tried)
+    measurement = memory_bandwidth.measure(make_task("memory", case, seconds=0.15))
+    assert measurement.value is not None
+    assert measurement.value > 1e8
+    assert "cached" not in (measurement.caveat or "")
+    assert all(int(trial.setting["array_bytes"]) >= 4 << 20 for trial in measurement.tried)
 
 
 def test_arrays_that_must_be_small_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "free_bytes", lambda self: 4 << 20)
-    found = memory_bandwidth.measure(make_task("memory", "copy"))
-    assert (found.caveat or "").startswith("cached in part: no memory for larger arrays")
+    measurement = memory_bandwidth.measure(make_task("memory", "copy"))
+    assert (measurement.caveat or "").startswith("cached in part: no memory for larger arrays")
 
 
 def test_a_copy_that_does_not_arrive_has_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, non_blocking=False: self)
-    found = memory_bandwidth.measure(make_task("memory", "copy", seconds=0.1))
-    assert (found.value, (found.reason or "")[:13]) == (None, "wrong result:")
+    measurement = memory_bandwidth.measure(make_task("memory", "copy", seconds=0.1))
+    assert (measurement.value, (measurement.reason or "")[:13]) == (None, "wrong result:")
 
 
 @pytest.mark.parametrize("factor", [0.0, math.nan])
@@ -48,13 +48,16 @@ def test_a_triad_that_leaves_out_its_factor_has_no_speed(
         return right(b, c, alpha=factor, out=out)
 
     monkeypatch.setattr(torch, "add", wrong)
-    found = memory_bandwidth.measure(make_task("memory", "triad", seconds=0.1))
-    assert (found.value, (found.reason or "")[:13]) == (None, "wrong result:")
+    measurement = memory_bandwidth.measure(make_task("memory", "triad", seconds=0.1))
+    assert (measurement.value, (measurement.reason or "")[:13]) == (None, "wrong result:")
 
 
 def test_a_cpu_has_nothing_to_copy_to() -> None:
     item = make_task("transfer", "host-to-device-pinned").item
-    assert host_transfer.lacking(CPU, item) == "the device is the CPU: there is nothing to copy to"
+    assert (
+        host_transfer.unavailable_reason(CPU, item)
+        == "the device is the CPU: there is nothing to copy to"
+    )
 
 
 def _cache(cpus: Path, cpu: int, level: int, size: str, shared: str) -> None:
@@ -82,6 +85,8 @@ def test_last_level_caches_of_all_cores_are_summed_once(
 def test_an_accelerator_takes_and_gives_bytes(case: str) -> None:
     if not torch.accelerator.is_available():
         pytest.skip("torch sees no accelerator")
-    found = host_transfer.measure(make_task("transfer", case, seconds=1.0, device=pick("auto")))
-    assert found.value is not None, found.reason
-    assert found.value > 1e8
+    measurement = host_transfer.measure(
+        make_task("transfer", case, seconds=1.0, device=pick("auto"))
+    )
+    assert measurement.value is not None, measurement.reason
+    assert measurement.value > 1e8

@@ -5,7 +5,11 @@ import torch
 
 from tests.support.micro_tasks import CPU
 from vflops.config import names
-from vflops.machine.ceilings.precisions import PRECISIONS, fp32_arithmetic, missing
+from vflops.machine.ceilings.precisions import (
+    PRECISIONS,
+    fp32_arithmetic,
+    product_unavailable_reason,
+)
 
 
 def test_every_named_precision_is_known() -> None:
@@ -26,15 +30,15 @@ def test_fp32_mode_is_set_everywhere_and_comes_back() -> None:
 
 @pytest.mark.parametrize("name", ["fp64", "fp32", "bf16", "fp16"])
 def test_a_cpu_has_the_precisions_that_torch_computes_there(name: str) -> None:
-    assert missing(CPU, PRECISIONS[name]) is None
+    assert product_unavailable_reason(CPU, PRECISIONS[name]) is None
 
 
-def test_tf32_that_rounds_nothing_is_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_that_rounds_nothing_is_not_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     def exact(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
         return out.copy_((a.double() @ b.double()).float())
 
     monkeypatch.setattr(torch, "mm", exact)
-    assert "as exact as fp32" in (missing(CPU, PRECISIONS["tf32"]) or "")
+    assert "as exact as fp32" in (product_unavailable_reason(CPU, PRECISIONS["tf32"]) or "")
 
 
 def test_tf32_is_found_by_its_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +46,7 @@ def test_tf32_is_found_by_its_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
         return out.copy_((a.half().double() @ b.half().double()).float())
 
     monkeypatch.setattr(torch, "mm", rounded)
-    assert missing(CPU, PRECISIONS["tf32"]) is None
+    assert product_unavailable_reason(CPU, PRECISIONS["tf32"]) is None
 
 
 def test_a_refusal_of_torch_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +54,7 @@ def test_a_refusal_of_torch_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("needs compute capability 8.9\nand a paragraph of advice")
 
     monkeypatch.setattr(torch, "_scaled_mm", refuse)
-    assert missing(CPU, PRECISIONS["fp8"]) == (
+    assert product_unavailable_reason(CPU, PRECISIONS["fp8"]) == (
         "torch has no fp8 product on cpu: needs compute capability 8.9"
     )
 

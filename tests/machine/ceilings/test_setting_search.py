@@ -25,15 +25,18 @@ def _candidate(size: int, *, error: float = 0.0, work: int = 1000) -> Candidate:
 
 def test_the_value_is_the_median_at_the_best_setting_and_all_are_listed() -> None:
     trials: list[Trial] = []
-    search = Search(make_task("gemm", "peak", "fp32", trials=trials), tolerance=0.1)
+    task = make_task("gemm", "peak", "fp32", seconds=5.0, trials=trials)  # a busy machine is slow
+    search = Search(task, tolerance=0.1)
     for size in (20_000, 10, 2_000):
         assert search.attempt(_candidate(size)) is not None
-    found = search.finish()
-    assert found.setting["size"] == 10
-    assert {trial.setting["size"] for trial in found.tried} == {20_000, 10, 2_000}
-    assert [trial.value for trial in found.tried if trial.setting == found.setting] == [found.value]
-    assert found.value == max(trial.value for trial in found.tried)
-    assert len(found.samples) >= 3
+    measured = search.finish()
+    assert measured.setting["size"] == 10
+    assert {trial.setting["size"] for trial in measured.tried} == {20_000, 10, 2_000}
+    assert [trial.value for trial in measured.tried if trial.setting == measured.setting] == [
+        measured.value
+    ]
+    assert measured.value == max(trial.value for trial in measured.tried)
+    assert len(measured.samples) >= 3
     assert len(trials) == 3
 
 
@@ -41,18 +44,20 @@ def test_the_value_is_the_median_at_the_best_setting_and_all_are_listed() -> Non
 def test_a_wrong_result_has_no_speed(error: float) -> None:
     search = Search(make_task("gemm", "peak", "fp32"), tolerance=0.1)
     assert search.attempt(_candidate(10, error=error)) is None
-    found = search.finish()
-    assert found.value is None
-    assert (found.reason or "").startswith(f"wrong result: relative error {error:.2g} at size 10")
+    measured = search.finish()
+    assert measured.value is None
+    assert (measured.reason or "").startswith(
+        f"wrong result: relative error {error:.2g} at size 10"
+    )
 
 
 def test_a_wrong_setting_beside_right_ones_is_a_caveat() -> None:
     search = Search(make_task("gemm", "peak", "fp32"), tolerance=0.1)
     search.attempt(_candidate(10, error=0.5))
     search.attempt(_candidate(20))
-    found = search.finish("emulated")
-    assert found.setting["size"] == 20
-    assert (found.caveat or "").startswith(
+    measured = search.finish("emulated")
+    assert measured.setting["size"] == 20
+    assert (measured.caveat or "").startswith(
         "emulated; 1 settings gave a wrong result: relative error 0.5 at size 10"
     )
 
@@ -66,9 +71,9 @@ def test_a_result_that_turns_wrong_after_the_search_is_rejected() -> None:
     search.attempt(turning)
     search.attempt(steady)
     error[0] = 0.9
-    found = search.finish()
-    assert found.setting["size"] == 2
-    assert (found.caveat or "").startswith(
+    measured = search.finish()
+    assert measured.setting["size"] == 2
+    assert (measured.caveat or "").startswith(
         "1 settings gave a wrong result: relative error 0.9 at size 1"
     )
 
@@ -105,7 +110,7 @@ def test_no_trial_is_begun_that_does_not_fit() -> None:
 def test_the_deadline_is_kept_on_machines_of_any_speed(
     speed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A simulated machine: a call takes its work over the speed, on the clock of the task."""
+    """A simulated machine: a call takes work / speed seconds of the task's clock."""
     clock = FakeClock(step_s=0.0)
     now: dict[str, float] = {}
 
@@ -124,10 +129,10 @@ def test_the_deadline_is_kept_on_machines_of_any_speed(
     search = Search(make_task("gemm", "peak", "fp32", seconds=2.0, clock=clock), tolerance=0.1)
     for power in range(2, 12):
         search.attempt(simulated(10**power))
-    found = search.finish()
-    assert found.value == pytest.approx(speed)
+    measured = search.finish()
+    assert measured.value == pytest.approx(speed)
     assert clock.now_s <= 2.0
-    assert len(found.samples) >= 3
+    assert len(measured.samples) >= 3
 
 
 def test_without_time_the_reason_says_how_to_get_more() -> None:
@@ -143,9 +148,9 @@ def test_the_first_trial_counts_when_there_is_no_time_for_more() -> None:
     search = Search(make_task("gemm", "peak", "fp32", seconds=1.0, clock=clock), tolerance=0.1)
     search.attempt(_candidate(5))
     clock.now_s = 2.0
-    found = search.finish()
-    assert found.value is not None
-    assert len(found.samples) >= 1
+    measured = search.finish()
+    assert measured.value is not None
+    assert len(measured.samples) >= 1
 
 
 def test_costs_grow_with_work_and_are_those_seen_where_known() -> None:

@@ -28,21 +28,21 @@ def _fail(code: int) -> Any:
 
 @pytest.mark.parametrize("case", STORAGE_CASES)
 def test_storage_is_measured_and_leaves_nothing(case: str, tmp_path: Path) -> None:
-    found = storage_speed.measure(make_task("storage", case, folder=tmp_path, seconds=0.1))
-    assert found.value is not None, found.reason
-    assert found.value > 0
-    assert found.unit == ("IO/s" if case == "random-read-4k" else "B/s")
-    assert found.device.endswith("file system")
-    assert {"block_bytes", "threads", "file_bytes", "access"} == found.setting.keys()
+    measurement = storage_speed.measure(make_task("storage", case, folder=tmp_path, seconds=0.1))
+    assert measurement.value is not None, measurement.reason
+    assert measurement.value > 0
+    assert measurement.unit == ("IO/s" if case == "random-read-4k" else "B/s")
+    assert measurement.device.endswith("file system")
+    assert {"block_bytes", "threads", "file_bytes", "access"} == measurement.setting.keys()
     assert list(tmp_path.iterdir()) == []
 
 
 @in_memory
 @pytest.mark.parametrize("case", STORAGE_CASES)
 def test_a_file_system_in_memory_is_marked_cached(case: str) -> None:
-    found = storage_speed.measure(make_task("storage", case, folder=SHM, seconds=0.1))
-    assert found.value is not None
-    assert (found.caveat or "").startswith("cached: tmpfs keeps files in main memory")
+    measurement = storage_speed.measure(make_task("storage", case, folder=SHM, seconds=0.1))
+    assert measurement.value is not None
+    assert (measurement.caveat or "").startswith("cached: tmpfs keeps files in main memory")
 
 
 def _without_direct(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,11 +60,11 @@ def test_without_direct_access_the_cache_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _without_direct(monkeypatch)
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
-    assert found.value is not None
-    assert found.setting["access"] == "page cache dropped"
+    assert measurement.value is not None
+    assert measurement.setting["access"] == "page cache dropped"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,30 +74,32 @@ def test_a_cache_that_cannot_be_dropped_is_a_caveat(
     _without_direct(monkeypatch)
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
     monkeypatch.setattr(storage_speed, "hidden_cache", lambda system: None)
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
-    assert found.value is not None
-    assert (found.caveat or "").startswith("cached: 100.0 % of the file stayed in the page cache")
+    assert measurement.value is not None
+    assert (measurement.caveat or "").startswith(
+        "cached: 100.0 % of the file stayed in the page cache"
+    )
 
 
-def test_no_room_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = os.statvfs(tmp_path)
     full = os.statvfs_result((right.f_bsize, right.f_frsize, right.f_blocks, 9, 5, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
-    assert found.value is None
-    assert (found.reason or "").startswith("no room in the run folder: ")
+    assert measurement.value is None
+    assert (measurement.reason or "").startswith("no space in the run folder: ")
 
 
-def test_a_small_disk_has_no_room(small_disk: Path) -> None:
-    found = storage_speed.measure(
+def test_a_small_disk_has_no_space(small_disk: Path) -> None:
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-write-fsync", folder=small_disk, seconds=0.1)
     )
-    assert found.value is None
-    assert "no room in the run folder" in (found.reason or "")
+    assert measurement.value is None
+    assert "no space in the run folder" in (measurement.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -112,26 +114,26 @@ def test_a_write_that_fails_is_the_reason_and_leaves_nothing(
     code: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pwritev", _fail(code))
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-write-fsync", folder=tmp_path, seconds=0.1)
     )
-    assert (found.value, found.reason) == (None, reason)
+    assert (measurement.value, measurement.reason) == (None, reason)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_gone_is_the_reason(tmp_path: Path) -> None:
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path / "gone", seconds=0.1)
     )
-    assert found.reason == "cannot use the run folder: No such file or directory"
+    assert measurement.reason == "cannot use the run folder: No such file or directory"
 
 
 def test_content_that_changed_has_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScratchFile, "holds", lambda *_: False)
-    found = storage_speed.measure(
+    measurement = storage_speed.measure(
         make_task("storage", "sequential-read", folder=tmp_path, seconds=0.1)
     )
-    assert found.reason == "wrong result: the file does not hold what was written"
+    assert measurement.reason == "wrong result: the file does not hold what was written"
 
 
 def test_an_interrupt_removes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_files_of_killed_processes_are_removed_and_others_kept(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_scratch_file_holds_what_was_written_at_each_place(tmp_path: Path) -> None:
+def test_a_scratch_file_contains_what_was_written_at_every_offset(tmp_path: Path) -> None:
     with ScratchFile(tmp_path, seed=1) as file:
         file.write(0, 3 * TILE)
         file.sync()
@@ -184,8 +186,8 @@ def test_without_time_nothing_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "word"), [("zfs", "of its own"), ("nfs4", "servers"), ("fuse.sshfs", "servers")]
+    ("system", "word"), [("zfs", "its own cache"), ("nfs4", "servers"), ("fuse.sshfs", "servers")]
 )
-def test_caches_that_nobody_can_pass_by_are_named(system: str, word: str) -> None:
+def test_caches_that_cannot_be_bypassed_are_named(system: str, word: str) -> None:
     assert word in (filesystem.hidden_cache(system) or "")
     assert filesystem.hidden_cache("ext4") is None

@@ -1,4 +1,4 @@
-"""Accelerators through torch and NVML, both made up; and a real one where there is one."""
+"""Accelerators through a fake torch and a fake NVML; and a real one if there is one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import FakeNvml, FakeNvmlError, fake_torch, named, value
-from vflops.machine.system import nvidia as system_nvidia
+from vflops.machine import nvml as nvml_module
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.accelerator import accelerator_facts
 from vflops.machine.system.gather import gather
 from vflops.machine.system.nvidia import NVIDIA_FIGURES, Nvidia, nvidia
-from vflops.machine.system.probe import AbsentError
 from vflops.machine.system.torch_module import NoTorch
 from vflops.machine.system.vendor import FIGURES, NoVendor
 
-CURE = "pynvml is not installed: pip install 'vflops[nvidia]'"
+HINT = "pynvml is not installed: pip install 'vflops[nvidia]'"
 
 
 def test_nvml_gives_every_figure_with_its_unit() -> None:
@@ -67,25 +67,25 @@ def test_nvml_is_closed_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_leaves_signs_of_a_device(tmp_path: Path) -> None:
-    assert not system_nvidia.is_here(tmp_path)
+    assert not nvml_module.driver_present(tmp_path)
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    assert system_nvidia.is_here(tmp_path)
+    assert nvml_module.driver_present(tmp_path)
 
 
-def test_without_pynvml_the_reason_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
+def test_without_pynvml_the_reason_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with nvidia() as vendor:
         facts = vendor.device_facts("accelerator 0", lambda: 0)
         with pytest.raises(AbsentError, match="vflops"):
             vendor.driver()
-    assert {fact.reason for fact in facts} == {CURE}
+    assert {fact.reason for fact in facts} == {HINT}
     assert len(facts) == len(NVIDIA_FIGURES)
 
 
 def test_without_a_driver_nvml_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
-    monkeypatch.setattr(system_nvidia, "is_here", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
 
     def fail() -> None:
         raise FakeNvmlError("Driver Not Loaded")
@@ -112,12 +112,12 @@ def test_a_uuid_that_nvml_does_not_know_is_a_reason() -> None:
 
 
 def test_without_nvml_torch_still_tells_what_it_knows() -> None:
-    facts = accelerator_facts(fake_torch(["aaaa"]), NoVendor("NVML", CURE, NVIDIA_FIGURES))
+    facts = accelerator_facts(fake_torch(["aaaa"]), NoVendor("NVML", HINT, NVIDIA_FIGURES))
     assert value(facts, "accelerator 0 memory") == 149973250048
     assert named(facts, "accelerator 0 memory").source == "torch"
     assert value(facts, "accelerator 0 compute capability") == "9.0"
     assert value(facts, "accelerator 0 compute units") == 132
-    assert named(facts, "accelerator 0 power limit").reason == CURE
+    assert named(facts, "accelerator 0 power limit").reason == HINT
 
 
 def test_nvml_comes_before_torch_where_both_know() -> None:
@@ -134,8 +134,8 @@ def test_devices_that_torch_cannot_use_are_still_described() -> None:
 
 
 def test_without_torch_nvml_describes_the_devices() -> None:
-    facts = accelerator_facts(NoTorch("torch was not asked"), Nvidia(FakeNvml()))
-    assert named(facts, "accelerators").reason == "torch was not asked"
+    facts = accelerator_facts(NoTorch("torch was not imported"), Nvidia(FakeNvml()))
+    assert named(facts, "accelerators").reason == "torch was not imported"
     assert value(facts, "accelerator 0 clock max") == 1980
 
 

@@ -1,4 +1,4 @@
-"""Limits of cgroups of both versions, in and out of containers."""
+"""Limits of both versions of cgroups, inside and outside of containers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import tree
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.cgroup import cpu_quota, memory_limit_b
-from vflops.machine.system.probe import AbsentError
 
 V2 = {
     "proc/self/cgroup": "0::/slurm/job_7/step_0\n",

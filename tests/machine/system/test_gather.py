@@ -1,4 +1,4 @@
-"""The whole of it: on this machine, on one that has nothing, and on one that answers rubbish."""
+"""The whole system: this machine, one that has nothing, and one that returns garbage."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_torch_is_not_imported_unless_asked_for(tmp_path: Path) -> None:
         "print(record.fact('framework', 'torch').reason); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "torch was not asked\n")
+    assert (done.returncode, done.stdout) == (0, "torch was not imported\n")
 
 
 def test_a_torch_that_cannot_be_imported_is_a_reason(
@@ -116,7 +116,7 @@ FILES = (
 @pytest.mark.parametrize(
     "rubbish", ["", "\n\n", "a", ":", "a:b:c\n\n-1", "1 - 2", "\x00\ufffd", "-"]
 )
-def test_rubbish_never_raises(tmp_path: Path, rubbish: str) -> None:
+def test_garbage_never_raises(tmp_path: Path, rubbish: str) -> None:
     root = tree(tmp_path, dict.fromkeys(FILES, rubbish))
     record = gather(tmp_path, torch_too=False, root=root, environ={"SLURM_JOB_ID": rubbish})
     assert not [fact for fact in facts(record) if fact.source == "vflops" and fact.value is None]

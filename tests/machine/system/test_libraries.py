@@ -1,4 +1,4 @@
-"""Versions of libraries, as torch and commands tell them."""
+"""Versions of libraries, as torch and commands report them."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_nccl_has_the_version_that_torch_loads() -> None:
     assert value(communication_facts(fake_torch(), {}), "nccl") == "2.26.2"
 
 
-def test_every_fact_of_torch_says_that_it_was_not_asked() -> None:
-    facts = communication_facts(NoTorch("torch was not asked"), {})
-    assert named(facts, "nccl").reason == "torch was not asked"
-    assert named(facts, "gloo in torch").reason == "torch was not asked"
+def test_every_fact_of_torch_says_that_it_was_not_imported() -> None:
+    facts = communication_facts(NoTorch("torch was not imported"), {})
+    assert named(facts, "nccl").reason == "torch was not imported"
+    assert named(facts, "gloo in torch").reason == "torch was not imported"
 
 
 OPEN_MPI = 'echo "mpirun (Open MPI) 5.0.5"; echo "Report bugs to https://www.open-mpi.org"'

@@ -1,4 +1,4 @@
-"""Main memory, and what root may know of its modules."""
+"""Main memory, and what root can read of its modules."""
 
 from __future__ import annotations
 

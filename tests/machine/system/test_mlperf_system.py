@@ -1,4 +1,4 @@
-"""MLPerf's description, judged by mlperf-logging's own checker."""
+"""MLPerf's description, verified by mlperf-logging's checker."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_the_checker_wants_every_key(tmp_path: Path) -> None:
     assert is_valid(description, tmp_path)
     for key in description:
         if key != "system_name":
-            lacking = {name: said for name, said in description.items() if name != key}
-            assert not is_valid(lacking, tmp_path), key
+            incomplete = {name: text for name, text in description.items() if name != key}
+            assert not is_valid(incomplete, tmp_path), key
 
 
 def test_the_checker_takes_every_status_that_we_take(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_wrong_division_or_status_is_refused() -> None:
 def test_a_record_without_torch_can_be_described(tmp_path: Path) -> None:
     description = describe(gather(tmp_path, torch_too=False))
     assert is_valid(description, tmp_path)
-    assert description["framework"] == "not measured: torch was not asked"
+    assert description["framework"] == "not measured: torch was not imported"
 
 
 def test_cores_are_counted_for_one_processor() -> None:
@@ -101,8 +101,8 @@ def test_what_is_unknown_is_not_noted_as_a_limit() -> None:
 def test_unknown_figures_carry_their_reason_and_no_comma() -> None:
     absent = Fact(name="cpu model", value=None, source="x", reason="hidden, as in most machines")
     description = describe(record_of(absent))
-    said = description["host_processor_model_name"]
-    assert said == "not measured: hidden; as in most machines"
+    text = description["host_processor_model_name"]
+    assert text == "not measured: hidden; as in most machines"
 
 
 def test_links_are_counted_by_speed() -> None:
@@ -125,7 +125,7 @@ def test_links_are_counted_by_speed() -> None:
 def test_accelerators_that_are_alike_are_said_once() -> None:
     facts = accelerator_facts(fake_torch(["aaaa", "bbbb"]), Nvidia(FakeNvml()))
     description = describe(record_of(*facts))
-    assert {key: said for key, said in description.items() if key.startswith("accelerator")} == {
+    assert {key: text for key, text in description.items() if key.startswith("accelerator")} == {
         "accelerators_per_node": "2",
         "accelerator_model_name": "NVIDIA H200",
         "accelerator_host_interconnect": "PCIe 5 x16",
@@ -134,7 +134,7 @@ def test_accelerators_that_are_alike_are_said_once() -> None:
         "accelerator_memory_configuration": "6144 bit at 3201 MHz",
         "accelerator_memory_capacity": "140.4 GiB",
         "accelerator_interconnect": "NVLink: 18 links; NVLink: 9 links",
-        "accelerator_interconnect_topology": "not measured: NVML is not asked for it",
+        "accelerator_interconnect_topology": "not measured: vflops does not read it from NVML",
     }
 
 

@@ -1,4 +1,4 @@
-"""Interfaces and RDMA ports, from made-up trees of /sys/class."""
+"""Interfaces and RDMA ports, from fake trees of /sys/class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
 
 def card(root: Path, name: str, driver: str, **files: str) -> Path:
-    """An interface with a device behind it, as links in /sys make it."""
+    """Create an interface with a device, by links as in /sys."""
     tree(root, {f"{NET}/{name}/{file}": content for file, content in files.items()})
     device = root / NET / name / "device"
     device.mkdir(parents=True)
@@ -29,9 +29,9 @@ def test_a_card_has_speed_state_and_driver(tmp_path: Path) -> None:
     assert value(facts, "interface eth0 driver") == "mlx5_core"
 
 
-def test_minus_one_is_no_speed(tmp_path: Path) -> None:
+def test_minus_one_is_not_a_speed(tmp_path: Path) -> None:
     facts = network_facts(card(tmp_path, "eth0", "virtio_net", speed="-1\n"))
-    assert named(facts, "interface eth0 speed").reason == "the driver tells no speed"
+    assert named(facts, "interface eth0 speed").reason == "the driver reports no speed"
 
 
 def test_a_link_that_is_down_is_told_from_a_missing_file(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_bonds_and_vlans_count_as_links(tmp_path: Path) -> None:
 
 def test_an_infiniband_port(tmp_path: Path) -> None:
     port = {"rate": "400 Gb/sec (4X NDR)\n", "state": "4: ACTIVE\n", "link_layer": "InfiniBand\n"}
-    facts = network_facts(tree(tmp_path, {f"{PORT}/{name}": said for name, said in port.items()}))
+    facts = network_facts(tree(tmp_path, {f"{PORT}/{name}": line for name, line in port.items()}))
     assert value(facts, "rdma ports") == 1
     assert value(facts, "rdma mlx5_0:1 rate") == 400
     assert named(facts, "rdma mlx5_0:1 rate").unit == "Gbit/s"

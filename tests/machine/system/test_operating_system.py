@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.system_fakes import named, tree, value
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.container import container, virtualisation
 from vflops.machine.system.machine import machine_facts
 from vflops.machine.system.operating_system import operating_system_facts
-from vflops.machine.system.probe import AbsentError
 
 CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
 DMI = "sys/class/dmi/id"
@@ -84,13 +84,15 @@ def test_hypervisors_by_their_marks(tmp_path: Path, files: dict[str, str], kind:
 
 
 def test_an_arm64_without_dmi_does_not_tell_whether_it_is_virtual(tmp_path: Path) -> None:
-    with pytest.raises(AbsentError, match="no DMI table tells"):
+    with pytest.raises(AbsentError, match="nor a DMI table tell"):
         virtualisation(tree(tmp_path, {"proc/cpuinfo": ARM}))
 
 
 def test_the_maker_is_read_and_the_serial_number_is_not(tmp_path: Path) -> None:
     names = {"sys_vendor": "NVIDIA", "product_name": "DGXH100", "product_serial": "SN12345"}
-    facts = machine_facts(tree(tmp_path, {f"{DMI}/{name}": said for name, said in names.items()}))
+    facts = machine_facts(
+        tree(tmp_path, {f"{DMI}/{name}": content for name, content in names.items()})
+    )
     assert [fact.value for fact in facts] == ["NVIDIA", "DGXH100"]
 
 

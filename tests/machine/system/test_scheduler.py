@@ -44,9 +44,9 @@ def test_a_slurm_allocation() -> None:
 
 
 def test_hosts_and_people_of_an_allocation_are_not_recorded() -> None:
-    said = " ".join(fact.model_dump_json() for fact in scheduler_facts(SLURM))
-    assert "secretnode" not in said
-    assert "alice" not in said
+    recorded = " ".join(fact.model_dump_json() for fact in scheduler_facts(SLURM))
+    assert "secretnode" not in recorded
+    assert "alice" not in recorded
 
 
 def test_the_version_is_asked_of_srun(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The file system of the run, from made-up mount tables."""
+"""The file system of the run, from fake mount tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.support.system_fakes import named, tree, value
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.mounts import mount_of, mounts
-from vflops.machine.system.probe import AbsentError
 from vflops.machine.system.storage import storage_facts
 
 TABLE = r"""22 1 0:20 / /proc rw - proc proc rw
@@ -38,8 +38,8 @@ def test_the_deepest_and_last_mount_holds_a_path(tmp_path: Path, path: str, kind
     assert mount_of(PurePosixPath(path), table).type == kind
 
 
-def test_a_path_that_no_mount_holds_is_absent() -> None:
-    with pytest.raises(AbsentError, match="no mount holds the folder"):
+def test_a_path_on_no_mount_is_absent() -> None:
+    with pytest.raises(AbsentError, match="the folder is on no known mount"):
         mount_of(PurePosixPath("/x"), [])
 
 
@@ -49,13 +49,13 @@ def root_on(root: Path, kind: str, device: str, number: str = "0:50") -> Path:
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "gpfs", "beegfs", "fuse.sshfs"])
-def test_network_file_systems_are_told(tmp_path: Path, kind: str) -> None:
+def test_network_file_systems_are_recognised(tmp_path: Path, kind: str) -> None:
     facts = storage_facts(Path("/"), root_on(tmp_path, kind, "server:/export/alice"))
     assert value(facts, "file system") == kind
     assert value(facts, "file system over network") is True
 
 
-def test_a_local_file_system_is_told(tmp_path: Path) -> None:
+def test_a_local_file_system_is_recognised(tmp_path: Path) -> None:
     facts = storage_facts(Path("/"), root_on(tmp_path, "xfs", "/dev/sda2"))
     assert value(facts, "file system over network") is False
     assert value(facts, "file system device") == "/dev/sda2"
@@ -78,7 +78,7 @@ def test_servers_and_people_are_not_recorded(tmp_path: Path, device: str) -> Non
 
 
 def block(root: Path, number: str, disk: str, *, partition: bool = False, **files: str) -> Path:
-    """A disk in /sys, and the file system on it or on its first partition."""
+    """Create a disk in /sys, and the file system on it or on its first partition."""
     folder = root / "sys/devices" / disk
     tree(folder, {name.replace("__", "/"): content for name, content in files.items()})
     target = folder / f"{disk}1" if partition else folder
@@ -92,8 +92,8 @@ def block(root: Path, number: str, disk: str, *, partition: bool = False, **file
 
 def medium(root: Path) -> str | None:
     facts = storage_facts(Path("/"), root)
-    found = named(facts, "file system medium")
-    return str(found.value) if found.value else found.reason
+    medium_fact = named(facts, "file system medium")
+    return str(medium_fact.value) if medium_fact.value else medium_fact.reason
 
 
 def test_the_medium_of_a_partition_is_that_of_its_disk(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_a_disk_that_does_not_turn_is_an_ssd(tmp_path: Path) -> None:
     assert medium(block(tmp_path, "8:0", "sda", queue__rotational="0\n")) == "SSD"
 
 
-def test_nvme_is_told_by_its_name(tmp_path: Path) -> None:
+def test_nvme_is_recognised_by_its_name(tmp_path: Path) -> None:
     assert medium(block(tmp_path, "259:1", "nvme0n1", partition=True)) == "NVMe"
 
 
-def test_a_virtual_disk_does_not_tell_its_medium(tmp_path: Path) -> None:
-    reason = "a virtual disk does not tell what it stands on"
+def test_a_virtual_disk_does_not_show_its_medium(tmp_path: Path) -> None:
+    reason = "a virtual disk does not show the medium below it"
     assert medium(block(tmp_path / "1", "254:0", "vda", queue__rotational="1\n")) == reason
     qemu = block(tmp_path / "2", "8:0", "sda", queue__rotational="1\n", device__vendor="QEMU    \n")
     assert medium(qemu) == reason

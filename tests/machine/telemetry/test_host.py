@@ -1,4 +1,4 @@
-"""Processors, memory and disks, from made-up trees of /proc; and of this very process."""
+"""Processors, memory and disks, from fake trees of /proc; and of this process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PAGE_B = os.sysconf("SC_PAGESIZE")
 def stat(
     pid: int, parent: int, ticks: int = 0, *, pages: int = 0, started: int = 1
 ) -> dict[str, str]:
-    """``/proc/<pid>/stat`` of a process with an awkward name."""
+    """Return ``/proc/<pid>/stat`` of a process with an awkward name."""
     fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", "0", "0"]
     fields += ["20", "0", "1", "0", str(started), "0", str(pages)]
     return {f"proc/{pid}/stat": f"{pid} (a) b ({pid}) {' '.join(fields)}\n"}
 
 
 def machine(root: Path, busy: int, idle: int, run: int) -> Path:
-    """A launcher 10 with a child 11, and somebody else's 12, on CPUs 0 and 1 of 3."""
+    """Create a launcher 10 with a child 11, and another user's 12, on CPUs 0 and 1 of 3."""
     cpu = f"{busy} 0 0 {idle} 0 0 0 0 99 0"
     return tree(
         root,
@@ -79,11 +79,11 @@ def test_without_proc_the_reason_is_kept(tmp_path: Path) -> None:
 def test_a_tree_keeps_orphans_and_takes_new_children(tmp_path: Path) -> None:
     tree(tmp_path, {**stat(1, 0), **stat(10, 1), **stat(11, 10), **stat(12, 11), **stat(20, 1)})
     family = ProcessTree(10, tmp_path / "proc")
-    assert [one.pid for one in family.processes()] == [10, 11, 12]
+    assert [item.pid for item in family.processes()] == [10, 11, 12]
     (tmp_path / "proc/11/stat").unlink()
     (tmp_path / "proc/11").rmdir()
     tree(tmp_path, {**stat(12, 1), **stat(13, 10)})  # 12's parent is gone
-    assert [one.pid for one in family.processes()] == [10, 12, 13]
+    assert [item.pid for item in family.processes()] == [10, 12, 13]
 
 
 def test_a_number_that_came_around_is_another_process(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_number_that_came_around_is_another_process(tmp_path: Path) -> None:
     family = ProcessTree(10, tmp_path / "proc")
     assert len(family.processes()) == 2
     tree(tmp_path, {**stat(11, 1, started=77), **stat(20, 10, started=78)})
-    assert [one.pid for one in family.processes()] == [10]
+    assert [item.pid for item in family.processes()] == [10]
     for _ in range(30):
-        found = [one.pid for one in family.processes()]
-    assert found == [10, 20]  # seen at the next look at all
+        pids = [item.pid for item in family.processes()]
+    assert pids == [10, 20]  # seen when all processes are read again
 
 
 def test_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ STATS = """\
     [("/tmp", [100 * 512, 200 * 512]), ("/data", [7 * 512, 8 * 512])],
 )
 def test_the_disk_under_the_folder(tmp_path: Path, point: str, expected: list[int]) -> None:
-    # The folder is real, the machine is not: let its place be where the test's disk is mounted.
+    # The folder is real and the machine is not: mount the fake disk at the folder.
     mounts = MOUNTS.replace("/data", str(tmp_path)) if point == "/data" else MOUNTS
     tree(tmp_path, {"proc/self/mountinfo": mounts, "proc/diskstats": STATS})
     sensor = DeviceSensor(tmp_path / "not/yet/there", tmp_path)
     assert sensor.read() == expected
-    assert [one.id for one in sensor.series()] == ["disk.read", "disk.written"]
+    assert [item.id for item in sensor.series()] == ["disk.read", "disk.written"]
 
 
 def test_a_network_file_system_has_no_disk(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_network_file_system_has_no_disk(tmp_path: Path) -> None:
     tree(tmp_path, {"proc/self/mountinfo": mounts, "proc/diskstats": STATS})
     sensor = DeviceSensor(tmp_path, tmp_path)
     assert sensor.series() == []
-    assert sensor.absent[0].reason == "a nfs4 file system shows no disk of its own"
+    assert sensor.absent[0].reason == "a nfs4 file system does not show its disk"
 
 
 def test_bytes_of_the_run_are_those_of_all_its_processes(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_bytes_of_the_run_are_those_of_all_its_processes(tmp_path: Path) -> None
 def test_a_kernel_without_io_accounting_says_so(tmp_path: Path) -> None:
     sensor = RunDiskSensor(10, tree(tmp_path, stat(10, 1)))
     assert sensor.series() == []
-    assert "does not tell" in sensor.absent[0].reason
+    assert "does not report" in sensor.absent[0].reason

@@ -1,4 +1,4 @@
-"""Kinds of kernels by names that were seen, and the shares of a real profile on the CPU."""
+"""Kinds of kernels by real names, and the shares of a real profile on the CPU."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_kind_is_known() -> None:
 
 
 def shares_of_a_small_network() -> tuple[list[KernelShare], float]:
-    """The shares, and the sum of own times by torch's own count, without the user's ranges."""
+    """Return the shares, and torch's sum of self times without the user's ranges."""
     import torch
     from torch import nn
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -109,7 +109,7 @@ def test_a_profile_on_the_cpu_counts_all_own_time_once() -> None:
     expected = {"convolution", "matrix product", "normalisation", "pooling", "element-wise"}
     assert expected | {"optimizer"} <= set(by_kind)
     assert "aten::convolution_backward" in by_kind["convolution"].top
-    # A loop of plain additions on the CPU, told from others by who called it.
+    # A loop of plain additions on the CPU, recognised by its caller.
     assert any("add_" in name for name in by_kind["optimizer"].top)
     assert [share.time_s for share in shares] == sorted((s.time_s for s in shares), reverse=True)
 

@@ -1,4 +1,4 @@
-"""The sampler: a sample at both ends, no drift, and no fault of a sensor or disk in the run."""
+"""The sampler: a sample at both ends, no drift, and errors that never reach the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERIES = Series(id="a.b", title="a", unit="W", source="test", kind="gauge", part
 
 
 class Whole:
-    """A sensor that fails as a whole."""
+    """A sensor that always fails."""
 
     absent: tuple[Absent, ...] = ()
 
@@ -37,12 +37,12 @@ def test_there_is_a_sample_at_both_ends(tmp_path: Path) -> None:
         started_s = time.monotonic()
         assert len(read(tmp_path / "telemetry.jsonl")) == 1
         ended_s = time.monotonic()
-    found = read(tmp_path / "telemetry.jsonl")
-    first_s, last_s = found.times_s
+    recorded = read(tmp_path / "telemetry.jsonl")
+    first_s, last_s = recorded.times_s
     assert before_s <= first_s <= started_s <= ended_s <= last_s <= time.monotonic()
     assert sampler.fault is None
-    assert (found.header.node, found.header.interval_s, found.faults) == (2, 60, ())
-    assert found.utc_offset_s == pytest.approx(time.time() - time.monotonic(), abs=0.1)
+    assert (recorded.header.node, recorded.header.interval_s, recorded.faults) == (2, 60, ())
+    assert recorded.utc_offset_s == pytest.approx(time.time() - time.monotonic(), abs=0.1)
 
 
 def test_samples_are_on_a_grid_that_lateness_does_not_shift(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_a_sensor_that_fails_is_null_or_absent(
     )
     with Sampler(tmp_path / "telemetry.jsonl", tmp_path) as sampler:
         pass
-    found = read(tmp_path / "telemetry.jsonl")
+    recorded = read(tmp_path / "telemetry.jsonl")
     assert sampler.fault is None
-    assert found.column("bad.sensor") == [None, None]
-    assert found.column("a.b") == [7.0, 7.0]
-    absent = {one.what: one.reason for one in found.header.absent}
+    assert recorded.column("bad.sensor") == [None, None]
+    assert recorded.column("a.b") == [7.0, 7.0]
+    absent = {missing.what: missing.reason for missing in recorded.header.absent}
     assert absent["NVIDIA accelerators"] == "RuntimeError: no such bus"
 
 
-def test_a_place_that_cannot_be_written_is_a_fault_and_no_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_fault_and_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Sampler(tmp_path / "file/telemetry.jsonl", tmp_path) as sampler:
         pass
@@ -110,7 +110,7 @@ def test_a_full_disk_ends_sampling_and_what_fitted_is_read(
     assert len(read(path)) >= 1
 
 
-def test_a_sensor_that_hangs_does_not_hold_the_run(
+def test_a_sensor_that_hangs_does_not_delay_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "_PATIENCE_S", 0.1)
@@ -131,7 +131,7 @@ def test_no_host_name_is_written(tmp_path: Path) -> None:
     assert name not in (tmp_path / "telemetry.jsonl").read_text()
 
 
-def test_a_machine_out_of_threads_is_a_fault_and_no_error(
+def test_a_machine_out_of_threads_is_a_fault_and_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_: object) -> None:
@@ -143,6 +143,6 @@ def test_a_machine_out_of_threads_is_a_fault_and_no_error(
     assert sampler.fault == "telemetry cannot start: can't start new thread"
 
 
-def test_an_interval_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_an_interval_of_zero_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="interval_s is 0"):
         Sampler(tmp_path / "telemetry.jsonl", tmp_path, interval_s=0)

@@ -1,4 +1,4 @@
-"""Sensors against made-up machines: what they name, read, and say of what is not there."""
+"""Sensors on fake machines: what they name and read, and the reasons for what is absent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.telemetry_fakes import FakeNvml, tree
-from vflops.machine.telemetry import nvidia_sensor as telemetry_nvidia
+from vflops.machine import nvml as nvml_module
 from vflops.machine.telemetry.network_sensor import network_sensor
 from vflops.machine.telemetry.nvidia_sensor import nvidia_sensor
 from vflops.machine.telemetry.rapl_sensor import rapl_sensor
@@ -21,11 +21,11 @@ PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
 
 def readings(sensor: Sensor) -> dict[str, float | None]:
-    return dict(zip([one.id for one in sensor.series()], sensor.read(), strict=True))
+    return dict(zip([item.id for item in sensor.series()], sensor.read(), strict=True))
 
 
 def reasons(sensor: Sensor) -> dict[str, str]:
-    return {one.what: one.reason for one in sensor.absent}
+    return {item.what: item.reason for item in sensor.absent}
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     return fake
 
 
-def test_a_gpu_tells_its_figures_in_units_of_the_si(nvml: FakeNvml) -> None:
-    found = readings(nvidia_sensor([0]))
-    assert found.pop("gpu0.energy") == pytest.approx(6000, abs=1)
-    assert found == {
+def test_the_values_of_a_gpu_are_in_si_units(nvml: FakeNvml) -> None:
+    values = readings(nvidia_sensor([0]))
+    assert values.pop("gpu0.energy") == pytest.approx(6000, abs=1)
+    assert values == {
         "gpu0.utilisation": 97,
         "gpu0.memory_used": 5 << 30,
         "gpu0.power": 79.0,
@@ -50,7 +50,7 @@ def test_a_gpu_tells_its_figures_in_units_of_the_si(nvml: FakeNvml) -> None:
 
 
 def test_series_say_where_they_come_from(nvml: FakeNvml) -> None:
-    by_id = {one.id: one for one in nvidia_sensor([0]).series()}
+    by_id = {item.id: item for item in nvidia_sensor([0]).series()}
     assert by_id["gpu0.power"].source == "NVML nvmlDeviceGetPowerUsage"
     assert (by_id["gpu0.energy"].kind, by_id["gpu0.energy"].unit) == ("counter", "J")
 
@@ -66,14 +66,14 @@ def test_what_a_gpu_does_not_have_is_absent_with_nvml_s_words(nvml: FakeNvml) ->
 def test_a_gpu_that_is_lost_meanwhile_reads_null(nvml: FakeNvml) -> None:
     sensor = nvidia_sensor([0])
     nvml.is_lost = True
-    found = readings(sensor)
-    assert (found["gpu0.power"], found["gpu0.temperature"]) == (None, 46)
+    values = readings(sensor)
+    assert (values["gpu0.power"], values["gpu0.temperature"]) == (None, 46)
 
 
 def test_gpus_are_numbered_in_the_order_given_and_a_wrong_one_is_absent(nvml: FakeNvml) -> None:
     sensor = nvidia_sensor(["GPU-bbbb", 0, 7])
-    found = readings(sensor)
-    assert (found["gpu0.power"], found["gpu1.power"]) == (79.001, 79.0)
+    values = readings(sensor)
+    assert (values["gpu0.power"], values["gpu1.power"]) == (79.001, 79.0)
     assert reasons(sensor)["gpu2"] == "NVML answers: Invalid Argument"
 
 
@@ -83,6 +83,8 @@ def test_gpus_are_numbered_in_the_order_given_and_a_wrong_one_is_absent(nvml: Fa
         ("1", {"gpu0"}),
         ("GPU-aaaa,GPU-bbbb", {"gpu0", "gpu1"}),
         ("", set()),
+        ("-1", set()),
+        ("NoDevFiles", set()),
         (None, {"gpu0", "gpu1"}),
     ],
 )
@@ -91,20 +93,20 @@ def test_only_gpus_of_the_run_are_read(
 ) -> None:
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert {one.id.partition(".")[0] for one in nvidia_sensor().series()} == ids
+    assert {item.id.partition(".")[0] for item in nvidia_sensor().series()} == ids
 
 
-def test_where_there_is_no_device_nothing_is_to_be_installed(
+def test_without_a_device_nothing_needs_to_be_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: False)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: False)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    told = {"NVIDIA accelerators": "no NVIDIA accelerator on this machine"}
-    assert reasons(nvidia_sensor()) == told
+    expected = {"NVIDIA accelerators": "no NVIDIA accelerator on this machine"}
+    assert reasons(nvidia_sensor()) == expected
 
 
 def test_without_pynvml_or_driver_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_nvidia, "is_here", lambda: True)
+    monkeypatch.setattr(nvml_module, "driver_present", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install 'vflops[nvidia]'" in reasons(nvidia_sensor())["NVIDIA accelerators"]
 
@@ -140,8 +142,8 @@ def test_rapl_counts_packages_and_their_memory_once(tmp_path: Path) -> None:
         "package0.memory_energy": 2.5,
         "package1.energy": 7.0,
     }
-    assert {one.wraps_at for one in sensor.series()} == {262143.32885}
-    assert {one.part for one in sensor.series()} == {"processor"}
+    assert {item.wraps_at for item in sensor.series()} == {262143.32885}
+    assert {item.part for item in sensor.series()} == {"processor"}
 
 
 def test_rapl_that_only_root_may_read_says_so(
@@ -181,8 +183,8 @@ def test_loopback_is_within_the_node_and_cards_are_between(tmp_path: Path) -> No
         **{"net.eth0.received": 3, "net.eth0.sent": 4},
         **{"net.lo.received": 1, "net.lo.sent": 2},
     }
-    assert {one.id: one.part for one in sensor.series()}["net.lo.sent"] == "network-within"
-    assert {one.id: one.part for one in sensor.series()}["net.eth0.sent"] == "network-between"
+    assert {item.id: item.part for item in sensor.series()}["net.lo.sent"] == "network-within"
+    assert {item.id: item.part for item in sensor.series()}["net.eth0.sent"] == "network-between"
 
 
 def test_in_a_container_no_interface_has_a_card(tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_in_a_container_no_interface_has_a_card(tmp_path: Path) -> None:
 def test_infiniband_counts_words_and_ip_over_it_is_not_counted_again(tmp_path: Path) -> None:
     interface(tmp_path, "ib0", 1, 1, card=True)
     counters = {"port_rcv_data": "10\n", "port_xmit_data": "20\n"}
-    tree(tmp_path, {f"{PORT}/counters/{name}": said for name, said in counters.items()})
+    tree(tmp_path, {f"{PORT}/counters/{name}": content for name, content in counters.items()})
     tree(tmp_path, {f"{NET}/ib0/type": "32\n"})
     sensor = network_sensor(tmp_path)
     assert readings(sensor) == {"rdma.mlx5_0:1.received": 40, "rdma.mlx5_0:1.sent": 80}

@@ -36,11 +36,11 @@ def constant(first_s: int, last_s: int, of: Series = POWER, value: float = 100.0
 def test_every_moment_counts_once(
     of: Series, spans: list[tuple[int, int]], covered_s: float
 ) -> None:
-    found = joined([(constant(a, b, of), of) for a, b in spans], 0.0, 10.0)
-    assert found.covered_s == pytest.approx(covered_s)
-    assert found.covered_energy_j == pytest.approx(100.0 * covered_s)
-    assert found.covered == pytest.approx(covered_s / 10)
-    assert sum(gap.end_s - gap.start_s for gap in found.gaps) == pytest.approx(10 - covered_s)
+    summary = joined([(constant(a, b, of), of) for a, b in spans], 0.0, 10.0)
+    assert summary.covered_s == pytest.approx(covered_s)
+    assert summary.covered_energy_j == pytest.approx(100.0 * covered_s)
+    assert summary.covered == pytest.approx(covered_s / 10)
+    assert sum(gap.end_s - gap.start_s for gap in summary.gaps) == pytest.approx(10 - covered_s)
 
 
 def test_a_gauge_of_any_unit_has_a_mean() -> None:
@@ -57,7 +57,7 @@ def test_a_device_is_told_from_another_of_the_same_number() -> None:
     assert same.power_w == pytest.approx(100.0)
 
 
-def test_a_gpu_is_the_same_to_every_job_and_its_uuid_stays_at_home(
+def test_a_gpu_is_the_same_for_every_job_and_its_uuid_is_not_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Known(FakeNvml):
@@ -65,12 +65,12 @@ def test_a_gpu_is_the_same_to_every_job_and_its_uuid_stays_at_home(
             return self.uuids[gpu]
 
     monkeypatch.setitem(sys.modules, "pynvml", Known())
-    both = {each.id: each.device for each in nvidia_sensor([0, 1]).series()}
-    second = {each.id: each.device for each in nvidia_sensor(["GPU-bbbb"]).series()}
+    both = {item.id: item.device for item in nvidia_sensor([0, 1]).series()}
+    second = {item.id: item.device for item in nvidia_sensor(["GPU-bbbb"]).series()}
     assert both["gpu0.power"] != both["gpu1.power"] == second["gpu0.power"]
     assert "bbbb" not in str(second["gpu0.power"])
 
 
 def test_an_nvml_without_uuids_leaves_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    assert {each.device for each in nvidia_sensor().series()} == {None}
+    assert {item.device for item in nvidia_sensor().series()} == {None}

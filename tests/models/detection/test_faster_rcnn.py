@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vflops.counting.capture import InputSpec, capture
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.models.detection.detector_design import DetectorDesign, anchor_sizes
 from vflops.models.detection.faster_rcnn import FasterRCNN
@@ -154,7 +154,7 @@ def test_its_operations_are_those_of_its_layers() -> None:
         batch=batch,
         loss=lambda losses: losses.sum(),
     )
-    counted = count(graph, rule_set("hpcai500"))
+    counted = count(graph, convention("hpcai500"))
     forward = {row.name: row.ops.forward // batch for row in counted.by_layer}
     cells = [(height // stride) * (width // stride) for stride in (4, 8, 16, 32, 64)]
     assert forward["head.proposer.head.conv"] == 2 * 9 * 256 * 256 * sum(cells)

@@ -18,7 +18,7 @@ from vflops.publish.ranking.entry import Result
 from vflops.publish.ranking.graph_cache import SharedGraphs
 from vflops.publish.ranking.summary import results
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Ensembled, EnsembleSize
+from vflops.record.formats.job_events import Ensembled, EnsembleSize
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_file import Score

@@ -22,7 +22,7 @@ from vflops.publish.report import curves
 from vflops.publish.report.report_page import write_report
 from vflops.publish.report.training_blocks import Block, blocks, placed
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import PHASES
+from vflops.record.formats.job_events import PHASES
 from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.scoring import score

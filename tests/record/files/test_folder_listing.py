@@ -1,4 +1,4 @@
-"""One look at a folder gives what a glob gives."""
+"""The listing of a folder gives what a glob gives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_folders_are_those_of_a_glob(folder: Path) -> None:
     assert folder / "linked" in subfolders(folder)
 
 
-def test_nothing_is_in_what_is_no_folder(folder: Path) -> None:
+def test_what_is_not_a_folder_has_no_contents(folder: Path) -> None:
     assert matching_files(folder / "gone", "*") == subfolders(folder / "node-2.json") == []
 
 
@@ -46,5 +46,5 @@ def test_a_digest_is_of_the_whole_file_or_its_beginning(tmp_path: Path, size: in
 
 
 def test_a_folder_has_no_digest(tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match="it is no file"):
+    with pytest.raises(FolderError, match="it is not a regular file"):
         file_digest(tmp_path)

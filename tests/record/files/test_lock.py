@@ -1,4 +1,4 @@
-"""Locks on folders, and those who only look at them."""
+"""Locks on folders, and processes that only look at them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_lock_is_held_as_long_as_its_block_lasts(tmp_path: Path) -> None:
     assert not is_locked(lock)
 
 
-def test_one_who_looks_at_a_lock_does_not_keep_another_from_taking_it(tmp_path: Path) -> None:
+def test_looking_at_a_lock_does_not_prevent_others_from_taking_it(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     lock.touch()
     with lock.open() as looked_at:

@@ -1,4 +1,4 @@
-"""The schema: value or reason, nine layers, and no torch to read it back."""
+"""The schema: value or reason, nine layers, and no torch needed to read it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_a_pattern_finds_the_same_figure_of_all_devices() -> None:
         for n in range(2)
         for what in ("memory", "memory bus width")
     ]
-    found = record(*facts).matching("hardware", "accelerator * memory")
-    assert [fact.name for fact in found] == ["accelerator 0 memory", "accelerator 1 memory"]
+    memory_facts = record(*facts).matching("hardware", "accelerator * memory")
+    assert [fact.name for fact in memory_facts] == ["accelerator 0 memory", "accelerator 1 memory"]
 
 
 def test_the_file_gives_the_record_back_with_its_types(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A power log as CSV: what is understood, and what is refused with line, value and hint."""
+"""Power logs as CSV: what is accepted, and what is refused with line, value and hint."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ AT = 1_800_000_000
 
 
 def rows(header: str, *cells: str, sep: str = ",") -> str:
-    """A log with a reading every two seconds."""
+    """Return a log with a reading every two seconds."""
     lines = [f"{AT + 2 * number}{sep}{cell}" for number, cell in enumerate(cells)]
     return "\n".join([header, *lines]) + "\n"
 
 
-def kept(tmp_path: Path, text: str) -> dict[str, list[float | None]]:
+def imported(tmp_path: Path, text: str) -> dict[str, list[float | None]]:
     log = tmp_path / "pdu 7.csv"
     log.write_text(text)
     import_power(tmp_path / "run", log)
-    (found,) = read_imported(tmp_path / "run")
-    return {one.id: found.column(one.id) for one in found.header.series}
+    (telemetry,) = read_imported(tmp_path / "run")
+    return {item.id: telemetry.column(item.id) for item in telemetry.header.series}
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def kept(tmp_path: Path, text: str) -> dict[str, list[float | None]]:
     ],
 )
 def test_power_in_the_unit_of_its_header(tmp_path: Path, header: str, scale: float) -> None:
-    found = kept(tmp_path, rows(header, "1", "2.5", "", "4e2"))
-    assert found == {"node.power": [scale, 2.5 * scale, None, 400 * scale]}
+    telemetry = imported(tmp_path, rows(header, "1", "2.5", "", "4e2"))
+    assert telemetry == {"node.power": [scale, 2.5 * scale, None, 400 * scale]}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_power_in_the_unit_of_its_header(tmp_path: Path, header: str, scale: flo
     [("time,energy_j", 1), ("time,Energy (kWh)", 3.6e6), ("time,energy_wh", 3600)],
 )
 def test_energy_counters(tmp_path: Path, header: str, scale: float) -> None:
-    assert kept(tmp_path, rows(header, "1", "2")) == {"node.energy": [scale, 2 * scale]}
+    assert imported(tmp_path, rows(header, "1", "2")) == {"node.energy": [scale, 2 * scale]}
 
 
 @pytest.mark.parametrize("sep", [",", ";", "\t"])
@@ -58,12 +58,12 @@ def test_delimiters_a_byte_order_mark_blank_lines_and_other_columns(
     )
     if sep == ",":
         text = text.replace("outlet, name", '"outlet, name"')
-    assert kept(tmp_path, text + "\n\n") == {"node.power": [1, 2]}
+    assert imported(tmp_path, text + "\n\n") == {"node.power": [1, 2]}
 
 
 def test_power_and_energy_of_one_log_are_two_series(tmp_path: Path) -> None:
-    found = kept(tmp_path, rows("time,power_w,energy_kwh", "100,1", "200,2"))
-    assert set(found) == {"node.power", "node.energy"}
+    telemetry = imported(tmp_path, rows("time,power_w,energy_kwh", "100,1", "200,2"))
+    assert set(telemetry) == {"node.power", "node.energy"}
 
 
 def test_times_by_iso_8601_are_utc_unless_they_say_otherwise(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_times_by_iso_8601_are_utc_unless_they_say_otherwise(tmp_path: Path) -> 
     for time in ("2027-01-15T08:00:00Z", "2027-01-15 08:00:00", "2027-01-15T09:00:00+01:00"):
         log.write_text(f"time,power_w\n{time},1\n2027-01-15T08:00:01.5Z,2\n")
         path = import_power(tmp_path / time, log)
-        (found,) = read_imported(tmp_path / time)
-        assert list(found.utc_s) == [AT, AT + 1.5]
-        assert found.header.interval_s == 1.5
-        assert found.header.series[0].source == "imported: node.csv"
+        (telemetry,) = read_imported(tmp_path / time)
+        assert list(telemetry.utc_s) == [AT, AT + 1.5]
+        assert telemetry.header.interval_s == 1.5
+        assert telemetry.header.series[0].source == "imported: node.csv"
         assert path == tmp_path / time / "telemetry/imported-1.jsonl"
 
 
@@ -88,12 +88,12 @@ def test_logs_are_numbered_kept_by_node_and_never_twice(tmp_path: Path) -> None:
     ]
     assert len(read_imported(tmp_path)) == 2
     assert len(read_imported(tmp_path, node=1)) == 1
-    with pytest.raises(UsageError, match=r"imported before, as .*imported-3\.jsonl"):
+    with pytest.raises(UsageError, match=r"already imported as .*imported-3\.jsonl"):
         import_power(tmp_path, log)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("", "0 time columns"),
         (rows("when,power_w", "1", "2"), "0 time columns in its header: when, power_w"),
@@ -113,12 +113,12 @@ def test_logs_are_numbered_kept_by_node_and_never_twice(tmp_path: Path) -> None:
         ("time,power_w\n1800000001,5\n1800000001,5\n", ":3: time '1800000001' is not later"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     log = tmp_path / "node.csv"
     log.write_text(text)
     with pytest.raises(UsageError) as error:
         import_power(tmp_path, log)
-    assert said in error.value.message
+    assert expected in error.value.message
     assert "node.csv" in error.value.message
     assert error.value.hint
     assert imported_files(tmp_path) == []

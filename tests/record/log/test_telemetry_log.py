@@ -1,4 +1,4 @@
-"""The file: what is written is read, and what is damaged is named and skipped."""
+"""Telemetry files: what is written can be read, and damaged lines are reported and skipped."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read(path: Path) -> None:
-    found = read(path)
-    assert found.header == HEADER
-    assert list(found.times_s) == [10.0, 10.5, 11.0]
-    assert list(found.utc_s) == [1.8e9, 1.8e9 + 0.5, 1.8e9 + 1]
-    assert found.column("gpu0.power") == [100.0, None, None]
-    assert found.column("gpu0.energy") == [5.0, 6.0, 7.0]
-    assert (len(found), found.faults, found.torn) == (3, (), None)
+    recorded = read(path)
+    assert recorded.header == HEADER
+    assert list(recorded.times_s) == [10.0, 10.5, 11.0]
+    assert list(recorded.utc_s) == [1.8e9, 1.8e9 + 0.5, 1.8e9 + 1]
+    assert recorded.column("gpu0.power") == [100.0, None, None]
+    assert recorded.column("gpu0.energy") == [5.0, 6.0, 7.0]
+    assert (len(recorded), recorded.faults, recorded.torn) == (3, (), None)
 
 
 def test_lines_are_plain_json_with_the_time_twice(path: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_file_is_never_written_over(path: Path) -> None:
 def test_a_torn_last_line_is_skipped_and_reported(path: Path, keep: int) -> None:
     with path.open("a") as file:
         file.write(sample_line(11.5, 1.8e9 + 1.5, [1.0, 8.0])[:keep])
-    found = read(path)
-    assert len(found) == 3
-    assert found.torn == f"{path}:5"
+    recorded = read(path)
+    assert len(recorded) == 3
+    assert recorded.torn == f"{path}:5"
 
 
 @pytest.mark.parametrize(
@@ -85,30 +85,30 @@ def test_a_torn_last_line_is_skipped_and_reported(path: Path, keep: int) -> None
 def test_a_damaged_line_is_named_and_the_rest_is_read(path: Path, line: str) -> None:
     with path.open("a") as file:
         file.write(line + "\n" + sample_line(13, 1.8e9 + 3, [1.0, 8.0]))
-    found = read(path)
-    assert list(found.times_s) == [10.0, 10.5, 11.0, 13.0]
-    (fault,) = found.faults
+    recorded = read(path)
+    assert list(recorded.times_s) == [10.0, 10.5, 11.0, 13.0]
+    (fault,) = recorded.faults
     assert fault.startswith(f"{path}:5: not ")
 
 
-def test_bytes_that_are_no_text_are_a_damaged_line(path: Path) -> None:
+def test_bytes_that_are_not_text_are_a_damaged_line(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"\xff\xfe\n")
     assert read(path).faults == (f"{path}:5: not a sample of 2 values",)
 
 
-def test_a_file_without_a_header_is_no_telemetry(tmp_path: Path) -> None:
+def test_a_file_without_a_header_is_not_telemetry(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.jsonl"
-    for content, said in {
+    for content, expected in {
         header_line(HEADER)[:40]: "has no header",
         "17\n": "expected the header's object",
         "{\n": "is not JSON",
-        '{"schema": "vflops.run/1"}\n': "is not a vflops.machine.telemetry file",
+        '{"schema": "vflops.run/1"}\n': "is not a vflops.telemetry file",
         '{"schema": "vflops.telemetry/2"}\n': "newer vflops",
         '{"schema": "vflops.telemetry/1"}\n': "does not fit its schema",
     }.items():
         path.write_text(content)
-        with pytest.raises(FolderError, match=said):
+        with pytest.raises(FolderError, match=expected):
             read(path)
     with pytest.raises(FolderError, match="cannot read"):
         read(tmp_path / "nothing")

@@ -87,4 +87,4 @@ def test_a_pipe_in_its_place_is_found_and_not_waited_for(
 ) -> None:
     exhibit.unlink()
     os.mkfifo(exhibit)
-    assert "it is no file" in judged(handmade_run.folder)["trained"]
+    assert "it is not a regular file" in judged(handmade_run.folder)["trained"]

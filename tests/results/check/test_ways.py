@@ -33,7 +33,7 @@ from tests.support.forgeries import (
     told,
 )
 from tests.support.trained_runs import HandmadeRun, course, job
-from vflops.counting.conventions import rule_set as flop_rules
+from vflops.counting.conventions import convention as flop_rules
 from vflops.counting.count import count
 from vflops.errors import FolderError
 from vflops.record.folder import RunFolder, file_hash
@@ -190,7 +190,7 @@ def test_a_rule_is_broken_in_more_than_one_way(
     ("harm", "words"),
     [
         (lambda phases: phases.update(data=-1.0), "phases.data: input should be greater than"),
-        (lambda phases: phases.update({"hidden": 0.0}), "'hidden' is no phase"),
+        (lambda phases: phases.update({"hidden": 0.0}), "'hidden' is not a phase"),
     ],
 )
 def test_time_that_is_none_is_refused(

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count
 from vflops.record.formats.measurement import Measurement
 from vflops.results.roofline.analysis import Bound, Ceilings, bound, measured_ceilings
 from vflops.results.roofline.bytes_moved import backward_bytes, forward_bytes
 from vflops.results.roofline.roofline_text import sentences
 from vflops.results.score.scoring import best_bound
-from vflops.testing.rules import sample_graph
+from vflops.testing.conventions import sample_graph
 
 PEAK, BANDWIDTH = 1e9, 1e8
 MACHINE = Ceilings(
@@ -25,7 +25,7 @@ MACHINE = Ceilings(
 
 
 def sample_bound(machine: Ceilings = MACHINE, batch: int = 1) -> Bound:
-    return bound(count(sample_graph(batch), rule_set("hpcai500")), machine, "fp32")
+    return bound(count(sample_graph(batch), convention("hpcai500")), machine, "fp32")
 
 
 def test_bytes_of_a_convolution_by_hand() -> None:
@@ -149,14 +149,14 @@ def test_the_bound_is_that_of_the_fastest_precision() -> None:
         for precision, peak in (("fp32", 1e9), ("bf16", 8e9), ("fp64", 5e8))
     }
     machine = Ceilings(compute, memory=BANDWIDTH, network=None, ranks=None)
-    found, reason = best_bound(count(sample_graph(), rule_set("hpcai500")), machine)
+    found, reason = best_bound(count(sample_graph(), convention("hpcai500")), machine)
     assert reason is None
     assert found is not None
     assert found.precision == "bf16"
 
 
 def test_without_memory_or_convolution_there_is_no_bound_but_a_reason() -> None:
-    counted = count(sample_graph(), rule_set("hpcai500"))
+    counted = count(sample_graph(), convention("hpcai500"))
     no_memory = Ceilings(MACHINE.compute, memory=None, network=None, ranks=None)
     assert best_bound(counted, no_memory) == (None, "the memory bandwidth was not measured")
     no_peak = Ceilings({("gemm", "fp32"): 1e9}, memory=1e8, network=None, ranks=None)

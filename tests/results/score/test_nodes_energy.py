@@ -15,7 +15,8 @@ import pytest
 from tests.support.trained_runs import START_S, HandmadeRun, course, job
 from vflops.publish.report.ensemble_blocks import ensemble_blocks
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import BagRecord, JobRecord, JobTrained
+from vflops.record.formats.job import BagRecord, JobRecord
+from vflops.record.formats.job_events import JobTrained
 from vflops.record.formats.node import Clock, NodeRecord, node_file, telemetry_file
 from vflops.record.formats.telemetry import Absent, Header, Kind, Series
 from vflops.record.log import events

@@ -14,7 +14,7 @@ from vflops.errors import FolderError
 from vflops.publish.export.csv_table import runs_csv
 from vflops.publish.report.report_page import write_report
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import JobRearranged
+from vflops.record.formats.job_events import JobRearranged
 from vflops.record.readout.contents import Contents
 from vflops.results.score import score_tables
 from vflops.results.score.scoring import score

@@ -17,7 +17,8 @@ from tests.support.trained_runs import job as a_job
 from vflops.errors import UsageError
 from vflops.launch.node_layout import NodeLayout
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import PHASES, Ensembled, EnsembleSize, Finished, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import PHASES, Ensembled, EnsembleSize, Finished
 from vflops.record.formats.node import Clock, NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check

@@ -9,7 +9,7 @@ import pytest
 from tests.support.trained_runs import HandmadeRun, course
 from tests.support.trained_runs import job as a_job
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Ensembled, EnsembleSize
+from vflops.record.formats.job_events import Ensembled, EnsembleSize
 from vflops.record.log import events
 from vflops.record.readout.contents import Contents
 from vflops.results.score.score_tables import ensemble_rows

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.links_measure import Coding, step_s
 from benchmarks.links_result import Links, Measured, markdown, predicted, record
 from vflops.errors import FolderError
-from vflops.record.formats.job import Progressed
+from vflops.record.formats.job_events import Progressed
 from vflops.studies.predict.inputs import Inputs, validated
 from vflops.studies.predict.measured_points import MeasuredStep, MeasuredSteps, read_measured
 from vflops.studies.predict.predict_curves import by_their_own, drawn

@@ -14,7 +14,7 @@ from tests.support.links_bench import Host, Ranks, hosts, lacking, missing_tools
 from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Exchanged
+from vflops.record.formats.job_events import Exchanged
 from vflops.run import jobs
 from vflops.workloads.contract.run_settings import load, profile
 

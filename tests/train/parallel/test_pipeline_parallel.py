@@ -18,7 +18,7 @@ from tests.support.divided_runs import all_losses, trained
 from tests.support.train_runs import planned
 from vflops.errors import UsageError
 from vflops.machine import host
-from vflops.record.formats.job import StagesRun
+from vflops.record.formats.job_events import StagesRun
 from vflops.train.parallel import pipeline_parallel
 from vflops.train.parallel.pipeline_parallel import Pipeline
 from vflops.train.parallel.stages import Batch

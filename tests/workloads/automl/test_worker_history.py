@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.automl_parts import trained, turn
 from vflops.launch.job_history import excused
-from vflops.record.formats.job import Evaluated, Finished
+from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.record.log.events import Event, Log
 from vflops.workloads.automl.search_events import (
     CandidateBegun,

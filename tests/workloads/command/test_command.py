@@ -15,7 +15,7 @@ from vflops.config.settings import Settings
 from vflops.errors import RunFailed, UsageError
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
-from vflops.testing.rules import sample_graph
+from vflops.testing.conventions import sample_graph
 from vflops.testing.specs import SpecConformance
 from vflops.workloads.contract.registry import workload
 

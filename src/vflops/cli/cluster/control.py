@@ -82,7 +82,7 @@ def cancel(
 def _refuse_complete(folder: RunFolder, action: str) -> None:
     from vflops.cli.terminal.console import shown
 
-    if folder.history().state.complete:
+    if folder.history(0).state.complete:
         name = shown(folder.path)
         raise UsageError(
             f"{name} is complete: there is nothing to {action}",
@@ -92,10 +92,11 @@ def _refuse_complete(folder: RunFolder, action: str) -> None:
 
 def _by_agents(folder: RunFolder) -> list[JobRecord]:
     """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
-    from vflops.record.formats.job import JobPlanned, JobRecord
+    from vflops.record.formats.job import JobRecord
+    from vflops.record.formats.job_events import JobPlanned
     from vflops.run.jobs import by_agents
 
-    planned = [event.payload(JobPlanned).job for event in folder.history().events("job-planned")]
+    planned = [event.payload(JobPlanned).job for event in folder.history(0).events("job-planned")]
     records = [JobRecord.read(folder.job_file(job)) for job in dict.fromkeys(planned)]
     all_jobs = by_agents(folder.record.settings)
     return [

@@ -39,7 +39,7 @@ def count(
     batch: Annotated[int, typer.Option(help="Samples in a batch.", min=1)] = 1,
     rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
     against: Annotated[
-        str | None, typer.Option(help="A second rule set to set beside the first.")
+        str | None, typer.Option(help="A second counting convention to show beside the first.")
     ] = None,
     by: Annotated[By, typer.Option(help="Rows of the table.")] = By.KIND,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -50,13 +50,13 @@ def count(
 ) -> None:
     """Count the operations of one training step. Forward, backward, update."""
     from vflops.cli.terminal.console import console, next_step, shown, working
-    from vflops.counting.conventions import rule_set
+    from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
     from vflops.models.model_graph import graph_of, parse_input
     from vflops.publish import counts as show
     from vflops.record.folder import latest
 
-    sets = [rule_set(name) for name in (rules, against) if name]
+    sets = [convention(name) for name in (rules, against) if name]
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
         graph = graph_of(model, inputs=inputs, batch=batch)

@@ -49,12 +49,12 @@ def roofline(
 ) -> None:
     """Place models under the measured ceilings. Says what bounds them."""
     from vflops.cli.terminal import console
-    from vflops.counting.conventions import rule_set
+    from vflops.counting.conventions import convention
     from vflops.counting.count import count
     from vflops.models.model_graph import graph_of, parse_input
     from vflops.publish.roofline_page import Roofline
 
-    rule = rule_set(rules)
+    rule = convention(rules)
     export = export or _format(out)
     contents = console.read_run(run or _newest_with_roofs())
     folder = contents.folder

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from vflops.record.formats.job import WORK_PHASES, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import WORK_PHASES
 from vflops.results.score.figure_text import number, rate
 from vflops.units import percent, quantity, seconds
 

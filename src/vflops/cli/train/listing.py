@@ -17,7 +17,7 @@ def list_() -> None:
     from vflops.cli.terminal.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
-    from vflops.counting.conventions import rule_sets
+    from vflops.counting.conventions import conventions
     from vflops.models.model_registry import models
     from vflops.results.check.rule_set_names import NAMES
     from vflops.workloads.contract.registry import workloads
@@ -31,7 +31,7 @@ def list_() -> None:
             "rules of counting",
             [
                 (f"{rules.id}/{rules.version}", f"{rules.title}: {rules.source}", rules.origin)
-                for rules in rule_sets().values()
+                for rules in conventions().values()
             ],
         ),
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vflops.cli import options
+from vflops.config.flatten import flatten
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -179,11 +180,7 @@ def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
     """The names of what the user says, ``step.time_s``."""
     from vflops.studies.predict.inputs import given
 
-    return {
-        f"{section}.{key}"
-        for section, values in given(config, assignments).items()
-        for key in values
-    }
+    return set(flatten(given(config, assignments)))
 
 
 def _published(others: list[str], page: Path | None) -> None:

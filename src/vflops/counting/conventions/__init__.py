@@ -1,4 +1,4 @@
-"""Rule sets: pure functions from an operation graph to integer counts, by name."""
+"""Counting conventions: pure functions from an operation graph to integer counts, by name."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 
 from vflops.counting.conventions.aiperf import AIPERF, AIPERF_ORIGINAL
-from vflops.counting.conventions.base import Ops, RuleSet
+from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED, EXECUTED_TORCH
 from vflops.counting.conventions.hpcai500 import HPCAI500, HPCAI500_FC2
 from vflops.errors import unknown_name
 from vflops.extensions import offered
 
-BUILT_IN: tuple[RuleSet, ...] = (
+BUILT_IN: tuple[Convention, ...] = (
     HPCAI500,
     HPCAI500_FC2,
     AIPERF,
@@ -21,27 +21,35 @@ BUILT_IN: tuple[RuleSet, ...] = (
     EXECUTED_TORCH,
 )
 
-SCORING_RULES = "hpcai500"
-"""The rule set that trainings are scored by."""
+SCORING_CONVENTION = "hpcai500"
+"""The convention that trainings are scored by."""
 ENTRY_POINTS = "vflops.rules"
-"""Other packages offer a rule set by an entry point of this group."""
+"""The entry point group by which other packages add a convention."""
 
 
 @cache
-def rule_sets() -> Mapping[str, RuleSet]:
-    """All rule sets by id, built in and installed by others."""
-    own = {rules.id: rules for rules in BUILT_IN}
-    return {**own, **offered(ENTRY_POINTS), **own}  # first in order, and never replaced
+def conventions() -> Mapping[str, Convention]:
+    """Return all conventions by id: the built-in ones first, then those of other packages."""
+    built_in = {convention.id: convention for convention in BUILT_IN}
+    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # a built-in one cannot be replaced
 
 
-def rule_set(name: str) -> RuleSet:
-    """The rule set that is called ``name``."""
-    for rules in BUILT_IN:
-        if rules.id == name:
-            return rules
-    if name not in rule_sets():
-        raise unknown_name("rule set", name, rule_sets())
-    return rule_sets()[name]
+def convention(name: str) -> Convention:
+    """Return the convention with the id ``name``, or raise ``UsageError``."""
+    for built_in in BUILT_IN:  # without a search for entry points
+        if built_in.id == name:
+            return built_in
+    if name not in conventions():
+        raise unknown_name("counting convention", name, conventions())
+    return conventions()[name]
 
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "SCORING_RULES", "Ops", "RuleSet", "rule_set", "rule_sets"]
+__all__ = [
+    "BUILT_IN",
+    "ENTRY_POINTS",
+    "SCORING_CONVENTION",
+    "Convention",
+    "Ops",
+    "convention",
+    "conventions",
+]

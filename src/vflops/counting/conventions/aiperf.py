@@ -2,11 +2,11 @@
 
 Weights: multiply-accumulate 2; add, subtract, multiply, compare 1; divide, square root 4; special
 functions 8. The tables are per image with the update of the parameters in every image's backward
-count, so the update is multiplied by the batch like all else.
+count, so the update is multiplied by the batch like everything else.
 
 ``aiperf`` is tables I and II as printed. ``aiperf-original`` is what the authors' program counts;
 only that reproduces table III: it leaves out the gradient of an input that needs none (the first
-convolution's), counts n−1 additions for a sum of n, and 36 operations a batch normalization in
+convolution's), counts n−1 additions for a sum of n, and 36 operations per batch normalization in
 the backward pass.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vflops.counting.conventions.base import Ops, RuleSet, macc, new_parameters
+from vflops.counting.conventions.base import Convention, Ops, macc, new_parameters
 from vflops.record.formats.graph import Graph, Node
 
 MACC, SIMPLE, DIVIDE, SPECIAL = 2, 1, 4, 8
@@ -44,7 +44,7 @@ def _count(graph: Graph, index: int, *, original: bool) -> Ops | None:
 
 
 def _weighted_sum(graph: Graph, index: int, *, skip_unneeded: bool) -> Ops:
-    """Tables I and II: a gradient for the input and one for the weights, each as the forward."""
+    """Count by tables I and II: the gradients of input and weights cost as much as the forward."""
     node = graph.nodes[index]
     once = MACC * macc(graph, node)
     needs_input_gradient = graph.inputs_of(node)[0].grad or not skip_unneeded
@@ -95,14 +95,14 @@ _FORWARD: dict[str, Callable[[Graph, Node, bool], Ops | None]] = {
     "softmax": _softmax,
 }
 
-AIPERF = RuleSet(
+AIPERF = Convention(
     id="aiperf",
     version=1,
     title="AIPerf, as printed",
     source="AIPerf, tables I and II",
     rule=lambda graph, index: _count(graph, index, original=False),
 )
-AIPERF_ORIGINAL = RuleSet(
+AIPERF_ORIGINAL = Convention(
     id="aiperf-original",
     version=1,
     title="AIPerf, as its program counts",

@@ -1,4 +1,4 @@
-"""What a rule set is, and the counts that several of them share."""
+"""The type of a counting convention, and counts that several conventions share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ops:
 
     @property
     def total(self) -> int:
-        """All three."""
+        """The sum of all three."""
         return self.forward + self.backward + self.update
 
     def __add__(self, other: Ops) -> Ops:
@@ -31,25 +31,25 @@ class Ops:
 
 
 Rule = Callable[[Graph, int], Ops | None]
-"""Counts node number ``i`` of a graph; None where the rule set has nothing to say."""
+"""Counts node number ``i`` of a graph; None if the convention does not cover it."""
 
 
 @dataclass(frozen=True)
-class RuleSet:
-    """A way of counting with a name and a version that every score carries."""
+class Convention:
+    """A way of counting operations, with an id and a version that every score names."""
 
     id: str
     version: int
     title: str
     source: str
-    """The paper and table, or the program, that it follows."""
+    """The paper and table, or the program, that defines it."""
     rule: Rule
     origin: str = "vflops"
-    """The package that it comes from."""
+    """The package that provides it."""
 
 
 def macc(graph: Graph, node: Node) -> int:
-    """Multiply-accumulates of a convolution, a dense layer or a product."""
+    """Return the multiply-accumulates of a convolution, a dense layer or a matrix product."""
     left, right = graph.inputs_of(node)[:2]
     result = graph.output_of(node)
     if node.kind != "convolution":
@@ -61,7 +61,10 @@ def macc(graph: Graph, node: Node) -> int:
 
 
 def new_parameters(graph: Graph, index: int) -> int:
-    """Elements of the parameters that node ``index`` uses first: each is updated once a step."""
+    """Return the elements of the parameters that node ``index`` is the first to use.
+
+    Each parameter is updated once per step, whatever the number of nodes that use it.
+    """
     names = {value.parameter for value in graph.inputs_of(graph.nodes[index])}
     return sum(
         graph.parameters.get(name, 0)

@@ -1,15 +1,15 @@
-"""What the framework runs on its matrix units: convolutions and products, 2 a multiply-accumulate.
+"""What the framework runs on matrix units: convolutions and products, 2 per multiply-accumulate.
 
 Only gradients that training needs are counted: none for an input image, none behind a detach.
-``executed`` is the truth about a grouped convolution. ``executed-torch`` is torch's own
+``executed`` counts a grouped convolution as it runs. ``executed-torch`` is torch's own
 FlopCounterMode to the integer: it charges the weight gradient of a grouped convolution as if
-there were no groups (``groups`` times too much), which would push a depthwise network above any
-ceiling; it is kept to compare with figures that others took with it.
+there were no groups (``groups`` times too much), which would put a depthwise network above any
+ceiling; it is kept for comparison with published figures that were obtained with it.
 """
 
 from __future__ import annotations
 
-from vflops.counting.conventions.base import Ops, RuleSet, macc
+from vflops.counting.conventions.base import Convention, Ops, macc
 from vflops.record.formats.graph import Graph
 
 
@@ -25,14 +25,14 @@ def _count(graph: Graph, index: int, *, as_torch: bool) -> Ops | None:
     return Ops(forward=once, backward=once * left + once * groups * right)
 
 
-EXECUTED = RuleSet(
+EXECUTED = Convention(
     id="executed",
     version=1,
     title="what the framework runs",
     source="convolutions and products with the gradients that training needs",
     rule=lambda graph, index: _count(graph, index, as_torch=False),
 )
-EXECUTED_TORCH = RuleSet(
+EXECUTED_TORCH = Convention(
     id="executed-torch",
     version=1,
     title="what FlopCounterMode says",

@@ -1,13 +1,13 @@
 """HPC AI500 V3.0's counts: table 3 of the paper, the backward pass as twice the forward.
 
-The fully-connected layer stands in the table without the factor 2 that the convolution has;
-``hpcai500`` keeps it as printed, ``hpcai500-fc2`` puts the factor in. Operators that the table
+The table gives the fully-connected layer without the factor 2 that the convolution has;
+``hpcai500`` counts as printed, ``hpcai500-fc2`` with the factor. Operators that the table
 does not list are ignored by the paper; here they are reported as not counted.
 """
 
 from __future__ import annotations
 
-from vflops.counting.conventions.base import Ops, RuleSet, macc
+from vflops.counting.conventions.base import Convention, Ops, macc
 from vflops.record.formats.graph import Graph
 
 BACKWARD = 2
@@ -30,14 +30,14 @@ def _count(graph: Graph, index: int, *, dense_factor: int) -> Ops | None:
     return Ops(forward=forward, backward=BACKWARD * forward)
 
 
-HPCAI500 = RuleSet(
+HPCAI500 = Convention(
     id="hpcai500",
     version=1,
     title="HPC AI500, as printed",
     source="HPC AI500 V3.0, table 3",
     rule=lambda graph, index: _count(graph, index, dense_factor=1),
 )
-HPCAI500_FC2 = RuleSet(
+HPCAI500_FC2 = Convention(
     id="hpcai500-fc2",
     version=1,
     title="HPC AI500, fully-connected with the factor 2",

@@ -1,6 +1,6 @@
 """All-reduce between local ranks, over message sizes: gloo on the CPU, NCCL between accelerators.
 
-The ranks are processes of their own, so that one that dies or hangs takes nothing with it.
+The ranks are separate processes, so that one that dies or hangs does not affect the caller.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from vflops.machine.devices import Device
 from vflops.record.formats.measurement import Measurement, Trial
 
 _TOLERANCE = 1e-6
-"""Of a sum of fp32 numbers over ranks."""
+"""For a sum of fp32 numbers over ranks."""
 
 _PRODUCT_TOLERANCE = 1e-3
-"""Of products of fp32 matrices from a random start, which may be badly conditioned."""
+"""For products of fp32 matrices from a random start, which may be ill-conditioned."""
 
 _LEAST_SAMPLES = 3
-"""A size with fewer is not the best while another has them."""
+"""A size with fewer samples is the best only if all have fewer."""
 _LEAST_START = 0.5
-"""Of the time that ranks take to start; with less they are not started."""
-_LEAVE_S = 1.5
-"""Ranks that have not ended this long after they should have are killed."""
+"""Ranks are not started with less than this share of their start-up time left."""
+_LATE_S = 1.5
+"""Ranks that are this late are killed."""
 
 
 @dataclass(frozen=True)
 class _Size:
-    """What the ranks found for one message size."""
+    """The result of the ranks for one message size."""
 
     size_bytes: int
     times_s: list[float]
     error: float
     sent_bytes: int | None = None
-    """By all ranks for one of it; None of a plain all-reduce, where nobody counts."""
+    """By all ranks for one operation; None for a plain all-reduce, which is not counted."""
 
     def setting(self, ranks: int) -> dict[str, int | str]:
-        """As it is told."""
+        """Return the setting as it is recorded."""
         if self.sent_bytes is None:
             return {"size_bytes": self.size_bytes, "ranks": ranks}
         return {"size_bytes": self.size_bytes, "sent_bytes": self.sent_bytes}
 
 
 class RanksError(RuntimeError):
-    """A rank died, hung or found a wrong sum."""
+    """A rank died, hung or computed a wrong sum."""
 
 
-def lacking(device: Device, item: Item) -> str | None:
-    """Why there is nothing to reduce between; None when there is."""
+def unavailable_reason(device: Device, item: Item) -> str | None:
+    """Return why there is nothing to reduce between, or None."""
     if item.case.startswith("gloo") or device.accelerators > 1:
         return None
     if device.is_cpu:
@@ -67,9 +67,9 @@ def lacking(device: Device, item: Item) -> str | None:
 
 
 def measure(task: Task) -> Measurement:
-    """Bus bandwidth, 2(n−1)/n · bytes / time, at the best message size; all sizes in ``tried``.
+    """Measure the bus bandwidth, 2(n−1)/n · bytes / time, at the best message size.
 
-    The time of one all-reduce follows from a trial: 2(n−1)/n · bytes / value.
+    ``tried`` has all sizes; the time of one all-reduce is 2(n−1)/n · bytes / value.
     """
     backend = task.item.case.partition("-")[0]
     ranks = task.ranks if backend == "gloo" else task.device.accelerators
@@ -77,10 +77,10 @@ def measure(task: Task) -> Measurement:
 
 
 def measure_mode(task: Task) -> Measurement:
-    """The same of a mean by a communication mode and precision, for its bytes in fp32.
+    """Measure an average by a communication mode and precision, in terms of its bytes in fp32.
 
-    So it is what an all-reduce in fp32 would need to be as quick. The mean may be off by as much as
-    rounding explains: ``tolerances``.
+    The value is the bandwidth that an fp32 all-reduce would need to be as fast. The error may be as
+    large as rounding explains, see ``tolerances``.
     """
     mode, ranks = mode_of(task.item.case)
     precision = task.item.precision or "fp32"
@@ -97,12 +97,12 @@ def measure_mode(task: Task) -> Measurement:
 
 
 def tolerances(ranks: int) -> dict[str, float]:
-    """The relative error of a mean over ``ranks`` that its precision explains.
+    """Return the relative error of an average over ``ranks`` that each precision explains.
 
-    A floating format rounds what is sent and each of the sums; int8 rounds up to three times, by
-    1/254 of the largest number at most, which is 1.44 times as large as the numbers are in the mean
-    (between 0.5 and 1.5, evenly). PowerSGD computes in fp32, what it is given being as narrow as
-    what it sends: products of matrices, and columns made orthogonal.
+    A floating-point format rounds what is sent and every sum. int8 rounds up to three times, by at
+    most 1/254 of the largest number, which is 1.44 times the mean of the numbers (uniform between
+    0.5 and 1.5). PowerSGD computes in fp32, on matrices of as low a rank as it sends: products and
+    orthogonalised columns.
     """
     sums = ranks + 2
     return {
@@ -119,7 +119,7 @@ def _measure(
     backend: str,
     ranks: int,
     tolerance: float,
-    way: tuple[str, ...] = (),
+    mode: tuple[str, ...] = (),
     *,
     caveat: str | None = None,
 ) -> Measurement:
@@ -127,7 +127,7 @@ def _measure(
     if task.deadline.left_s() < _LEAST_START * task.item.start_s:
         return task.item.absent(device, task.out_of_time)
     try:
-        sizes = _run(task, backend, ranks, way)
+        sizes = _run(task, backend, ranks, mode)
     except (RanksError, OSError) as failure:
         return task.item.absent(device, str(failure))
     error = max((size.error for size in sizes), default=0.0)
@@ -160,22 +160,22 @@ def _measure(
 
 
 def command(
-    backend: str, ranks: int, folder: Path, limit_s: float, seed: int, *way: str
+    backend: str, ranks: int, folder: Path, limit_s: float, seed: int, *mode: str
 ) -> list[str]:
-    """How the ranks are started: one process that becomes ``ranks`` of them."""
+    """Return the command that starts the ranks: one process that forks into ``ranks``."""
     module = "vflops.machine.ceilings.allreduce_rank"
-    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *way)
+    arguments = (os.getpid(), backend, ranks, folder, limit_s, seed, *mode)
     return [sys.executable, "-m", module, *map(str, arguments)]
 
 
-def _run(task: Task, backend: str, ranks: int, way: tuple[str, ...]) -> list[_Size]:
+def _run(task: Task, backend: str, ranks: int, mode: tuple[str, ...]) -> list[_Size]:
     with tempfile.TemporaryDirectory(prefix="vflops-all-reduce-") as name:
         folder = Path(name)
         left_s = task.deadline.left_s()
         errors = folder / "stderr"
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
-                command(backend, ranks, folder, left_s, task.own_seed, *way),
+                command(backend, ranks, folder, left_s, task.item_seed, *mode),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
@@ -183,7 +183,7 @@ def _run(task: Task, backend: str, ranks: int, way: tuple[str, ...]) -> list[_Si
                 env=_environment(backend, ranks),
             )
         try:
-            code = process.wait(timeout=left_s + _LEAVE_S)
+            code = process.wait(timeout=left_s + _LATE_S)
         except subprocess.TimeoutExpired:
             raise RanksError(
                 _explain(f"the ranks did not end within {left_s:.0f} s", errors)
@@ -200,7 +200,7 @@ def _run(task: Task, backend: str, ranks: int, way: tuple[str, ...]) -> list[_Si
 
 def _environment(backend: str, ranks: int) -> dict[str, str]:
     threads = str(max((os.cpu_count() or 1) // ranks, 1))
-    # OpenBLAS would start threads when numpy is imported, before the process becomes ranks.
+    # OpenBLAS would start threads when numpy is imported, before the process forks.
     changes = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
     if backend == "gloo" and Path("/sys/class/net/lo").exists():
         changes["GLOO_SOCKET_IFNAME"] = "lo"
@@ -208,7 +208,7 @@ def _environment(backend: str, ranks: int) -> dict[str, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group of ranks, whatever state it is in."""
+    """Kill all ranks, whatever their state."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""One rank of a mean by a communication mode and precision."""
+"""One rank of an average by a communication mode and precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vflops.train.communication.powersgd import RANK, PowerSgd
 
 
 class MeanRank(Rank):
-    """Measures what a training does with a bucket of gradients, and counts what it sends."""
+    """Measures what training does with a bucket of gradients, and counts the traffic."""
 
     @property
     @abstractmethod
@@ -30,7 +30,7 @@ class MeanRank(Rank):
 
     def _message(self, size_bytes: int) -> Message:
         before = self._traffic.all
-        message = super()._message(size_bytes)  # one mean, against the exact one
+        message = super()._message(size_bytes)  # averages once and compares with the exact result
         sent = torch.tensor(self._traffic.all - before, device=self._device)
         dist.all_reduce(sent)
         message.sent_bytes = int(sent)
@@ -38,7 +38,7 @@ class MeanRank(Rank):
 
 
 class ModeRank(MeanRank):
-    """By a mode and a precision of ours, error feedback included."""
+    """Averages by one of vflops' modes and precisions, including error feedback."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class ModeRank(MeanRank):
 
 
 class PowerSgdRank(MeanRank):
-    """By PowerSGD, of matrices that are as square as powers of two allow.
+    """Averages by PowerSGD, on matrices that are as square as powers of two allow.
 
-    They are sums of as many products of two vectors as PowerSGD sends, so that it can give them
-    exactly: what it leaves out of others is no fault of it.
+    Their rank is that of PowerSGD's approximation, so that it can represent them exactly: what it
+    drops of other matrices is not an error.
     """
 
     def __init__(
@@ -96,5 +96,5 @@ class PowerSgdRank(MeanRank):
 
 
 def _rows(count: int) -> int:
-    """Of a matrix of ``count`` numbers, a power of two."""
+    """Return the rows of a matrix of ``count`` numbers: a power of two."""
     return 1 << ((count.bit_length() - 1) // 2)

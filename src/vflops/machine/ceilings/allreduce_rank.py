@@ -1,12 +1,12 @@
-r"""The program that all-reduce ranks are: imports torch once, then forks into the ranks.
+r"""The program of the all-reduce ranks: imports torch once, then forks into the ranks.
 
     python -m vflops.machine.ceilings.allreduce_rank \
         PARENT BACKEND RANKS FOLDER SECONDS SEED [MODE PRECISION]
 
-With a mode and a precision it is the mean that they give, as a training gets it.
-Rank 0 writes what it found to ``FOLDER/result.jsonl``; a rank that fails is named there. Forking
-after the import keeps the start short however many ranks there are; it is safe since neither
-threads nor an accelerator have been used by then.
+With a mode and a precision it measures averages as training computes them. Rank 0 writes its
+results to ``FOLDER/result.jsonl``; a rank that fails is named there. Forking after the import
+keeps the start short for any number of ranks; it is safe because neither threads nor an
+accelerator have been used before.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Start the ranks; the exit code is 0 when all of them ended well."""
-    parent, backend, ranks, folder, seconds, seed, *way = arguments
+    """Start the ranks and return the exit code: 0 if all of them succeeded."""
+    parent, backend, ranks, folder, seconds, seed, *averaging = arguments
     end_s = time.monotonic() + float(seconds)
     _die_with(int(parent))  # before the import, which takes a while
 
     from vflops.machine.ceilings import allreduce_steps
 
     make: Callable[..., Rank] = allreduce_steps.Rank
-    if way:
+    if averaging:
         from vflops.machine.ceilings.allreduce_modes import ModeRank, PowerSgdRank
 
-        mode, precision = way
+        mode, precision = averaging
         make = PowerSgdRank if precision == "powersgd" else partial(ModeRank, mode, precision)
     leader = os.getpid()
     children: dict[int, int] = {}
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(children: dict[int, int], folder: Path) -> int:
-    """Wait for all ranks; the first that fails ends the others."""
+    """Wait for all ranks; if one fails, kill the others."""
     while children:
         child, status = os.wait()
         rank = children.pop(child)
@@ -79,9 +79,9 @@ def _run(
     seed: int,
 ) -> int:
     try:
-        found = make(rank, ranks, backend, folder, end_s, seed).measure()
+        results = make(rank, ranks, backend, folder, end_s, seed).measure()
         if rank == 0:
-            for line in found:
+            for line in results:
                 _append(folder, line)
     except BaseException:
         traceback.print_exc()
@@ -95,11 +95,11 @@ def _append(folder: Path, line: dict[str, object]) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Be killed when ``parent`` ends, however it ends (Linux)."""
+    """Let the kernel kill this process when ``parent`` ends, however it ends (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before it could be watched
         os._exit(1)
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1:]))  # torch takes a second to leave in an orderly way
+    os._exit(main(sys.argv[1:]))  # an orderly exit of torch takes a second

@@ -18,20 +18,20 @@ _POWERS = {
     "gloo": (20, 24, 10, 22, 16, 12, 18, 14, 26),
     "nccl": (24, 28, 10, 26, 20, 16, 22, 12, 18, 14, 30),
 }
-"""Message sizes as powers of two: first some of much bandwidth, last the one that takes longest."""
+"""Message sizes as powers of two: first some of high bandwidth, last the slowest one."""
 _DISTINCT = 1_048_573
-"""Random numbers that a message repeats."""
+"""Random numbers before a message repeats them."""
 _SAMPLE_S = 5e-3
 _SAMPLES = 5
 _FINAL_SAMPLES = 11
 _FINALISTS = 2
 _SUM_BITS = 100
-"""Values grow with each sum in place; a sample ends before fp32 overflows."""
+"""Values grow with each in-place sum; a sample ends before fp32 overflows."""
 
 
 @dataclass
 class Message:
-    """What is reduced: ``numbers`` times the rank's own factor, summed into ``data``."""
+    """A message: ``numbers`` times the rank's factor, reduced in ``data``."""
 
     numbers: torch.Tensor
     data: torch.Tensor
@@ -39,21 +39,21 @@ class Message:
     times_s: list[float] = field(default_factory=list)
     call_s: float = 0.0
     sent_bytes: int | None = None
-    """By all ranks for one of it; None where that is not counted."""
+    """By all ranks for one operation; None if it is not counted."""
 
     @property
     def size_bytes(self) -> int:
-        """In fp32."""
+        """Its size in fp32."""
         return self.data.nbytes
 
     @property
     def speed(self) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         return self.size_bytes / statistics.median(self.times_s)
 
 
 class Rank:
-    """A member of the group, from its start to what it found."""
+    """One rank of the group, from its start to its results."""
 
     def __init__(
         self, rank: int, ranks: int, backend: str, folder: Path, end_s: float, seed: int
@@ -77,7 +77,7 @@ class Rank:
         )
 
     def measure(self) -> list[dict[str, object]]:
-        """Bytes, seconds of each sample and error of every message size that there was time for."""
+        """Return size, sample times and error of every message size that there was time for."""
         messages: list[Message] = []
         cost_s = 0.0
         for power in self._powers:
@@ -107,7 +107,7 @@ class Rank:
         ]
 
     def _message(self, size_bytes: int) -> Message:
-        """A message whose sum was found right, or the error that shows it wrong."""
+        """Return a message of the given size with the error of one checked reduction."""
         count = size_bytes // 4
         message = Message(self._numbers(count), torch.empty(count, device=self._device))
         self._refill(message)
@@ -134,7 +134,7 @@ class Rank:
             message.times_s.append(self._time_s(message, calls))
 
     def _time_s(self, message: Message, calls: int) -> float:
-        """Mean seconds of ``calls`` all-reduces in a row, on the rank that took longest."""
+        """Return the mean seconds of ``calls`` all-reduces in a row, on the slowest rank."""
         dist.barrier()
         self._synchronize()
         start_s = time.perf_counter()
@@ -145,28 +145,28 @@ class Rank:
 
     @property
     def _result(self) -> float:
-        """What is left of the numbers: the sum of the ranks' factors."""
+        """The factor of the numbers in the result: the sum of the ranks' factors."""
         return self._ranks * (self._ranks + 1) / 2
 
     def _reduce(self, data: torch.Tensor) -> None:
-        """What is measured."""
+        """Run the operation that is measured."""
         dist.all_reduce(data)
 
     def _refill(self, message: Message) -> None:
         torch.mul(message.numbers, self._rank + 1.0, out=message.data)
 
     def _largest(self, value: float) -> float:
-        """The largest of all ranks' values; infinite when one is no number."""
+        """Return the largest of all ranks' values; infinity if one is NaN."""
         value = math.inf if math.isnan(value) else value
         worst = torch.tensor(value, dtype=torch.float64, device=self._device)
         dist.all_reduce(worst, dist.ReduceOp.MAX)
         return float(worst)
 
-    def _agree(self, go_on: bool) -> bool:
-        """What rank 0 says: each rank's own clock would part their ways."""
-        word = torch.tensor(int(go_on), device=self._device)
-        dist.broadcast(word, 0)
-        return bool(word)
+    def _agree(self, proceed: bool) -> bool:
+        """Return rank 0's decision: with their own clocks the ranks would diverge."""
+        decision = torch.tensor(int(proceed), device=self._device)
+        dist.broadcast(decision, 0)
+        return bool(decision)
 
     def _left_s(self) -> float:
         return self._end_s - time.monotonic()

@@ -1,4 +1,4 @@
-"""What is measured, in which order, and how the time is shared; needs no torch."""
+"""What is measured, in which order, and how the time is divided; needs no torch."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ MODE_PRECISIONS = {
     "hierarchical": ("fp32", "fp16", "bf16", "int8"),
     "torus": ("fp32", "fp16", "bf16", "int8"),
 }
-"""Of each mode."""
+"""The precisions of each communication mode."""
 _MODE_RANKS = 4
-"""The fewest that have rows and columns."""
+"""The fewest ranks that form rows and columns."""
 STORAGE_CASES = ("sequential-write-fsync", "sequential-read", "random-read-4k")
 
 _UNSTEADY = 0.5
-"""Spread above which a value carries a caveat: the machine may have been busy."""
+"""Spread above which a value gets a caveat: the machine may have been busy."""
 _RANK_START_S = 2.5
-"""One import of torch."""
+"""Time for one import of torch."""
 _MEMORY_START_S = 0.2
-"""Filling arrays that no cache holds."""
+"""Time to fill arrays that do not fit into caches."""
 
 _WEIGHTS = {
     "gemm": 2.0,
@@ -49,7 +49,7 @@ _WEIGHTS = {
     "all-reduce": 2.0,
     "all-reduce-modes": 1.0,
 }
-"""In the order of measuring: last what starts processes, which takes longer on a busy machine."""
+"""In the order of measuring; those that start processes, which is slow on a busy machine, last."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +60,27 @@ class Item:
     case: str
     precision: str | None
     weight: float
-    """Its share of the time, beside the weights of the others."""
+    """Its share of the time, relative to the weights of the others."""
     start_s: float = 0.0
     """Seconds that it needs before its first sample."""
 
     @property
     def key(self) -> Key:
-        """What names the measurement within a run."""
+        """What identifies the measurement within a run."""
         return (self.benchmark, self.case, self.precision)
 
     @property
     def unit(self) -> Unit:
-        """What its value counts."""
+        """The unit of its value."""
         if self.benchmark in ("gemm", "convolution"):
             return "FLOPS"
         return "IO/s" if self.case.startswith("random") else "B/s"
 
     def measured(self, device: str, samples: Sequence[float], **facts: Any) -> Measurement:
-        """The measurement with ``samples`` in the item's unit; its value is their median."""
-        found = spread(samples)
-        if found is not None and found > _UNSTEADY:
-            words = f"unsteady: the middle half of its samples spreads over {percent(found)}"
+        """Return the measurement of ``samples`` in the item's unit; its value is their median."""
+        width = spread(samples)
+        if width is not None and width > _UNSTEADY:
+            words = f"unsteady: the middle half of its samples spreads over {percent(width)}"
             facts["caveat"] = "; ".join(filter(None, (facts.get("caveat"), words)))
         return Measurement(
             benchmark=self.benchmark,
@@ -89,13 +89,13 @@ class Item:
             device=device,
             unit=self.unit,
             value=median(samples),
-            spread=found,
+            spread=width,
             samples=tuple(samples),
             **facts,
         )
 
     def absent(self, device: str, reason: str) -> Measurement:
-        """The measurement without a value, and why."""
+        """Return the measurement without a value, with the reason."""
         return Measurement(
             benchmark=self.benchmark,
             case=self.case,
@@ -108,9 +108,9 @@ class Item:
 
 
 def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
-    """Every benchmark, case and precision exactly once, also those that the device may lack.
+    """Return every benchmark, case and precision once, even those that the device may lack.
 
-    ``accelerators`` is how many of the chosen kind there are: 0 when the CPU is measured.
+    ``accelerators`` is the number of accelerators of the chosen kind: 0 for the CPU.
     """
     return tuple(
         Item(
@@ -128,7 +128,7 @@ def plan(settings: MicroSettings, *, accelerators: int) -> tuple[Item, ...]:
 
 
 def share_s(items: Sequence[Item], left_s: float) -> float:
-    """Seconds for the first of ``items`` when ``left_s`` are left for all of them."""
+    """Return the seconds for the first of ``items`` if ``left_s`` are left for all of them."""
     first = items[0]
     shared_s = max(left_s - sum(item.start_s for item in items), 0.0)
     return first.start_s + shared_s * first.weight / sum(item.weight for item in items)
@@ -155,12 +155,12 @@ def _cases(benchmark: str, ranks: int, accelerators: int) -> Iterable[str]:
 
 
 def rows(ranks: int) -> bool:
-    """Whether ``ranks`` ranks can stand in rows of equal length."""
+    """Whether ``ranks`` can be arranged in rows of equal length."""
     return 1 < near_ranks(ranks, ranks) < ranks
 
 
 def mode_of(case: str) -> tuple[str, int]:
-    """Mode and ranks of a case of ``all-reduce-modes``."""
+    """Return mode and ranks of a case of ``all-reduce-modes``."""
     mode, _, ranks = case.removesuffix("-ranks").rpartition("-")
     return mode, int(ranks)
 
@@ -170,7 +170,7 @@ def _precisions(benchmark: str, case: str, wanted: Sequence[str]) -> Iterator[st
         yield from (precision for precision in PRECISIONS if precision in wanted)
     elif benchmark == "all-reduce-modes":
         for precision in MODE_PRECISIONS[mode_of(case)[0]]:
-            if ("fp32" if precision == "powersgd" else precision) in wanted:  # its numbers are that
+            if ("fp32" if precision == "powersgd" else precision) in wanted:  # PowerSGD sends fp32
                 yield precision
     else:
         yield None

@@ -1,4 +1,4 @@
-"""The live table: what was found so far, a row an item, for terminals of 80 columns and more."""
+"""The live table of results: one row per item, for terminals of 80 columns and more."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def table(
     running: Key | None = None,
     rows: int | None = None,
 ) -> Table:
-    """Every item that was measured, and the one that is running.
+    """Return the table of all measured items and the one that is running.
 
-    ``rows`` keeps only the last of them, for a terminal that is not high enough.
+    ``rows`` limits it to the last items, for a terminal with few lines.
     """
-    found = {measurement.key: measurement for measurement in measurements}
-    shown = [item for item in items if item.key in found or item.key == running]
+    results = {measurement.key: measurement for measurement in measurements}
+    shown = [item for item in items if item.key in results or item.key == running]
     shown = shown[-rows:] if rows else shown
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     grid.add_column("benchmark", no_wrap=True)
@@ -34,14 +34,16 @@ def table(
     grid.add_column("spread", justify="right", no_wrap=True)
     grid.add_column("setting", no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column("check", no_wrap=True)
-    above = ""
+    previous = ""
     for item in shown:
-        name = _BENCHMARKS.get(item.benchmark, item.benchmark) if item.benchmark != above else ""
-        above = item.benchmark
+        name = _BENCHMARKS.get(item.benchmark, item.benchmark) if item.benchmark != previous else ""
+        previous = item.benchmark
         case = _CASES.get(item.case, item.case)
         if item.benchmark == "all-reduce-modes":
             case = "{} ×{}".format(*mode_of(item.case))
-        cells = _cells(found[item.key]) if item.key in found else _running(len(found), len(items))
+        cells = (
+            _cells(results[item.key]) if item.key in results else _running(len(results), len(items))
+        )
         grid.add_row(name, case, item.precision or "", *cells)
     return grid
 
@@ -58,7 +60,7 @@ _CASES = {
     "device-to-host-pinned": "from, pinned",
     "device-to-host-pageable": "from, pageable",
 }
-"""Short names, so that 80 columns hold a row."""
+"""Short names, so that a row fits into 80 columns."""
 
 
 def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
@@ -76,7 +78,7 @@ def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
 
 
 def _short(reason: str) -> str:
-    """What comes before the explanation; all of it is in the record."""
+    """Return the text before the explanation; the record has all of it."""
     return reason.partition(": ")[0]
 
 
@@ -85,23 +87,18 @@ def _running(done: int, of: int) -> tuple[str | Text, ...]:
 
 
 def setting_words(setting: dict[str, int | str]) -> str:
-    """A setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 thread`` …"""
+    """Return a setting as one short line: ``4096x4096x4096 NN``, ``block 4 MiB 1 thread`` …"""
     rest = dict(setting)
     words: list[str] = []
     if {"m", "n", "k"} <= rest.keys():
         words.append(units.shape(int(rest.pop(side)) for side in "mnk"))
     for name, value in rest.items():
         if name.endswith("bytes"):
-            words.append(f"{name.removesuffix('bytes').rstrip('_')} {_binary(int(value))}".strip())
+            words.append(
+                f"{name.removesuffix('bytes').rstrip('_')} {units.binary(int(value))}".strip()
+            )
         elif isinstance(value, int):
             words.append(f"{value} {name.removesuffix('s') if value == 1 else name}")
         else:
             words.append(value)
     return " ".join(words)
-
-
-def _binary(size_bytes: int) -> str:
-    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 1 << power:
-            return f"{size_bytes / (1 << power):.4g} {unit}"
-    return f"{size_bytes} B"

@@ -1,4 +1,4 @@
-"""The convolution's peak over the workloads' shapes, a direction and a precision at a time."""
+"""The peak speed of convolutions over the workloads' shapes, per direction and precision."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vflops.machine.ceilings.precisions import (
     Precision,
     emulated,
     fp32_arithmetic,
-    missing,
     precision_of,
+    product_unavailable_reason,
 )
 from vflops.machine.ceilings.reference import convolution_error
 from vflops.machine.ceilings.setting_search import Search
@@ -25,19 +25,22 @@ from vflops.machine.devices import Device, first_line
 from vflops.record.formats.measurement import Measurement
 
 _CPU_CALL_S, _CALL_S = 4e-3, 1e-3
-"""Batches grow until a call takes about this."""
+"""Batches grow until a call takes about this long."""
 _MOST_IMAGES = 256
 _MEMORY_SHARE = 0.1
 
 
-def lacking(device: Device, item: Item) -> str | None:
-    """Why there are no convolutions of the item's precision: products do not imply them."""
+def unavailable_reason(device: Device, item: Item) -> str | None:
+    """Return why the device has no convolutions of the item's precision, or None.
+
+    A device that has products of a precision need not have its convolutions.
+    """
     precision = precision_of(item)
-    no_product = missing(device, precision)
+    no_product = product_unavailable_reason(device, precision)
     if no_product:
         return no_product
     try:
-        x, weight = torch.ones(2, 8, 8, 3, 3, device=device.place).to(precision.dtype)
+        x, weight = torch.ones(2, 8, 8, 3, 3, device=device.torch_device).to(precision.dtype)
         torch.ops.aten.convolution(x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     except (RuntimeError, TypeError) as refusal:
         return f"torch has no {precision.name} convolution on {device.name}: {first_line(refusal)}"
@@ -45,7 +48,7 @@ def lacking(device: Device, item: Item) -> str | None:
 
 
 def measure(task: Task) -> Measurement:
-    """The highest speed of the item's direction over all shapes tried, channels last.
+    """Measure the highest speed of the item's direction over all shapes, channels last.
 
     Every direction does 2·N·Cout·Ho·Wo·Cin·K² operations.
     """
@@ -65,7 +68,7 @@ class _Directed:
         self._direction = task.item.case
         self._device = task.device
         self._dtype = precision.dtype
-        self._operands = Operands(task.device, precision.dtype, task.own_seed)
+        self._operands = Operands(task.device, precision.dtype, task.item_seed)
         self._free_bytes = task.device.free_bytes()
 
     def attempt(self, shape: ConvolutionShape) -> None:
@@ -81,9 +84,9 @@ class _Directed:
         )
 
     def _batch(self, shape: ConvolutionShape, family: str) -> int:
-        """A power of two of images: enough for a long call, few enough for the memory."""
+        """Return a power of two: enough images for a long call, few enough for the memory."""
         image_s = shape.flops * self.search.costs.growth_s(family)
-        first = 1.0 if self._device.is_cpu else float(_MOST_IMAGES)  # nothing is known yet
+        first = 1.0 if self._device.is_cpu else float(_MOST_IMAGES)  # no call was timed yet
         call_s = _CPU_CALL_S if self._device.is_cpu else _CALL_S
         images = call_s / image_s if image_s else first
         image_bytes = shape.numbers * self._dtype.itemsize
@@ -123,7 +126,7 @@ def call_of(
     weight: torch.Tensor,
     gradient: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
-    """A call that computes the direction's result: the output or one of its two gradients."""
+    """Return a call that computes the direction's result: the output or one of two gradients."""
     geometry = ([shape.stride] * 2, [shape.padding] * 2, [1, 1], False, [0, 0], 1)
     if direction == "forward":
         return lambda: torch.ops.aten.convolution(x, weight, None, *geometry)
@@ -136,7 +139,7 @@ def call_of(
 
 @contextmanager
 def _tuned() -> Iterator[None]:
-    """cuDNN tries its algorithms on each new shape and keeps the fastest; undone at the end."""
+    """Let cuDNN try its algorithms on every new shape for the length of a block."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

@@ -1,4 +1,4 @@
-"""The convolutions of the two workloads, as data: what the convolution benchmark runs."""
+"""The convolutions of the two workloads, which the convolution benchmark runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ConvolutionShape:
 
     @property
     def padding(self) -> int:
-        """Zeros on each side."""
+        """Zeros on every side."""
         return self.kernel // 2
 
     @property
@@ -51,7 +51,7 @@ class ConvolutionShape:
         return inputs + self.channels_out * self.height_out * self.width_out
 
     def setting(self, batch: int) -> dict[str, int | str]:
-        """Its sizes in words, for the record."""
+        """Return its sizes as they are recorded."""
         stride = f"/{self.stride}" if self.stride > 1 else ""
         return {
             "shape": self.part,
@@ -63,12 +63,12 @@ class ConvolutionShape:
 
 
 def resnet50() -> Counter[ConvolutionShape]:
-    """The distinct convolutions of ResNet-50 v1.5 at 3×224×224, and how often each occurs."""
+    """Return the distinct convolutions of ResNet-50 v1.5 at 3×224×224 and their frequencies."""
     return Counter(_backbone("resnet50", 3, 224, 224))
 
 
 def extreme_weather() -> Counter[ConvolutionShape]:
-    """Those of the extreme-weather detector's ResNet-50, FPN and RPN at 16×768×1152."""
+    """Return those of the extreme-weather detector's ResNet-50, FPN and RPN at 16×768×1152."""
     shapes = Counter(_backbone("weather", 16, 768, 1152))
     for stage in range(4):
         scale = 4 << stage
@@ -81,11 +81,11 @@ def extreme_weather() -> Counter[ConvolutionShape]:
 
 
 def search_order(*, densest_first: bool) -> list[ConvolutionShape]:
-    """All shapes, workloads and kernels by turns, so that a search cut short has seen some of each.
+    """Return all shapes, alternating between workloads and kernels in case the time runs out.
 
-    On an accelerator, where any call is short, the densest come first: those with most FLOPs for
-    each number, which are the likeliest peaks. Elsewhere those with fewest FLOPs, so that no time
-    is spent on one long call.
+    On an accelerator, where every call is short, the densest come first: those with most FLOPs per
+    element, which are the likeliest peaks. On a CPU those with the fewest FLOPs come first, so that
+    no long call uses up the time.
     """
     queues = [
         sorted(

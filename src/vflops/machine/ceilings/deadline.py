@@ -1,4 +1,4 @@
-"""When to stop: asked inside every search, before a trial is begun."""
+"""When to stop: checked inside every search before a trial begins."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment on a clock that never goes back."""
+    """A moment on a monotonic clock."""
 
     end_s: float
     clock: Clock = time.monotonic
 
     def left_s(self) -> float:
-        """Seconds until then; negative when it has passed."""
+        """Return the seconds until then; negative if it has passed."""
         return self.end_s - self.clock()
 
     def within(self, seconds: float) -> Deadline:
-        """The deadline ``seconds`` from now, or this one where it comes first."""
+        """Return the deadline ``seconds`` from now, or this one if it is earlier."""
         return Deadline(min(self.end_s, self.clock() + seconds), self.clock)

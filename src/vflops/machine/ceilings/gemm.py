@@ -1,4 +1,4 @@
-"""The matrix product's peak: squares, layouts, then shapes around the best, in one precision."""
+"""The peak speed of matrix products: squares, layouts, then shapes around the best."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vflops.machine.ceilings.precisions import (
     Precision,
     emulated,
     fp32_arithmetic,
-    missing,
     multiply,
     precision_of,
+    product_unavailable_reason,
     scaled_multiply,
 )
 from vflops.machine.ceilings.reference import product_error
@@ -30,17 +30,17 @@ from vflops.record.formats.measurement import Measurement
 
 _CPU_SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)
 _SQUARES = (4096, 8192, 16384, 2048, 12288, 6144, 1024, 512)
-"""Of an accelerator, the likeliest peaks first."""
+"""Sizes for an accelerator, the likeliest peaks first."""
 _TILE = (256, 128)
-"""Rows and columns of the result that one multiprocessor computes, or twice or half of it."""
+"""Rows and columns of the result that one multiprocessor computes, up to a factor of 2."""
 _HOPELESS = 0.2
-"""A layout below this share of the best one's speed is not followed to larger sizes."""
+"""A layout below this share of the best speed is not tried at larger sizes."""
 _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class _Variant:
-    """How the operands lie in memory (N: by rows, T: by columns) and how fp8 sums are kept."""
+    """The layout of the operands (N: by rows, T: by columns) and how fp8 sums are kept."""
 
     layout: str
     fast: bool | None = None
@@ -51,13 +51,13 @@ class _Variant:
         return self.layout + sums[self.fast]
 
 
-def lacking(device: Device, item: Item) -> str | None:
-    """Why ``device`` has no products of the item's precision; None when it has them."""
-    return missing(device, precision_of(item))
+def unavailable_reason(device: Device, item: Item) -> str | None:
+    """Return why ``device`` has no products of the item's precision, or None."""
+    return product_unavailable_reason(device, precision_of(item))
 
 
 def measure(task: Task) -> Measurement:
-    """The highest speed of products of the item's precision, 2·M·N·K operations each."""
+    """Measure the highest speed of products of the item's precision, 2·M·N·K operations each."""
     precision = precision_of(task.item)
     peak = _Peak(task, precision)
     with fp32_arithmetic(precision.fp32_mode):
@@ -71,12 +71,12 @@ class _Peak:
         self.search = Search(task, precision.tolerance)
         self._device = task.device
         self._precision = precision
-        self._operands = Operands(task.device, precision.dtype, task.own_seed)
-        self._one = torch.ones((), device=task.device.place)
+        self._operands = Operands(task.device, precision.dtype, task.item_seed)
+        self._one = torch.ones((), device=task.device.torch_device)
         self._free_bytes = task.device.free_bytes()
 
     def try_squares(self) -> None:
-        """Every square that fits, in each layout that is worth it."""
+        """Try every square that fits, in every layout that is worth it."""
         sizes = _CPU_SQUARES if self._device.is_cpu else _SQUARES
         variants = self._promising(sizes[0])
         for size in sizes[1:]:
@@ -84,7 +84,7 @@ class _Peak:
                 self._attempt((size, size, size), variant)
 
     def try_around_best(self) -> None:
-        """Shapes with longer or shorter sides than the best, and whole waves of tiles."""
+        """Try shapes with longer or shorter sides than the best, and whole waves of tiles."""
         best = self.search.best()
         if best is None:
             return
@@ -95,7 +95,7 @@ class _Peak:
             self._attempt(shape, variant)
 
     def _variants(self) -> list[_Variant]:
-        if self._precision.name == "fp8":  # torch takes it with the second operand by columns
+        if self._precision.name == "fp8":  # torch wants the second operand by columns
             fast = (False,) if self._device.is_cpu else (True, False)
             return [_Variant("NT", mode) for mode in fast]
         return [_Variant(layout) for layout in ("NN", "NT", "TN")]
@@ -145,19 +145,19 @@ class _Peak:
 
 
 def _neighbours(m: int, n: int, k: int) -> Iterator[tuple[int, int, int]]:
-    """Shapes with some sides halved or doubled, those with the fewest changes first."""
+    """Return shapes with some sides halved or doubled, those with the fewest changes first."""
     scales = sorted(
         itertools.product((1.0, 2.0, 0.5), repeat=3),
         key=lambda scale: (sum(abs(math.log2(side)) for side in scale), scale),
     )
     for rows, columns, depth in scales[1:]:
         shape = (int(m * rows), int(n * columns), int(k * depth))
-        if len(set(shape)) > 1:  # the squares are tried already
+        if len(set(shape)) > 1:  # the squares have been tried
             yield shape
 
 
 def whole_waves(multiprocessors: int | None, depth: int) -> Iterator[tuple[int, int, int]]:
-    """Shapes whose tiles keep all multiprocessors busy to the last: no wave is part empty."""
+    """Return shapes whose tiles keep all multiprocessors busy to the end: no partial waves."""
     if multiprocessors is None:
         return
     down = max(

@@ -19,15 +19,15 @@ _SIZES_BYTES = tuple(1 << power for power in (24, 26, 28, 30))
 _MEMORY_SHARE = 0.2
 
 
-def lacking(device: Device, item: Item) -> str | None:
-    """Why nothing can be copied to ``device``; None when it can."""
+def unavailable_reason(device: Device, item: Item) -> str | None:
+    """Return why nothing can be copied to ``device``, or None."""
     return "the device is the CPU: there is nothing to copy to" if device.is_cpu else None
 
 
 def measure(task: Task) -> Measurement:
-    """Bytes a second across the bus in the item's direction."""
+    """Measure the bytes per second across the bus in the item's direction."""
     search = Search(task, tolerance=0.0)
-    operands = Operands(task.device, torch.float32, task.own_seed)
+    operands = Operands(task.device, torch.float32, task.item_seed)
     most = _MEMORY_SHARE * task.device.free_bytes()
     for size_bytes in _SIZES_BYTES:
         if size_bytes <= most:

@@ -1,4 +1,4 @@
-"""Taking turns, so that a search that is cut short has seen some of every kind."""
+"""Taking turns between queues, so that a search that runs out of time has tried every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def by_turns(*queues: Iterable[T]) -> Iterator[T]:
-    """The first of every queue, then the second of every queue that has one, and so on."""
+    """Yield the first of every queue, then the second of every queue that has one, and so on."""
     waiting = [iter(queue) for queue in queues]
     while waiting:
         going_on = []

@@ -1,4 +1,4 @@
-"""Every item of the plan measured within the time budget, one Measurement each."""
+"""Measure every item of the plan within the time budget, one Measurement each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vflops.machine.devices import Device, first_line, pick
 from vflops.record.formats.measurement import Measurement, Trial
 
 GRACE_S = 2.0
-"""Beyond the budget at most: the last trial, first calls that compile, a rank that is killed."""
+"""The most time beyond the budget: the last trial, compilation, a rank that is killed."""
 
 _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "gemm": gemm.measure,
@@ -34,17 +34,17 @@ _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "all-reduce-modes": allreduce.measure_mode,
     "storage": storage_speed.measure,
 }
-_LACKING: dict[str, Callable[[Device, Item], str | None]] = {
-    "gemm": gemm.lacking,
-    "convolution": convolution.lacking,
-    "transfer": host_transfer.lacking,
-    "all-reduce": allreduce.lacking,
+_UNAVAILABLE_REASON: dict[str, Callable[[Device, Item], str | None]] = {
+    "gemm": gemm.unavailable_reason,
+    "convolution": convolution.unavailable_reason,
+    "transfer": host_transfer.unavailable_reason,
+    "all-reduce": allreduce.unavailable_reason,
 }
-"""Asked first, so that no time is kept for what the device does not have."""
+"""Checked first, so that no time is reserved for what the device lacks."""
 
 
 def planned(settings: MicroSettings) -> tuple[Item, ...]:
-    """What ``measure`` yields with nothing done before, in order."""
+    """Return the items that ``measure`` yields if nothing is done yet, in order."""
     return plan(settings, accelerators=pick(settings.device).accelerators)
 
 
@@ -58,11 +58,11 @@ def measure(
     on_trial: Callable[[Item, Trial], None] = lambda item, trial: None,
     clock: Clock = time.monotonic,
 ) -> Iterator[Measurement]:
-    """A Measurement for every planned item that is not in ``done``, each as soon as it is ready.
+    """Yield a Measurement for every planned item that is not in ``done``, as soon as it is ready.
 
-    The clock starts with the first one asked for, and all end within ``settings.budget_s`` plus
-    ``GRACE_S``. ``folder`` is where the storage under test is. A device that does not exist is an
-    error at once.
+    The clock starts when the first one is requested, and all end within ``settings.budget_s`` plus
+    ``GRACE_S``. ``folder`` is on the storage under test. A device that does not exist raises an
+    error immediately.
     """
     device = pick(settings.device)
     items = plan(settings, accelerators=device.accelerators)
@@ -95,23 +95,23 @@ def measure(
 
 
 def _reasons(device: Device, items: Iterable[Item]) -> dict[Key, str]:
-    """Why there is nothing to measure, for the items of which that is so."""
+    """Return the items that the device lacks, with the reasons."""
     known: dict[tuple[str, str], str | None] = {}
     reasons: dict[Key, str] = {}
     with device.current():
         for item in items:
-            if item.benchmark not in _LACKING:
+            if item.benchmark not in _UNAVAILABLE_REASON:
                 continue
-            kind = (item.benchmark, item.precision or item.case)  # directions do not differ in it
+            kind = (item.benchmark, item.precision or item.case)  # the same for all directions
             if kind not in known:
-                known[kind] = _LACKING[item.benchmark](device, item)
+                known[kind] = _UNAVAILABLE_REASON[item.benchmark](device, item)
             if reason := known[kind]:
                 reasons[item.key] = reason
     return reasons
 
 
 def _measure(task: Task) -> Measurement:
-    """One item; what goes wrong in it is its reason, and the others go on."""
+    """Measure one item; an error becomes its reason, and the others are still measured."""
     try:
         with task.device.current():
             return _MEASURE[task.item.benchmark](task)

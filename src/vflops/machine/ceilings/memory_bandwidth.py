@@ -1,7 +1,7 @@
-"""Bandwidth of the device's own memory: copy and triad on arrays far larger than its caches.
+"""Bandwidth of the device's memory: copy and triad on arrays far larger than its caches.
 
-Bytes are those that the operation must read and write. A CPU that fetches a line before it
-writes it moves more; that is not counted, so that the figure is what a program gets.
+Only bytes that the operation must read and write are counted. A CPU that fetches a line before it
+writes it moves more, which a program does not benefit from.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from vflops.record.formats.measurement import Measurement
 
 _CPU_SIZES = (4, 8, 16)
 _SIZES = (16, 64, 256)
-"""Of an array in last-level caches, so that little of it is still there when it comes again.
+"""Array sizes in units of the last-level cache, so that little of an array is still cached.
 
-A CPU, whose cache keeps what was used last, is spared the time of filling larger ones."""
+A CPU's cache keeps what was used last, so smaller arrays suffice and take less time to fill."""
 _MEMORY_SHARE = 0.2
-"""Of the free memory for one array."""
+"""Share of the free memory for one array."""
 _FACTOR = 1.5
 _TOLERANCES = {"copy": 0.0, "triad": 1e-6}
 _CHECKED = 1 << 20
-"""Elements compared in float64 at the array's start, middle and end; all are looked at for NaN."""
+"""Elements compared in float64 at the array's start, middle and end; NaN is looked for in all."""
 
 
 def measure(task: Task) -> Measurement:
-    """Bytes read and written a second by ``a = b`` (copy) or ``a = b + s·c`` (triad) in fp32."""
+    """Measure the bytes per second of ``a = b`` (copy) or ``a = b + s·c`` (triad) in fp32."""
     device, case = task.device, task.item.case
-    operands = Operands(device, torch.float32, task.own_seed)
+    operands = Operands(device, torch.float32, task.item_seed)
     search = Search(task, _TOLERANCES[case])
     cache_bytes = device.cache_bytes()
     most_bytes = int(_MEMORY_SHARE * device.free_bytes())
@@ -80,14 +80,13 @@ def _triad(operands: Operands, count: int) -> Kernel:
         call()
         if math.isnan(float(a.sum())):
             return math.nan
-        places = (
+        parts = (
             slice(0, _CHECKED),
             slice(count // 2, count // 2 + _CHECKED),
             slice(-_CHECKED, None),
         )
         return max(
-            relative_error(a[part], b[part].double() + _FACTOR * c[part].double())
-            for part in places
+            relative_error(a[part], b[part].double() + _FACTOR * c[part].double()) for part in parts
         )
 
     return Kernel(call, check)

@@ -1,4 +1,4 @@
-"""Random operands: flat buffers that grow with the sizes tried, handed out as views."""
+"""Random operands: views of flat buffers that grow with the sizes tried."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from vflops.machine.ceilings.precisions import operand
 from vflops.machine.devices import Device
 
 _CPU_DISTINCT = 4_194_301
-"""Random numbers drawn on a CPU before they repeat: drawing more takes longer than measuring.
+"""Random numbers on a CPU before they repeat: drawing more takes longer than measuring.
 
-Prime, so that no two rows of a matrix or image are alike."""
+Prime, so that no two rows of a matrix or image are equal."""
 
 
 class Operands:
-    """Buffers by name, on one device and in one type; never zeros, which may run faster."""
+    """Buffers by name, on one device and of one type; never zeros, which may run faster."""
 
     def __init__(self, device: Device, dtype: torch.dtype, seed: int) -> None:
-        self._place = device.place
+        self._torch_device = device.torch_device
         self._dtype = dtype
         self._distinct = _CPU_DISTINCT if device.is_cpu else None
         self._buffers: dict[str, torch.Tensor] = {}
-        self.generator = torch.Generator(device.place).manual_seed(seed)
+        self.generator = torch.Generator(device.torch_device).manual_seed(seed)
 
     def random(self, name: str, shape: Sequence[int]) -> torch.Tensor:
-        """A view of normally distributed numbers; the same ones for the same name."""
+        """Return a view of normally distributed numbers; the same ones for the same name."""
         count = math.prod(shape)
         if not self._fits(name, count):
             self._buffers[name] = self._draw(count)
@@ -36,26 +36,28 @@ class Operands:
     def empty(
         self, name: str, shape: Sequence[int], dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """A view of a buffer for results, with anything in it."""
+        """Return an uninitialised view of a buffer for results."""
         count = math.prod(shape)
         if not self._fits(name, count):
-            self._buffers[name] = torch.empty(count, dtype=dtype or self._dtype, device=self._place)
+            self._buffers[name] = torch.empty(
+                count, dtype=dtype or self._dtype, device=self._torch_device
+            )
         return self._buffers[name][:count].view(*shape)
 
     def _fits(self, name: str, count: int) -> bool:
         if name in self._buffers and self._buffers[name].numel() >= count:
             return True
-        self._buffers.pop(name, None)  # before the larger one is made, not after
+        self._buffers.pop(name, None)  # before the larger one is allocated
         return False
 
     def _draw(self, count: int) -> torch.Tensor:
         distinct = min(count, self._distinct or count)
         drawn = torch.float64 if self._dtype is torch.float64 else torch.float32
-        numbers = torch.empty(distinct, dtype=drawn, device=self._place)
+        numbers = torch.empty(distinct, dtype=drawn, device=self._torch_device)
         numbers = operand(numbers.normal_(generator=self.generator), self._dtype)
         if distinct == count:
             return numbers
-        buffer = torch.empty(count, dtype=self._dtype, device=self._place)
+        buffer = torch.empty(count, dtype=self._dtype, device=self._torch_device)
         for start in range(0, count, distinct):
             part = buffer[start : start + distinct]
             part.copy_(numbers[: part.numel()])

@@ -1,4 +1,4 @@
-"""The precisions: what torch calls them, how wrong a result may be, and who has them."""
+"""The precisions: torch's types, tolerances, and which devices have them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Precision:
     name: str
     dtype: torch.dtype
     result: torch.dtype
-    """Of the output."""
+    """Type of the output."""
     tolerance: float
     """Largest relative Frobenius error against float64 on the same operands.
 
-    It lies between what honest arithmetic of this precision gives and what the next coarser one
-    would: fp32 with tf32's operands fails, and so does fp16 with bf16's. fp64 has no wider type
-    in torch: its reference sums in float64 in another order.
+    It lies between the error of correct arithmetic in this precision and that of the next coarser
+    one: fp32 with tf32's operands fails, and so does fp16 with bf16's. torch has no type wider
+    than fp64: its reference sums in float64 in a different order.
     """
     fp32_mode: Fp32Mode = "ieee"
     cpu_flags: tuple[str, ...] = ()
-    """Any of these makes it native to a CPU; none are needed for what every CPU has."""
+    """CPU flags, any of which makes it native; empty if every CPU has it."""
 
 
 PRECISIONS = {
@@ -74,13 +74,13 @@ PRECISIONS = {
 
 
 def precision_of(item: Item) -> Precision:
-    """The precision that ``item`` is measured in."""
+    """Return the precision that ``item`` is measured in."""
     return PRECISIONS[item.precision or ""]
 
 
 @contextmanager
 def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
-    """Products and convolutions of fp32 operands done in ``mode``; the old modes come back."""
+    """Compute products and convolutions of fp32 operands in ``mode`` for the length of a block."""
     backends: tuple[Any, ...] = (
         torch.backends.cuda.matmul,
         torch.backends.cudnn.conv,  # type: ignore[attr-defined]
@@ -98,14 +98,14 @@ def fp32_arithmetic(mode: Fp32Mode) -> Iterator[None]:
 
 
 def operand(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Normally distributed numbers as operands of a type; integers use their whole range."""
+    """Return normally distributed numbers as operands of a type; integers use their full range."""
     if dtype is torch.int8:
         return (numbers * _INT8_SPREAD).clamp_(-127, 127).to(dtype)
     return numbers.to(dtype)
 
 
 def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """``out = a @ b``; fp8 with scales of one, its sums as exact as the device can."""
+    """Compute ``out = a @ b``; fp8 with scales of one and the device's most exact sums."""
     if precision.dtype is torch.float8_e4m3fn:
         scaled_multiply(a, b, out, torch.ones((), device=a.device), fast=False)
     elif precision.dtype is torch.int8:
@@ -117,27 +117,27 @@ def multiply(precision: Precision, a: torch.Tensor, b: torch.Tensor, out: torch.
 def scaled_multiply(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, one: torch.Tensor, *, fast: bool
 ) -> None:
-    """``out = a @ b`` of fp8 operands; ``fast`` lets tensor cores keep fewer bits of the sums."""
+    """Compute ``out = a @ b`` of fp8 operands; ``fast`` lets tensor cores sum with fewer bits."""
     torch._scaled_mm(
         a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=fast, out=out
     )
 
 
-def missing(device: Device, precision: Precision) -> str | None:
-    """Why ``device`` has no products of ``precision``; None when it has them.
+def product_unavailable_reason(device: Device, precision: Precision) -> str | None:
+    """Return why ``device`` has no products of ``precision``, or None.
 
-    Found by doing one: a device that refuses lacks it, and so does one whose tf32 product is as
+    It is tried: a device that refuses lacks the precision, and so does one whose tf32 product is as
     exact as fp32, since it rounds no operand.
     """
     if precision.dtype is torch.int8 and emulated(device, precision):
         return f"{device.name} has no int8 instructions: torch would multiply one by one"
     size = 256
-    generator = torch.Generator(device.place).manual_seed(0)
+    generator = torch.Generator(device.torch_device).manual_seed(0)
     try:
-        numbers = torch.randn(2, size, size, device=device.place, generator=generator)
+        numbers = torch.randn(2, size, size, device=device.torch_device, generator=generator)
         a, b = operand(numbers, precision.dtype)
-        out = torch.empty(size, size, dtype=precision.result, device=device.place)
-        b = b.t()  # fp8 wants its second operand by columns
+        out = torch.empty(size, size, dtype=precision.result, device=device.torch_device)
+        b = b.t()  # torch wants the second operand of fp8 by columns
         with fp32_arithmetic(precision.fp32_mode):
             multiply(precision, a, b, out)
         error = product_error(a, b, out, generator)
@@ -149,13 +149,13 @@ def missing(device: Device, precision: Precision) -> str | None:
 
 
 def emulated(device: Device, precision: Precision) -> str | None:
-    """What to tell a reader when the device computes in a wider precision and converts."""
+    """Return a caveat if the device emulates the precision by computing in a wider one."""
     if device.is_cpu and precision.cpu_flags:
         capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
         if capabilities and not any(capabilities.get(flag) for flag in precision.cpu_flags):
             return f"emulated: this CPU has no {precision.name} instructions"
     if (
-        device.place.type == "cuda"
+        device.torch_device.type == "cuda"
         and precision.dtype is torch.bfloat16
         and not torch.cuda.is_bf16_supported(including_emulation=False)
     ):

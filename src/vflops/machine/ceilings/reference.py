@@ -4,7 +4,7 @@ A full float64 reference would cost more than what it checks. With a Gaussian ma
 E‖D·X‖² = columns·‖D‖² for every D, so ‖(C − A·B)·X‖ / ‖A·B·X‖ estimates the relative Frobenius
 error of C over all its elements, and A·(B·X) takes a few matrix-vector products (Freivalds). For a
 convolution the channels are mixed the same way, and the rest is computed tap by tap, without
-the library under test. A NaN that was left in an output makes the error NaN.
+the library under test. A NaN in an output makes the error NaN.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from vflops.machine.devices import threads
 
 _VECTORS = 8
 _CHUNK_NUMBERS = 1 << 24
-"""Elements that are held in float64 at a time."""
+"""Elements that are converted to float64 at a time."""
 _SERIAL_NUMBERS = 1 << 22
 
 
 def product_error(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, generator: torch.Generator
 ) -> float:
-    """Relative Frobenius error of ``out`` as ``a @ b``."""
+    """Return the relative Frobenius error of ``out`` as ``a @ b``."""
     with _few_threads(a.numel() + b.numel() + out.numel()):
         vectors = _mixture(out.shape[1], generator)
         expected = _by_rows(a, _by_rows(b, vectors))
@@ -43,9 +43,9 @@ def convolution_error(
     result: torch.Tensor,
     generator: torch.Generator,
 ) -> float:
-    """Relative Frobenius error of ``result``, the ``direction``'s output for these operands.
+    """Return the relative Frobenius error of ``result``, the output of ``direction``.
 
-    ``x`` is the input, ``gradient`` that of the output; both and ``weight`` as the call got them.
+    ``x`` is the input and ``gradient`` that of the output, as they were passed to the call.
     """
     with _few_threads(x.numel() + weight.numel() + gradient.numel()):
         if direction == "weight-gradient":
@@ -63,13 +63,13 @@ def convolution_error(
 
 
 def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """‖result − expected‖ / ‖expected‖ in float64."""
+    """Return ‖result − expected‖ / ‖expected‖ in float64."""
     expected = expected.double()
     return float((result.double() - expected).norm() / expected.norm())
 
 
 def _few_threads(numbers: int) -> AbstractContextManager[None]:
-    """One thread for what is small: waking the others would take longer than the work."""
+    """Use one thread for small operands: waking the others takes longer than the work."""
     return threads(1 if numbers < _SERIAL_NUMBERS else None)
 
 
@@ -79,9 +79,9 @@ def _mixture(rows: int, generator: torch.Generator) -> torch.Tensor:
     )
 
 
-def _parts(tensor: torch.Tensor, each: int) -> Iterator[torch.Tensor]:
-    """``tensor`` cut along its first dimension, so that float64 copies of ``each`` stay small."""
-    step = max(_CHUNK_NUMBERS // each, 1)
+def _parts(tensor: torch.Tensor, row_numbers: int) -> Iterator[torch.Tensor]:
+    """Cut ``tensor`` along its first dimension, so that float64 copies of the parts stay small."""
+    step = max(_CHUNK_NUMBERS // row_numbers, 1)
     return (tensor[start : start + step] for start in range(0, tensor.shape[0], step))
 
 
@@ -98,8 +98,8 @@ def _by_images(
     mixture: torch.Tensor,
 ) -> float:
     wrong = right = 0.0
-    each = shape.numbers
-    for images, outputs in zip(_parts(operand, each), _parts(result, each), strict=True):
+    numbers = shape.numbers
+    for images, outputs in zip(_parts(operand, numbers), _parts(result, numbers), strict=True):
         expected = apply(shape, _rows(images), mixed)
         wrong += float((_rows(outputs) @ mixture - expected).norm()) ** 2
         right += float(expected.norm()) ** 2
@@ -107,12 +107,12 @@ def _by_images(
 
 
 def _rows(images: torch.Tensor) -> torch.Tensor:
-    """Images in float64, channels last."""
+    """Return images in float64, channels last."""
     return images.permute(0, 2, 3, 1).double()
 
 
 def _taps(shape: ConvolutionShape) -> Iterator[tuple[int, int, slice, slice]]:
-    """Each tap of the kernel with the padded rows and columns that it reads."""
+    """Yield every tap of the kernel with the padded rows and columns that it reads."""
     for row in range(shape.kernel):
         for column in range(shape.kernel):
             rows = slice(row, row + shape.stride * (shape.height_out - 1) + 1, shape.stride)
@@ -148,11 +148,11 @@ def _input_gradient(
 def _weight_gradient(
     shape: ConvolutionShape, x: torch.Tensor, gradient: torch.Tensor, mixture: torch.Tensor
 ) -> torch.Tensor:
-    """Indexed by input channel, kernel row, mixture, kernel column."""
+    """Return the gradient by input channel, kernel row, mixture and kernel column."""
     kernel = shape.kernel
     total = mixture.new_zeros(shape.channels_in, kernel, mixture.shape[1], kernel)
-    each = shape.numbers
-    for part, outer in zip(_parts(x, each), _parts(gradient, each), strict=True):
+    numbers = shape.numbers
+    for part, outer in zip(_parts(x, numbers), _parts(gradient, numbers), strict=True):
         padded = _padded(shape, _rows(part))
         mixed = (_rows(outer) @ mixture).flatten(0, 2)
         for row, column, high, wide in _taps(shape):

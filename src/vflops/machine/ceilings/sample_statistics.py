@@ -1,4 +1,4 @@
-"""Median and spread of samples: what a noisy neighbour can bend least."""
+"""Median and spread of samples, which are robust against noise from other processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 
 def median(samples: Sequence[float]) -> float:
-    """The middle sample; the mean of the middle two when their number is even."""
+    """Return the middle sample, or the mean of the middle two."""
     return float(statistics.median(samples))
 
 
 def spread(samples: Sequence[float]) -> float | None:
-    """Interquartile range over median, None from fewer than two samples.
+    """Return the interquartile range over the median; None for fewer than two samples.
 
     The quartiles are interpolated between the samples (R's type 7, numpy's default).
     """

@@ -1,4 +1,4 @@
-"""A file to measure storage with: past the page cache where that can be, gone at the end."""
+"""A temporary file for storage benchmarks, which bypasses the page cache if possible."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import Self
 
 PAGE = 4096
-"""Alignment of direct reads and writes, and the size of a random one."""
+"""Alignment of direct reads and writes, and the size of a random read."""
 TILE = 4 << 20
-"""Random bytes that the file repeats."""
+"""Random bytes before the file repeats them."""
 LARGEST_BLOCK = 16 << 20
-"""Most that is written by one call."""
+"""The most that one call writes."""
 _PREFIX = ".vflops-storage-"
 
 
 class ScratchFile:
-    """A temporary file of random bytes; a context manager that removes it whatever happens."""
+    """A temporary file of random bytes; a context manager that always removes it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class ScratchFile:
         self._source[:] = self._tile * (LARGEST_BLOCK // TILE)
         self._open = -1
         self.direct = False
-        """Whether reads and writes ask to go past the page cache."""
+        """Whether reads and writes request to bypass the page cache."""
 
     def __enter__(self) -> Self:
         remove_leftovers(self._folder)
@@ -43,7 +43,7 @@ class ScratchFile:
         except OSError as refusal:
             if refusal.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
-            self._path.unlink(missing_ok=True)  # some systems create the file and then refuse
+            self._path.unlink(missing_ok=True)  # some file systems create the file and then refuse
             self._open = os.open(self._path, flags, 0o600)
         return self
 
@@ -58,15 +58,15 @@ class ScratchFile:
 
     @property
     def size_bytes(self) -> int:
-        """How long the file is now."""
+        """The current size of the file."""
         return os.fstat(self._open).st_size
 
     def empty(self) -> None:
-        """Cut the file to nothing, so that the next write finds its room anew."""
+        """Truncate the file, so that the next write allocates its blocks again."""
         os.ftruncate(self._open, 0)
 
     def write(self, offset: int, size_bytes: int) -> None:
-        """Write at ``offset`` what the file shall hold there."""
+        """Write the expected content at ``offset``."""
         end = offset + size_bytes
         view = memoryview(self._source)
         while offset < end:
@@ -75,7 +75,7 @@ class ScratchFile:
             offset += os.pwritev(self._open, [view[start:stop]], offset)
 
     def read(self, target: mmap.mmap, offset: int) -> None:
-        """Fill the whole of ``target``, which must be aligned, from ``offset``."""
+        """Fill ``target``, which must be aligned, from ``offset``."""
         view = memoryview(target)
         done = 0
         while done < len(target):
@@ -91,17 +91,17 @@ class ScratchFile:
         return content[:] == whole[start : start + len(content)]
 
     def sync(self) -> None:
-        """Return when all that was written is on the device."""
+        """Wait until everything that was written is on the device."""
         os.fsync(self._open)
 
     def drop_cache(self, *, random_reads: bool) -> None:
-        """Ask the kernel to forget the file's pages, and not to read ahead of random reads."""
+        """Ask the kernel to drop the file's pages, and not to read ahead for random reads."""
         advice = os.POSIX_FADV_RANDOM if random_reads else os.POSIX_FADV_SEQUENTIAL
         os.posix_fadvise(self._open, 0, 0, advice)
         os.posix_fadvise(self._open, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def cached_share(self) -> float:
-        """How much of the file lies in the page cache now, from 0 to 1; 1 when nobody can tell."""
+        """Return the share of the file in the page cache; 1 if it cannot be determined."""
         size_bytes = self.size_bytes
         pages = -(-size_bytes // mmap.PAGESIZE)
         resident = (ctypes.c_ubyte * pages)()
@@ -110,18 +110,18 @@ class ScratchFile:
             failed = ctypes.CDLL(None).mincore(
                 ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size_bytes), resident
             )
-            del start  # or the map cannot be closed
+            del start  # otherwise the map cannot be closed
         return 1.0 if failed else bytes(resident).count(1) / pages
 
 
 def buffer(size_bytes: int) -> mmap.mmap:
-    """Page-aligned memory, as direct reads and writes need it, there before its first use."""
+    """Return page-aligned memory for direct reads and writes, already populated."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
     return mmap.mmap(-1, size_bytes, flags=flags)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove scratch files of processes of this host that were killed."""
+    """Remove the scratch files of killed processes of this host."""
     prefix = f"{_PREFIX}{socket.gethostname()}-"
     for path in folder.glob(f"{prefix}*"):
         owner = path.name.removeprefix(prefix)

@@ -1,9 +1,9 @@
-"""The search for the fastest setting: try, check the result, time the best again, by turns.
+"""The search for the fastest setting: try, check the result, time the best ones again.
 
-The value of a measurement is the median of samples that were taken after the search, at the
-setting that was fastest then: a lucky sample of the search selects, but does not count. A
-sample is a burst of calls after a short warm-up. On an accelerator a rest comes before each: a
-ceiling is what the device can reach, and one at its power cap is slower than that.
+The value of a measurement is the median of samples that are taken after the search, at the
+setting that is fastest then: a lucky sample of the search selects, but does not count. A
+sample is a burst of calls after a short warm-up. On an accelerator each sample follows a pause:
+a ceiling is what the device can reach, and at its power limit it is slower.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from vflops.machine.devices import first_line, is_out_of_memory, threads
 from vflops.record.formats.measurement import Measurement
 
 _SHORTEST_SAMPLE_S, _LONGEST_SAMPLE_S = 1e-3, 5e-3
-"""What a sample of short calls lasts: long against the timer and the gaps between samples."""
+"""Length of a sample of short calls: long compared with the timer's resolution and gaps."""
 _SAMPLE_SHARE = 0.01
-"""Of an item's time for one sample."""
+"""Share of an item's time for one sample."""
 _COARSE_SAMPLES = 3
 _FINAL_SAMPLES = 15
 _LEAST_FINAL_SAMPLES = 3
 _FINALISTS = 5
 _FINAL_SHARE = 0.35
-"""Of an item's time, kept for the samples that count."""
+"""Share of an item's time that is reserved for the samples that count."""
 _TRIAL_SHARE = 0.5
-"""Of the time left that one trial may take, so that a search sees several settings."""
+"""Share of the remaining time for one trial, so that a search tries several settings."""
 _CONTENDER = 0.85
 """A setting slower than this share of the best is not timed again."""
 _WARM_CALLS = 3
 _STEADY = 0.1
-"""Two calls this close: the warm-up is over."""
+"""The warm-up is over when two calls differ by less than this."""
 _LONG_S = 0.03
-"""A call this long needs no warm-up but the check's."""
-_REST, _LONGEST_REST_S = 3.0, 0.05
-"""Rests of an accelerator, in lengths of a sample."""
+"""A call this long needs no warm-up besides its check."""
+_PAUSE, _LONGEST_PAUSE_S = 3.0, 0.05
+"""Pauses of an accelerator, in lengths of a sample."""
 
 
 class Search:
@@ -58,20 +58,20 @@ class Search:
         self.costs = Costs()
 
     def attempt(self, candidate: Candidate) -> float | None:
-        """The best speed of ``candidate``; None when it was wrong, refused or would take long."""
+        """Return the best speed of ``candidate``; None if it is wrong, refused or too slow."""
         first = not (self._tried or self._wrong or self._refused)
         deadline = self._task.last if first else self._deadline
         if _TRIAL_SHARE * deadline.left_s() < self._expected_s(candidate):
             return None
         try:
             if first:
-                candidate.build().check()  # what a first call loads and compiles is no one's cost
+                candidate.build().check()  # loading and compiling at the first call is not counted
             start_s = time.perf_counter()
             kernel = candidate.build()
             error = kernel.check()
             self._device.synchronize()
             setup_s = time.perf_counter() - start_s
-            if not error <= self._tolerance:  # a NaN is not
+            if not error <= self._tolerance:  # also false for NaN
                 self._reject(candidate, error)
                 self.costs.add(candidate.family, candidate.work, call_s=setup_s, setup_s=setup_s)
                 return None
@@ -87,11 +87,11 @@ class Search:
         return candidate.work / min(tried.times_s)
 
     def best(self) -> Candidate | None:
-        """The fastest setting so far."""
+        """Return the fastest setting so far."""
         return max(self._tried, key=lambda tried: tried.speed).candidate if self._tried else None
 
     def finish(self, caveat: str | None = None) -> Measurement:
-        """The measurement: the fastest settings timed again by turns, the winner checked again."""
+        """Time the fastest settings again, check the winner, and return the measurement."""
         while self._tried:
             winner = self._final()
             error = winner.candidate.build().check()
@@ -107,25 +107,25 @@ class Search:
     def _time(
         self, candidate: Candidate, kernel: Kernel, error: float, deadline: Deadline
     ) -> Tried:
-        """A few samples with the threads that were best so far, or others if a look shows more."""
-        usual, *others = self._threads
-        with threads(usual):
+        """Take a few samples with the best thread count so far, or another if it is faster."""
+        best, *others = self._threads
+        with threads(best):
             times_s = self._samples(kernel, self._warm_up(kernel, deadline), deadline)
-        tried = Tried(candidate, error, times_s, usual)
+        tried = Tried(candidate, error, times_s, best)
         calls = self._calls(min(times_s))
         for count in others:
             if deadline.left_s() < _COARSE_SAMPLES * calls * min(times_s):
                 break
             with threads(count):
-                look_s = self._device.time_s(kernel.call, calls)
-                if look_s < min(times_s):
+                probe_s = self._device.time_s(kernel.call, calls)
+                if probe_s < min(times_s):
                     tried.threads = count
-                    tried.times_s = self._samples(kernel, look_s, deadline)
+                    tried.times_s = self._samples(kernel, probe_s, deadline)
         self._threads.sort(key=lambda count: count != tried.threads)
         return tried
 
     def _warm_up(self, kernel: Kernel, deadline: Deadline) -> float:
-        """Seconds of a call once two in a row agree; a long one was warmed by its check."""
+        """Return the seconds of a call once two in a row agree; a long call needs only one."""
         call_s = self._device.time_s(kernel.call)
         for _ in range(_WARM_CALLS):
             if call_s > _LONG_S or deadline.left_s() < (_COARSE_SAMPLES + 1) * call_s:
@@ -150,7 +150,7 @@ class Search:
         left_s = deadline.left_s()
         while contenders and left_s < _LEAST_FINAL_SAMPLES * sum(map(self._burst_s, contenders)):
             contenders.pop()
-        contenders = contenders or ranked[:1]  # it takes a few samples even past its time
+        contenders = contenders or ranked[:1]  # a few samples are taken even after the deadline
         kernels = [tried.candidate.build() for tried in contenders]
         samples: list[list[float]] = [[] for _ in contenders]
         round_s = sum(map(self._burst_s, contenders))
@@ -164,21 +164,21 @@ class Search:
         return max(contenders, key=lambda tried: tried.speed)
 
     def _burst(self, tried: Tried, kernel: Kernel) -> float:
-        """One sample that counts: seconds of a call."""
-        rest_s, warm_calls, calls = self._pace(tried)
-        time.sleep(rest_s)
+        """Take one sample that counts and return the seconds of a call."""
+        pause_s, warm_calls, calls = self._pace(tried)
+        time.sleep(pause_s)
         with threads(tried.threads):
             return self._device.time_s(kernel.call, calls, warm_calls=warm_calls)
 
     def _burst_s(self, tried: Tried) -> float:
-        rest_s, warm_calls, calls = self._pace(tried)
-        return rest_s + (warm_calls + calls) * tried.call_s
+        pause_s, warm_calls, calls = self._pace(tried)
+        return pause_s + (warm_calls + calls) * tried.call_s
 
     def _pace(self, tried: Tried) -> tuple[float, int, int]:
-        """Rest, warm-up calls and timed calls of a burst."""
+        """Return the pause, warm-up calls and timed calls of a burst."""
         calls = self._calls(tried.call_s)
-        rest_s = min(_REST * calls * tried.call_s, _LONGEST_REST_S)
-        return 0.0 if self._device.is_cpu else rest_s, min(calls, _WARM_CALLS), calls
+        pause_s = min(_PAUSE * calls * tried.call_s, _LONGEST_PAUSE_S)
+        return 0.0 if self._device.is_cpu else pause_s, min(calls, _WARM_CALLS), calls
 
     def _calls(self, call_s: float) -> int:
         return max(math.ceil(self._sample_s / max(call_s, 1e-7)), 1)
@@ -186,8 +186,8 @@ class Search:
     def _expected_s(self, candidate: Candidate) -> float:
         family, work = candidate.family, candidate.work
         sample_s = max(self.costs.call_s(family, work), self._sample_s)
-        looks = len(self._threads) - 1
-        return (_COARSE_SAMPLES + looks) * sample_s + self.costs.setup_s(family, work)
+        probes = len(self._threads) - 1
+        return (_COARSE_SAMPLES + probes) * sample_s + self.costs.setup_s(family, work)
 
     def _reject(self, candidate: Candidate, error: float) -> None:
         self._wrong.append(f"relative error {error:.2g} at {_words(candidate.setting)}")

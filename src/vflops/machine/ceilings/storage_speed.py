@@ -1,8 +1,8 @@
 """Speed of the run folder's file system: sequential write with fsync, sequential and random read.
 
-Reads and writes go past the page cache (O_DIRECT) where the file system lets them; elsewhere the
-cache is dropped before each sample. Either way the kernel is then asked what it holds of the
-file (mincore), and a figure that the cache may have made carries a caveat.
+Reads and writes bypass the page cache (O_DIRECT) if the file system supports it; otherwise the
+cache is dropped before each sample. In both cases the kernel then reports how much of the file is
+cached (mincore), and a value that the cache may have affected gets a caveat.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from vflops.record.formats.measurement import Measurement, Trial
 
 _LARGEST_BYTES = 1 << 30
 _ROOM_SHARE = 0.25
-"""Of the free room that may be taken for the moment."""
+"""Share of the free space that may be used temporarily."""
 _FILL_SHARE = 0.3
-"""Of an item's time for making its file."""
+"""Share of an item's time for creating its file."""
 _PARTS = 16
-"""A sample covers the file's size over this."""
+"""A sample covers this fraction of the file: 1 over it."""
 _BLOCKS = ((4 << 20, 1), (1 << 20, 1), (4 << 20, 4), (16 << 20, 1))
 """Bytes of one sequential read or write, and threads that share the file."""
 _THREADS = (16, 4, 1, 64)
-"""Of random reads: each has one read in flight."""
+"""Threads of random reads; each has one read in flight."""
 _RANDOM_S, _RANDOM_SHARE = 0.02, 0.02
-"""A sample of random reads would last this with one thread, or this share of the item's time."""
+"""Length of a sample of random reads with one thread, at most this share of the item's time."""
 _LEAST_READS = 8
-"""Of a thread in a sample."""
+"""Reads per thread in a sample."""
 _COARSE_SAMPLES = _LEAST_SAMPLES = 3
 _FINAL_SAMPLES = 9
 _SEARCH_SHARE = 0.5
 _CACHED = 0.01
-"""More of the file than this in the page cache: the figure is marked."""
+"""If more of the file than this is in the page cache, the value gets a caveat."""
 
 
 @dataclass
 class _Way:
-    """A way to read or write the file, and how long its samples took."""
+    """A setting for reading or writing the file, and the times of its samples."""
 
     setting: dict[str, int | str]
     work: int
-    """Bytes or reads of a sample."""
+    """Bytes or reads per sample."""
     call: Callable[[], None]
     times_s: list[float] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class _Way:
 
 
 def measure(task: Task) -> Measurement:
-    """Bytes or reads a second of the item's case; no room or no permission is the reason."""
+    """Measure the bytes or reads per second of the item's case."""
     system = file_system(task.folder)
     device = f"{system} file system"
     if task.last.left_s() <= 0:
@@ -77,9 +77,9 @@ def measure(task: Task) -> Measurement:
         most_bytes = min(int(_ROOM_SHARE * free_bytes), _LARGEST_BYTES) // TILE * TILE
         if most_bytes == 0:
             free = units.quantity(free_bytes, "B")
-            return task.item.absent(device, f"no room in the run folder: {free} are free")
+            return task.item.absent(device, f"no space in the run folder: {free} are free")
         with (
-            ScratchFile(task.folder, task.own_seed) as file,
+            ScratchFile(task.folder, task.item_seed) as file,
             ThreadPoolExecutor(max(_THREADS)) as pool,
         ):
             bench = _Bench(task, file, pool)
@@ -100,10 +100,10 @@ class _Bench:
         self._file = file
         self._pool = pool
         self._cached_share = 0.0
-        self._random = random.Random(task.own_seed)
+        self._random = random.Random(task.item_seed)
 
     def fill(self, most_bytes: int) -> None:
-        """Make the file as large as its share of the time allows, at least one tile."""
+        """Make the file as large as its share of the time allows, but at least one tile."""
         until = self._task.deadline.within(_FILL_SHARE * self._task.deadline.left_s())
         size_bytes = 0
         while size_bytes < most_bytes and (size_bytes == 0 or until.left_s() > 0):
@@ -112,7 +112,7 @@ class _Bench:
         self._file.sync()
 
     def measure(self, device: str, hidden: str | None) -> Measurement:
-        """All ways tried, the fastest sampled again, the content compared."""
+        """Try all settings, sample the fastest again, and compare the content."""
         best, tried = self._search()
         if not self._intact():
             return self._task.item.absent(
@@ -157,7 +157,7 @@ class _Bench:
     def _sequential(self, part_bytes: int, block_bytes: int, threads: int) -> _Way:
         file = self._file
         writes = self._case == "sequential-write-fsync"
-        # A read starts elsewhere each time, so that a cache of the drive helps little.
+        # Every read starts at another offset, so that the drive's cache helps little.
         starts = [0] if writes else list(range(0, file.size_bytes - part_bytes + 1, part_bytes))
         buffers = [] if writes else [buffer(block_bytes) for _ in range(threads)]
 
@@ -180,7 +180,7 @@ class _Bench:
     def _random_reads(self, threads: int, latency_s: float) -> _Way:
         file = self._file
         pages = file.size_bytes // PAGE
-        # Between as many reads as one thread would do and as many as all would side by side.
+        # Between the reads of one thread and those of all threads in parallel.
         sample_s = min(_RANDOM_S, _RANDOM_SHARE * self._task.deadline.left_s())
         reads = max(int(sample_s / latency_s / math.sqrt(threads)), _LEAST_READS)
         buffers = [buffer(PAGE) for _ in range(threads)]
@@ -204,7 +204,7 @@ class _Bench:
         return (time.perf_counter() - start_s) / 8
 
     def _samples(self, way: _Way, most: int, deadline: Deadline) -> list[float]:
-        """Seconds of each run of ``way`` but the first, which warms up."""
+        """Return the seconds of each run but the first, which warms up."""
         times_s: list[float] = []
         while len(times_s) <= _LEAST_SAMPLES or (
             len(times_s) <= most and deadline.left_s() > times_s[-1]
@@ -216,7 +216,7 @@ class _Bench:
         return times_s[1:]
 
     def _prepare(self) -> None:
-        """Not timed: a write finds an empty file, a read finds no page of it in the cache."""
+        """Prepare a sample, untimed: empty the file for a write, drop the cache for a read."""
         if self._case == "sequential-write-fsync":
             self._file.empty()
             return
@@ -230,7 +230,7 @@ class _Bench:
         return f"cached: {share} of the file stayed in the page cache"
 
     def _intact(self) -> bool:
-        """Whether the file holds what was written, as far as a sample of it reaches."""
+        """Whether the file contains what was written, as far as one sample reaches."""
         content = buffer(TILE)
         ends = range(0, max(self._file.size_bytes - TILE, 0) + 1, TILE)
         for offset in {ends[0], ends[-1], self._random.choice(ends)}:

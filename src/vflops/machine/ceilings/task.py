@@ -1,4 +1,4 @@
-"""What a benchmark is handed: one item of the plan, the device, and until when."""
+"""The input of a benchmark: one item of the plan, the device and the deadline."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from vflops.record.formats.measurement import Measurement, Trial
 
 @dataclass(frozen=True)
 class Task:
-    """One item at work."""
+    """One item that is being measured."""
 
     item: Item
     device: Device
     deadline: Deadline
-    """Of this item: no trial but the first is begun that would pass it."""
+    """Of this item: no trial that would exceed it is started, except the first."""
     last: Deadline
-    """Of all items together."""
+    """The deadline of all items together."""
     budget_s: float
     seed: int
     folder: Path
@@ -31,20 +31,20 @@ class Task:
     on_trial: Callable[[Trial], None]
 
     @property
-    def own_seed(self) -> int:
-        """A seed for this item alone, whatever ran before it."""
+    def item_seed(self) -> int:
+        """A seed for this item, independent of what ran before it."""
         name = f"{self.seed}/{'/'.join(str(part) for part in self.item.key)}"
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
 
     @property
     def out_of_time(self) -> str:
-        """The reason of an item that could not be begun."""
+        """The reason for an item that could not be started."""
         return f"time budget of {self.budget_s:g} s used up; raise micro.budget_s"
 
     def measured(self, samples: Sequence[float], **facts: Any) -> Measurement:
-        """The item's measurement on the task's device."""
+        """Return the item's measurement on the task's device."""
         return self.item.measured(self.device.name, samples, **facts)
 
     def absent(self, reason: str) -> Measurement:
-        """The item's measurement without a value, and why."""
+        """Return the item's measurement without a value, with the reason."""
         return self.item.absent(self.device.name, reason)

@@ -1,4 +1,4 @@
-"""What a search tries: a setting, the call it stands for, and the samples taken of it."""
+"""What a search tries: a setting, its call, and the samples of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Kernel:
 
     call: Callable[[], object]
     check: Callable[[], float]
-    """Makes one call into a poisoned output; the relative error of what it wrote."""
+    """Makes one call into an output filled with NaN and returns the relative error."""
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class Candidate:
 
     setting: dict[str, int | str]
     work: int
-    """FLOPs or bytes of a call."""
+    """FLOPs or bytes per call."""
     build: Callable[[], Kernel]
     family: str = ""
-    """Candidates of one family run at a similar speed, from which their time is foretold."""
+    """Candidates of one family run at a similar speed, from which their time is estimated."""
 
 
 @dataclass
 class Tried:
-    """A candidate whose result was right, and its samples."""
+    """A candidate whose result was correct, and its samples."""
 
     candidate: Candidate
     error: float
     times_s: list[float]
     threads: int | None
-    """Of a CPU, where it was fastest."""
+    """The fastest thread count of a CPU; None for an accelerator."""
 
     @property
     def call_s(self) -> float:
@@ -47,21 +47,21 @@ class Tried:
 
     @property
     def speeds(self) -> list[float]:
-        """Work a second, of each sample."""
+        """Work per second of each sample."""
         return [self.candidate.work / time_s for time_s in self.times_s]
 
     @property
     def speed(self) -> float:
-        """Median work a second."""
+        """Median work per second."""
         return median(self.speeds)
 
     @property
     def setting(self) -> dict[str, int | str]:
-        """The candidate's, with the number of threads where that matters."""
-        own = self.candidate.setting
-        return own if self.threads is None else {**own, "threads": self.threads}
+        """The candidate's setting, with the number of threads if that matters."""
+        setting = self.candidate.setting
+        return setting if self.threads is None else {**setting, "threads": self.threads}
 
     @property
     def trial(self) -> Trial:
-        """For the record."""
+        """The trial as it is recorded."""
         return Trial(setting=self.setting, value=self.speed)

@@ -1,4 +1,4 @@
-"""How long a trial will take, foretold from those before it."""
+"""How long a trial will take, estimated from earlier ones."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 _LEAST_GROWTH = 0.6
-"""Of a call's time with its work; the rest may be overhead, as on a CPU that others use too."""
+"""The least share of a call's time that grows with its work; the rest may be overhead."""
 _SETUP_POWER = 2 / 3
-"""Operands and their check grow with the work to this power: exact for products."""
+"""The cost of operands and check grows with the work to this power: exact for products."""
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class _Call:
 
 @dataclass
 class Costs:
-    """What trials took, by family: those of one family run at a similar speed."""
+    """The costs of past trials by family: those of one family run at a similar speed."""
 
     _calls: dict[str, list[_Call]] = field(default_factory=dict)
     _first: _Call | None = None
 
     def add(self, family: str, work: int, call_s: float, setup_s: float) -> None:
-        """Remember a trial: its shortest call, and all that was not sampling."""
+        """Add a trial: its shortest call, and the time before its first sample."""
         call = _Call(work, call_s, setup_s)
         self._first = self._first or call
         self._calls.setdefault(family, []).append(call)
 
     def call_s(self, family: str, work: int) -> float:
-        """Seconds of a call of ``work``; 0 when nothing is known."""
+        """Return the expected seconds of a call of ``work``; 0 without any trial."""
         known = self._known(family)
         enough = [call.call_s for call in known if call.work >= work]
         if enough:
@@ -43,7 +43,7 @@ class Costs:
         return large.call_s + self.growth_s(family) * (work - large.work)
 
     def growth_s(self, family: str) -> float:
-        """Seconds that a call takes longer for each unit of work more; 0 when nothing is known."""
+        """Return the seconds per additional unit of work; 0 without any trial."""
         known = self._known(family)
         if not known:
             return 0.0
@@ -55,10 +55,10 @@ class Costs:
         return max((large.call_s - small.call_s) / (large.work - small.work), least)
 
     def setup_s(self, family: str, work: int) -> float:
-        """Seconds before the first call of ``work`` can be timed; 0 when nothing is known.
+        """Return the expected seconds before a call of ``work`` can be timed; 0 without any trial.
 
-        The first trial of all loads libraries and foretells nothing; of the others the least
-        counts, since what a first call of its kind takes is not taken again.
+        The very first trial loads libraries and is ignored. Of the others the smallest counts,
+        since the extra cost of a first call of its kind does not occur again.
         """
         return min(
             (

@@ -1,5 +1,5 @@
-"""The system under test in nine layers: read from it, never typed, and absent with a reason.
+"""The system under test in nine layers: always read from the system; what is absent has a reason.
 
-Results get published, so nothing here records a host name, a user name, an address, a serial
-number or the environment: only variables and files that are named in the code are read.
+Results are published, so nothing here records a host name, a user name, an address, a serial
+number or the whole environment: only variables and files that the code names are read.
 """

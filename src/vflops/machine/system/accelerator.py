@@ -1,7 +1,7 @@
-"""The accelerators: what torch says of any kind, and what the vendor's library adds.
+"""The accelerators: what torch reports of any kind, and what the vendor's library adds.
 
-Asking torch for the properties of a CUDA device initialises CUDA in this process: do not fork
-workers from it afterwards; start them with spawn, as torch itself asks for.
+Reading the properties of a CUDA device initialises CUDA in this process: do not fork workers from
+it afterwards; start them with spawn, as torch recommends.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from vflops.machine.system.probe import absent, fact
+from vflops.machine.probe import absent, fact
 from vflops.machine.system.torch_module import accelerator_kind
 from vflops.machine.system.vendor import FIGURES, NoVendor, Vendor
 from vflops.record.formats.system import Fact
 
 
 def accelerator_facts(torch: Any, nvidia: Vendor) -> list[Fact]:
-    """Facts of the accelerators that torch can use, or else of those that the driver sees."""
+    """Return facts of the accelerators that torch can use, or else of those the driver sees."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         usable = fact("accelerators", "torch.accelerator", lambda: _count(torch))
         kind = fact("accelerator kind", "torch.accelerator", lambda: accelerator_kind(torch))
     if kind.reason and warned:
-        # torch warns, but does not raise, when a driver is too old for it or will not start.
+        # torch warns, but does not raise, if a driver is too old for it or does not start.
         kind = absent(kind.name, kind.source, f"{kind.reason}: {warned[0].message}")
     seen = fact("accelerators seen by NVML", nvidia.source, nvidia.count)
     facts = [usable, seen, kind]
@@ -45,15 +45,17 @@ def _usable_device(torch: Any, nvidia: Vendor, kind: Fact, index: int) -> list[F
     prefix = f"accelerator {index}"
     vendor: Vendor = nvidia
     if kind.value != "cuda":
-        reason = f"vflops does not yet read the vendor's own figures of {kind.value}"
+        reason = f"vflops does not yet read the vendor's figures of {kind.value}"
         vendor = NoVendor("vendor's library", reason, FIGURES)
-    # NVML counts in another order than CUDA, and past CUDA_VISIBLE_DEVICES: ask it by UUID.
-    own = vendor.device_facts(prefix, lambda: str(torch.cuda.get_device_properties(index).uuid))
-    return _first_known([*own, *_told_by_torch(torch, prefix, index)])
+    # NVML numbers devices in another order and ignores CUDA_VISIBLE_DEVICES: use the UUID.
+    from_vendor = vendor.device_facts(
+        prefix, lambda: str(torch.cuda.get_device_properties(index).uuid)
+    )
+    return _first_known([*from_vendor, *_from_torch(torch, prefix, index)])
 
 
-def _told_by_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
-    """What torch's own device properties hold; the kinds of device do not have them all."""
+def _from_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
+    """Return torch's device properties; not every kind of device has all of them."""
 
     def properties() -> Any:
         kind = torch.accelerator.current_accelerator().type
@@ -73,10 +75,10 @@ def _told_by_torch(torch: Any, prefix: str, index: int) -> list[Fact]:
 
 
 def _first_known(facts: Iterable[Fact]) -> list[Fact]:
-    """One fact a name: the first that has a value, or else the first."""
+    """Return one fact per name: the first that has a value, or else the first."""
     known: dict[str, Fact] = {}
     for candidate in facts:
-        held = known.get(candidate.name)
-        if held is None or (held.value is None and candidate.value is not None):
+        earlier = known.get(candidate.name)
+        if earlier is None or (earlier.value is None and candidate.value is not None):
             known[candidate.name] = candidate
     return list(known.values())

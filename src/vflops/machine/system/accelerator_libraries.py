@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError, fact, missing, text
+from vflops.machine.probe import AbsentError, fact, missing, text
 from vflops.machine.system.vendor import Vendor
 from vflops.record.formats.system import Fact
 
@@ -16,7 +16,7 @@ from vflops.record.formats.system import Fact
 def accelerator_library_facts(
     torch: Any, nvidia: Vendor, root: Path, environ: Mapping[str, str]
 ) -> list[Fact]:
-    """Facts of the libraries below torch, as torch was built with them or loads them."""
+    """Return facts of the libraries that torch was built with or loads."""
     return [
         fact("nvidia driver", f"{nvidia.source} and /sys/module", lambda: _driver(nvidia, root)),
         fact("cuda of driver", nvidia.source, nvidia.cuda),
@@ -46,7 +46,7 @@ def _driver(nvidia: Vendor, root: Path) -> str:
 
 
 def _cudnn(torch: Any) -> str:
-    """91002 as ``9.10.2``; before version 9 there were four digits, 8902 as ``8.9.2``."""
+    """Return ``9.10.2`` for 91002; before version 9 four digits, ``8.9.2`` for 8902."""
     version = torch.backends.cudnn.version()
     if version is None:
         raise AbsentError("torch is built without cuDNN, or sees no device for it")
@@ -63,9 +63,9 @@ def _cublas(torch: Any, environ: Mapping[str, str]) -> str:
             return metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    # NVIDIA's own containers have no such package, but this variable.
+    # NVIDIA's containers set this variable instead of having such a package.
     return environ.get("CUBLAS_VERSION") or missing(
-        "neither a package nvidia-cublas nor CUBLAS_VERSION tells"
+        "there is neither a package nvidia-cublas nor the variable CUBLAS_VERSION"
     )
 
 

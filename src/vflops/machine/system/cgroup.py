@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.mounts import mounts
-from vflops.machine.system.probe import AbsentError, text
 
-# Version 1 has no word for "unlimited": it gives the largest count of whole pages.
+# Version 1 has no word for "unlimited": it gives the largest number of whole pages.
 _UNLIMITED_B = 2**62
 
 
 def cpu_quota(root: Path) -> float:
-    """How many CPUs' worth of time this process may use."""
+    """Return the CPU time that this process may use, in CPUs."""
     quotas = [*_v2_cpus(root), *_v1_cpus(root)]
     if not quotas:
         raise AbsentError("no cgroup sets a CPU quota")
@@ -21,7 +21,7 @@ def cpu_quota(root: Path) -> float:
 
 
 def memory_limit_b(root: Path) -> int:
-    """How many bytes of memory this process may use."""
+    """Return the bytes of memory that this process may use."""
     files = [*_files(root, "", "memory.max"), *_files(root, "memory", "memory.limit_in_bytes")]
     limits = [int(limit) for limit in map(text, files) if limit != "max"]
     limits = [limit for limit in limits if limit < _UNLIMITED_B]
@@ -45,9 +45,9 @@ def _v1_cpus(root: Path) -> Iterator[float]:
 
 
 def _files(root: Path, controller: str, name: str) -> Iterator[Path]:
-    """``name`` in the cgroup of this process and in all above it: the tightest limit counts.
+    """Yield ``name`` in the cgroup of this process and in its parents: the tightest limit counts.
 
-    ``controller`` is empty for version 2, whose one tree holds all controllers.
+    ``controller`` is empty for version 2, whose single tree has all controllers.
     """
     path = _own_path(root, controller)
     if path is None:
@@ -56,7 +56,7 @@ def _files(root: Path, controller: str, name: str) -> Iterator[Path]:
     for mount in mounts(root):
         if mount.type != kind or (controller and controller not in mount.options):
             continue
-        # In a container the mount may show a part of the tree that the path does not lead to.
+        # In a container the mount may show a part of the tree that the path does not reach.
         inside = path.is_relative_to(mount.root) and ".." not in path.parts
         below = path.relative_to(mount.root) if inside else PurePosixPath()
         for folder in (below, *below.parents):

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError, command, fact, missing
+from vflops.machine.probe import AbsentError, command, fact, missing
 from vflops.record.formats.system import Fact
 
-# Open MPI, MPICH's Hydra and Intel MPI in turn.
+# Open MPI, MPICH's Hydra and Intel MPI.
 _MPI = (
     (r"\(Open MPI\) (\S+)", "Open MPI"),
     (r"^\s*Version:\s+(\S+)", "MPICH"),
@@ -19,7 +19,7 @@ _MPI = (
 
 
 def communication_facts(torch: Any, environ: Mapping[str, str]) -> list[Fact]:
-    """Facts of NCCL, gloo, MPI and of what lies under them."""
+    """Return facts of NCCL, gloo, MPI and the layers below them."""
     return [
         fact("nccl", "torch", lambda: _nccl(torch)),
         fact("gloo in torch", "torch", lambda: bool(torch.distributed.is_gloo_available())),
@@ -42,15 +42,15 @@ def _nccl(torch: Any) -> str:
 
 
 def _mpi(environ: Mapping[str, str]) -> str:
-    if "CRAY_MPICH_VERSION" in environ:  # srun starts it: there is no mpirun to ask
+    if "CRAY_MPICH_VERSION" in environ:  # started by srun: there is no mpirun
         return f"Cray MPICH {environ['CRAY_MPICH_VERSION']}"
     starter = next(filter(shutil.which, ("mpirun", "mpiexec")), None)
-    said = command(starter or missing("neither mpirun nor mpiexec is on PATH"), "--version")
+    output = command(starter or missing("neither mpirun nor mpiexec is on PATH"), "--version")
     for pattern, name in _MPI:
-        match = re.search(pattern, said, re.MULTILINE)
+        match = re.search(pattern, output, re.MULTILINE)
         if match:
             return f"{name} {match[1]}"
-    return said.splitlines()[0]
+    return output.splitlines()[0]
 
 
 def _found(pattern: str, *words: str) -> str:

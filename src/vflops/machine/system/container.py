@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.machine.system.probe import AbsentError, text
 
 _VARIABLES = {
     "APPTAINER_CONTAINER": "apptainer",
@@ -29,12 +29,12 @@ _VM_WORDS = (
 
 
 def container(root: Path, environ: Mapping[str, str]) -> str:
-    """The kind of container; ``none`` where nothing speaks for one."""
+    """Return the kind of container; ``none`` without any sign of one."""
     for variable, kind in _VARIABLES.items():
         if environ.get(variable):
             return kind
     cgroups = text(root / "proc/self/cgroup") if (root / "proc/self/cgroup").is_file() else ""
-    if "kubepods" in cgroups:  # a pod also has the marks of the engine below it
+    if "kubepods" in cgroups:  # a pod also has the marks of its container engine
         return "kubernetes"
     for mark, kind in _FILES.items():
         if (root / mark).exists():
@@ -43,7 +43,7 @@ def container(root: Path, environ: Mapping[str, str]) -> str:
 
 
 def virtualisation(root: Path) -> str:
-    """The hypervisor below, as far as a guest is told; ``none`` on bare metal."""
+    """Return the hypervisor, as far as a guest can see it; ``none`` on bare metal."""
     maker = _maker(root)
     if _is_guest(root, maker):
         kind = _hypervisor(root) or "virtual machine"
@@ -59,11 +59,11 @@ def _is_guest(root: Path, maker: str) -> bool:
         return "hypervisor" in info.flags()
     if maker:
         return False
-    raise AbsentError("no flag of this CPU and no DMI table tells")
+    raise AbsentError("neither the CPU flags nor a DMI table tell")
 
 
 def _hypervisor(root: Path) -> str | None:
-    """From the clocks that hypervisors offer to their guests."""
+    """Return the hypervisor by the clocks that it offers to its guests."""
     clocks = root / "sys/devices/system/clocksource/clocksource0/available_clocksource"
     offered = text(clocks) if clocks.is_file() else ""
     return next((kind for mark, kind in _CLOCKS.items() if mark in offered), None)

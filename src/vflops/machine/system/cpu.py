@@ -1,4 +1,4 @@
-"""The processors: model, cores, what of them this process may use, clocks and caches."""
+"""The processors: model, cores, which of them this process may use, clocks and caches."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+from vflops.machine.probe import AbsentError, fact, listed, missing, text
 from vflops.machine.system import cgroup
 from vflops.machine.system.cpu_caches import read_caches
 from vflops.machine.system.cpu_info import CpuInfo
-from vflops.machine.system.probe import AbsentError, fact, listed, missing, text
 from vflops.record.formats.system import Fact
 
 _CPUINFO = "/proc/cpuinfo"
 _CPUS = "/sys/devices/system/cpu"
 
-# Those that decide which kernels oneDNN, MKL and torch choose.
+# The ones that decide which kernels oneDNN, MKL and torch choose.
 _INSTRUCTION_SETS = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni"),
     *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
@@ -25,8 +25,8 @@ _INSTRUCTION_SETS = (
 
 
 def cpu_facts(root: Path) -> list[Fact]:
-    """Facts of the processors of this node."""
-    info = CpuInfo.read(root)  # once: the kernel samples every clock for each reading of it
+    """Return facts of the processors of this node."""
+    info = CpuInfo.read(root)  # once: the kernel samples every clock for each read
     cpus = root / "sys/devices/system/cpu"
     caches = read_caches(cpus)
     return [
@@ -62,7 +62,7 @@ def _sockets(cpus: Path, info: CpuInfo) -> int:
     ids = {text(file) for file in cpus.glob("cpu[0-9]*/topology/physical_package_id")}
     ids = ids or info.all("physical id")
     if not ids or "-1" in ids:
-        raise AbsentError("the kernel does not tell which socket a CPU is in")
+        raise AbsentError("the kernel does not report which socket a CPU is in")
     return len(ids)
 
 
@@ -72,7 +72,7 @@ def _cores(cpus: Path, info: CpuInfo) -> int:
         f"{cpu['physical id']}:{cpu['core id']}" for cpu in info.cpus if "core id" in cpu
     }
     if not cores:
-        raise AbsentError("the kernel does not tell which CPUs share a core")
+        raise AbsentError("the kernel does not report which CPUs share a core")
     return len(cores)
 
 
@@ -85,7 +85,7 @@ def _affinity(root: Path) -> int:
 
 
 def _usable(root: Path) -> int | float:
-    """The CPUs that this process may run on, less where a quota gives it a share of their time."""
+    """Return the CPUs that this process may use: its affinity, or its quota if that is less."""
     try:
         quota = cgroup.cpu_quota(root)
     except (AbsentError, OSError, ValueError):

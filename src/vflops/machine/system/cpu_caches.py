@@ -1,28 +1,28 @@
-"""The caches of the processors: size of each, and how many there are."""
+"""The caches of the processors: their sizes and numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.machine.system.probe import text
+from vflops.machine.probe import text
 
 _TYPES = {"Data": "d", "Instruction": "i", "Unified": ""}
 
 
 def read_caches(cpus: Path) -> dict[str, str]:
-    """``32 KiB x 64`` for ``L1d`` of a node with 64 of them, and so on for each level."""
-    found: dict[str, dict[str, set[str]]] = {}
+    """Return the caches by level: ``32 KiB x 64`` for ``L1d`` of a node with 64 of them."""
+    caches: dict[str, dict[str, set[str]]] = {}
     for index in cpus.glob("cpu[0-9]*/cache/index*"):
         try:
             name, size = _name(index), _size(text(index / "size"))
-            # CPUs that share a cache show it under the same list.
+            # CPUs that share a cache show the same list.
             sharers = text(index / "shared_cpu_list")
         except (OSError, ValueError):
-            continue  # some virtual machines leave files out, or empty
-        found.setdefault(name, {}).setdefault(size, set()).add(sharers)
+            continue  # in some virtual machines files are missing or empty
+        caches.setdefault(name, {}).setdefault(size, set()).add(sharers)
     return {
         name: " + ".join(f"{size} x {len(lists)}" for size, lists in sorted(sizes.items()))
-        for name, sizes in found.items()
+        for name, sizes in caches.items()
     }
 
 

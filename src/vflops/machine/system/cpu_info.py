@@ -1,13 +1,13 @@
-"""``/proc/cpuinfo`` on x86-64, arm64 and POWER, whose lines have little in common."""
+"""``/proc/cpuinfo`` of x86-64, arm64 and POWER, which have little in common."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 
-# arm64 gives numbers for names: implementer and part, from Linux' arch/arm64/include/asm/cputype.h.
+# arm64 gives numbers instead of names: see Linux' arch/arm64/include/asm/cputype.h.
 _ARM_CORES = {
     ("0x41", "0xd08"): "Arm Cortex-A72",
     ("0x41", "0xd0c"): "Arm Neoverse-N1",
@@ -25,13 +25,13 @@ _ARM_CORES = {
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The blocks of the file, one a logical CPU; none where it cannot be read."""
+    """The blocks of the file, one per logical CPU; none if it cannot be read."""
 
     cpus: tuple[dict[str, str], ...]
 
     @classmethod
     def read(cls, root: Path) -> CpuInfo:
-        """The file under ``root``; no CPUs where there is none."""
+        """Read the file under ``root``; no CPUs if it is missing."""
         try:
             blocks = text(root / "proc/cpuinfo").split("\n\n")
         except OSError:
@@ -39,18 +39,18 @@ class CpuInfo:
         return cls(tuple(_block(block) for block in blocks if block.strip()))
 
     def all(self, key: str) -> set[str]:
-        """The different values of one key over all CPUs."""
+        """Return the distinct values of one key over all CPUs."""
         return {cpu[key] for cpu in self.cpus if cpu.get(key)}
 
     def model(self) -> str:
-        """The name of the processor; several in a machine of unequal cores."""
+        """Return the name of the processor; several names if the cores differ."""
         names = self.all("model name") or self._arm_cores() or self.all("cpu")
         if not names:
             raise AbsentError("/proc/cpuinfo names no model")
         return " + ".join(sorted(names))
 
     def flags(self) -> set[str]:
-        """The features that the first CPU has: ``flags`` on x86-64, ``Features`` on arm64."""
+        """Return the features of the first CPU: ``flags`` on x86-64, ``Features`` on arm64."""
         for cpu in self.cpus:
             words = cpu.get("flags") or cpu.get("Features")
             if words:

@@ -1,10 +1,10 @@
-"""Which precisions a processor computes in by itself, told from its own feature list."""
+"""The precisions that a processor has instructions for, from its feature list."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 
-# CUDA C programming guide, table of compute capabilities: the first that has the arithmetic.
+# CUDA C programming guide, table of compute capabilities: the first with the arithmetic.
 _CUDA = {
     "fp64": (1, 3),
     "fp32": (1, 0),
@@ -22,10 +22,10 @@ _CPU = {
 
 
 def cuda_precisions(major: int, minor: int) -> str:
-    """``fp64 fp32 tf32 bf16 fp16 fp8 int8`` for compute capability 9.0."""
+    """Return ``fp64 fp32 tf32 bf16 fp16 fp8 int8`` for compute capability 9.0."""
     return " ".join(name for name, first in _CUDA.items() if (major, minor) >= first)
 
 
 def cpu_precisions(flags: Set[str]) -> str:
-    """``fp64 fp32``, and those of fewer bits for which the CPU has instructions."""
+    """Return ``fp64 fp32`` and the narrower ones that the CPU has instructions for."""
     return " ".join(["fp64", "fp32", *(name for name, marks in _CPU.items() if marks & flags)])

@@ -1,11 +1,11 @@
-"""What kind of file system a folder is on, and which cache of it nobody can pass by."""
+"""The type of the file system of a folder, and its cache that cannot be bypassed."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError
 from vflops.machine.system.mounts import mount_of, mounts
-from vflops.machine.system.probe import AbsentError
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _OWN_CACHE = frozenset({"zfs"})
@@ -15,7 +15,7 @@ _REMOTE = frozenset(
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system that ``folder`` is on: ``ext4``, ``tmpfs``, ``lustre`` …"""
+    """Return the type of the file system of ``folder``: ``ext4``, ``tmpfs``, ``lustre`` …"""
     try:
         return mount_of(PurePosixPath(folder.resolve()), mounts(Path("/"))).type
     except (OSError, AbsentError):
@@ -23,11 +23,11 @@ def file_system(folder: Path) -> str:
 
 
 def hidden_cache(system: str) -> str | None:
-    """What may answer instead of the device although the page cache is empty."""
+    """Return a caveat if a cache other than the page cache may answer reads, or None."""
     if system in _IN_MEMORY:
         return f"cached: {system} keeps files in main memory"
     if system in _OWN_CACHE:
-        return f"cached: {system} has a cache of its own that cannot be passed by"
+        return f"cached: {system} has its own cache that cannot be bypassed"
     if system in _REMOTE or system.startswith("fuse"):
         return f"cached: the servers of this {system} file system may have had the data in memory"
     return None

@@ -1,4 +1,4 @@
-"""The framework: versions of torch, Python and what training imports."""
+"""The framework: versions of torch, Python and the packages that training imports."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib import metadata
 from typing import Any
 
 import vflops
-from vflops.machine.system.probe import AbsentError, fact
+from vflops.machine.probe import AbsentError, fact
 from vflops.record.formats.system import Fact
 
 
 def framework_facts(torch: Any) -> list[Fact]:
-    """Facts of the framework in this process."""
+    """Return facts of the framework in this process."""
     return [
         fact("torch", "torch", lambda: str(torch.__version__)),
         fact("torch commit", "torch", lambda: str(torch.version.git_version)),

@@ -1,4 +1,4 @@
-"""The whole system read at once: nine layers, whatever the machine lacks."""
+"""Gathers the description of the system: nine layers, whatever the machine lacks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vflops.machine.probe import absent, reason_of
 from vflops.machine.system.accelerator import accelerator_facts
 from vflops.machine.system.accelerator_libraries import accelerator_library_facts
 from vflops.machine.system.communication_libraries import communication_facts
@@ -17,7 +18,6 @@ from vflops.machine.system.memory import memory_facts
 from vflops.machine.system.network import network_facts
 from vflops.machine.system.nvidia import nvidia
 from vflops.machine.system.operating_system import operating_system_facts
-from vflops.machine.system.probe import absent, reason_of
 from vflops.machine.system.programming_model import programming_model_facts
 from vflops.machine.system.scheduler import scheduler_facts
 from vflops.machine.system.storage import storage_facts
@@ -25,7 +25,7 @@ from vflops.machine.system.torch_module import load_torch
 from vflops.record.formats.system import Fact, Layer, SystemRecord, Value
 
 Area = tuple[str, Callable[[], list[Fact]]]
-"""What a part of a layer is called, should reading it fail as a whole, and how it is read."""
+"""The name of an area of a layer, used if all of it cannot be read, and its reader."""
 
 
 def gather(
@@ -38,9 +38,9 @@ def gather(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
 ) -> SystemRecord:
-    """The system as it is now, for a run whose files go to ``folder``; it never raises.
+    """Return the system as it is now, for a run whose files go to ``folder``; never raise.
 
-    The last three layers are the workload's: a run with one gives them as plain values.
+    The last three layers describe the workload: a run with one gives them as plain values.
     """
     torch = load_torch(torch_too)
     with nvidia() as vendor:
@@ -86,7 +86,7 @@ def _layer(name: str, areas: tuple[Area, ...]) -> Layer:
 
 
 def _facts(area: str, read: Callable[[], list[Fact]]) -> list[Fact]:
-    """The facts of an area; one without a value should reading it fail as a whole."""
+    """Return the facts of an area; a single absent fact if all of it cannot be read."""
     try:
         return read()
     except Exception as error:

@@ -1,15 +1,15 @@
-"""The machine as its maker names it."""
+"""The vendor and the model of the machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, fact, text
+from vflops.machine.probe import AbsentError, fact, text
 from vflops.record.formats.system import Fact
 
 
 def machine_facts(root: Path) -> list[Fact]:
-    """Maker and product of the node; the serial numbers beside them are never read."""
+    """Return vendor and model of the node; the serial numbers next to them are never read."""
     dmi = "/sys/class/dmi/id"
     folder = root / "sys/class/dmi/id"
     return [

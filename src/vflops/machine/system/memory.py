@@ -1,19 +1,19 @@
-"""Main memory: how much there is, how much of it this process may use, and of which kind."""
+"""Main memory: its size, how much of it this process may use, and its type."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, command, fact, missing, text
 from vflops.machine.system import cgroup
-from vflops.machine.system.probe import AbsentError, command, fact, missing, text
 from vflops.record.formats.system import Fact, Value
 
 _MODULES = "dmidecode --type memory"
 
 
 def memory_facts(root: Path) -> list[Fact]:
-    """Facts of the main memory of this node."""
+    """Return facts of the main memory of this node."""
     return [
         fact("memory", "/proc/meminfo", lambda: _meminfo_b(root, "MemTotal"), unit="B"),
         fact("memory in cgroup limit", "cgroup", lambda: cgroup.memory_limit_b(root), unit="B"),
@@ -31,7 +31,7 @@ def _meminfo_b(root: Path, key: str) -> int:
 
 
 def _module_facts(root: Path) -> list[Fact]:
-    """Kind, speed and number of the modules: EDAC gives the kind to anyone, DMI all to root."""
+    """Return type, speed and number of the modules: EDAC has the type, DMI (root only) all."""
     try:
         modules = _modules(command(*_MODULES.split()))
     except (AbsentError, OSError) as error:
@@ -50,7 +50,7 @@ def _module_facts(root: Path) -> list[Fact]:
 
 
 def _modules(listing: str) -> list[dict[str, str]]:
-    """The slots of a DMI listing that hold a module."""
+    """Return the slots of a DMI listing that contain a module."""
     blocks = [
         dict(re.findall(r"^\s+([^:\n]+): (.+)$", block, re.MULTILINE))
         for block in listing.split("\n\n")
@@ -61,17 +61,17 @@ def _modules(listing: str) -> list[dict[str, str]]:
 
 def _same(modules: list[dict[str, str]], key: str) -> str:
     values = {module.get(key, "Unknown") for module in modules} - {"Unknown"}
-    return " + ".join(sorted(values)) or missing("the firmware does not tell")
+    return " + ".join(sorted(values)) or missing("the firmware does not report it")
 
 
 def _speed_mt_s(modules: list[dict[str, str]]) -> int:
-    # The configured speed is what counts; older tables call it "Clock Speed", in MHz for MT/s.
+    # The configured speed counts; older tables call it "Clock Speed", in MHz for MT/s.
     for key in ("Configured Memory Speed", "Configured Clock Speed"):
         speeds = [module[key].split()[0] for module in modules if key in module]
         known = [int(speed) for speed in speeds if speed.isdigit()]
         if known:
-            return min(known)  # the slowest module sets the pace of its channel
-    return missing("the firmware does not tell")
+            return min(known)  # the slowest module limits its channel
+    return missing("the firmware does not report it")
 
 
 def _edac_type(root: Path, reason: str) -> Value:

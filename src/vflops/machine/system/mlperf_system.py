@@ -1,12 +1,12 @@
-"""MLPerf's ``system_desc``: the form that a training submission describes its system with."""
+"""MLPerf's ``system_desc``, by which a training submission describes its system."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from vflops.errors import unknown_name
+from vflops.machine.probe import absent
 from vflops.machine.system.fact_text import shown
-from vflops.machine.system.probe import absent
 from vflops.record.formats.system import Fact, SystemRecord
 
 DIVISIONS = ("closed", "open")
@@ -14,7 +14,7 @@ RDI = "Research, Development, or Internal (RDI)"
 STATUSES = ("Available on-premise", "Available cloud", RDI, "Preview")
 
 _NO_ACCELERATOR = "N/A: no accelerator"
-# A key → how it is said, and the figures of an accelerator that go into it.
+# A key → its text, and the facts of an accelerator that go into it.
 _PER_ACCELERATOR = {
     "accelerator_model_name": ("{}", "model"),
     "accelerator_host_interconnect": ("PCIe {} x{}", "pcie generation max", "pcie lanes max"),
@@ -35,9 +35,9 @@ def system_desc(
     system_name: str,
     nodes: int = 1,
 ) -> dict[str, str]:
-    """The 33 keys that mlperf-logging's checker requires of training 4.0.0, all as text.
+    """Return the 33 keys that mlperf-logging's checker requires for training 4.0.0, all as text.
 
-    What the record does not hold is ``not measured`` with the reason, never a guess.
+    What the record does not have is ``not measured`` with the reason, never a guess.
     """
     if division not in DIVISIONS:
         raise unknown_name("division", division, DIVISIONS)
@@ -68,7 +68,7 @@ def _host(record: SystemRecord) -> dict[str, str]:
         "host_processor_vcpu_count": hardware("logical cpus"),
         "host_processor_frequency": _frequency(record),
         "host_processor_caches": _caches(record),
-        "host_processor_interconnect": _not_measured("the kernel does not tell"),
+        "host_processor_interconnect": _not_measured("the kernel does not report it"),
         "host_memory_capacity": hardware("memory"),
         "host_storage_type": hardware("file system", "file system medium"),
         "host_storage_capacity": hardware("file system size"),
@@ -86,7 +86,7 @@ def _frequency(record: SystemRecord) -> str:
 
 
 def _cores_per_socket(record: SystemRecord) -> str:
-    """MLPerf counts the cores of one processor, the record those of the node."""
+    """Return the cores of one processor, as MLPerf counts; the record has those of the node."""
     cores = _fact(record, "hardware", "physical cores")
     sockets = _fact(record, "hardware", "cpu sockets")
     if not (isinstance(cores.value, int) and isinstance(sockets.value, int) and sockets.value):
@@ -103,7 +103,7 @@ def _caches(record: SystemRecord) -> str:
 
 
 def _networking(record: SystemRecord) -> str:
-    """The links that are up: ``rdma 8 x 400 Gbit/s InfiniBand; interfaces 9 x 25.0 Gbit/s``.
+    """Return the links that are up: ``rdma 8 x 400 Gbit/s InfiniBand; interfaces 9 x 25.0 Gbit/s``.
 
     The two lists overlap: a port of a RoCE card is also an interface.
     """
@@ -120,27 +120,27 @@ def _networking(record: SystemRecord) -> str:
         for kind, links in (("rdma", ports), ("interfaces", interfaces))
         for link, count in Counter(links).items()
     ]
-    return "; ".join(counted) or _not_measured("no link tells its speed")
+    return "; ".join(counted) or _not_measured("no link reports its speed")
 
 
 def _accelerators(record: SystemRecord) -> dict[str, str]:
     count = _fact(record, "hardware", "accelerators")
     keys = {key: _of_all(record, *figure) for key, figure in _PER_ACCELERATOR.items()}
-    keys["accelerator_interconnect_topology"] = _not_measured("NVML is not asked for it")
+    keys["accelerator_interconnect_topology"] = _not_measured("vflops does not read it from NVML")
     if count.value == 0:
         keys = dict.fromkeys(keys, _NO_ACCELERATOR)
     return {"accelerators_per_node": _text(count), **keys}
 
 
 def _of_all(record: SystemRecord, form: str, *names: str) -> str:
-    """One figure of the accelerators, said once where they are all alike."""
-    said = []
+    """Return one property of the accelerators, once if it is the same for all."""
+    texts = []
     for model in record.matching("hardware", "accelerator * model"):
         member = model.name.removesuffix(" model")
         facts = [_fact(record, "hardware", f"{member} {name}") for name in names]
         reasons = [fact.reason for fact in facts if fact.reason is not None]
-        said.append(_not_measured(reasons[0]) if reasons else form.format(*map(shown, facts)))
-    return "; ".join(dict.fromkeys(said)) or _not_measured("the record holds no accelerator")
+        texts.append(_not_measured(reasons[0]) if reasons else form.format(*map(shown, facts)))
+    return "; ".join(dict.fromkeys(texts)) or _not_measured("the record has no accelerator")
 
 
 def _software(record: SystemRecord) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _software(record: SystemRecord) -> dict[str, str]:
     ]
     return {
         "framework": f"PyTorch {torch.value}" if torch.value else _text(torch),
-        "other_software_stack": "; ".join(others) or _not_measured("the record holds none"),
+        "other_software_stack": "; ".join(others) or _not_measured("the record has none"),
         "operating_system": "; ".join(
             [_text(_fact(record, system, "distribution")), *stack(system, ("kernel",))]
         ),
@@ -173,7 +173,7 @@ def _software(record: SystemRecord) -> dict[str, str]:
 
 
 def _hardware_notes(record: SystemRecord) -> str:
-    """What a reader should know who compares this node with another of the same parts."""
+    """Return what matters for a comparison with another node of the same parts."""
     usable, logical = (_fact(record, "hardware", f"{kind} cpus") for kind in ("usable", "logical"))
     ours, seen = (
         _fact(record, "hardware", f"accelerators{which}") for which in ("", " seen by NVML")
@@ -190,17 +190,17 @@ def _hardware_notes(record: SystemRecord) -> str:
 
 
 def _text(*facts: Fact) -> str:
-    """The values that are known; the first reason where none is."""
+    """Return the known values, or the first reason if there are none."""
     known = [shown(fact) for fact in facts if fact.value is not None]
     return "; ".join(known) or _not_measured(facts[0].reason or "")
 
 
 def _not_measured(reason: str) -> str:
-    # The checker joins the keys to a line of CSV without quoting them.
+    # The checker joins the values to a line of CSV without quoting them.
     return f"not measured: {reason}".replace(",", ";")
 
 
 def _fact(record: SystemRecord, layer: str, name: str) -> Fact:
-    """The fact, or its absence from a record in which a whole area could not be read."""
-    found = record.matching(layer, name)
-    return found[0] if found else absent(name, "system.json", "the record does not hold it")
+    """Return the fact, or an absent one if its whole area could not be read."""
+    facts = record.matching(layer, name)
+    return facts[0] if facts else absent(name, "system.json", "the record does not have it")

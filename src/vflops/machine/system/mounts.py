@@ -1,4 +1,4 @@
-"""The mount table of this process: which file system holds a path."""
+"""The mount table of this process: the file system of a path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 
 
 @dataclass(frozen=True)
@@ -15,34 +15,34 @@ class Mount:
     """One line of ``/proc/self/mountinfo``."""
 
     device_number: str
-    """``major:minor`` of the block device, ``0:n`` where there is none."""
+    """``major:minor`` of the block device, ``0:n`` without one."""
     root: PurePosixPath
-    """Which part of the file system is mounted."""
+    """The part of the file system that is mounted."""
     point: PurePosixPath
     """Where it is mounted."""
     type: str
     device: str
     options: tuple[str, ...]
-    """Of the file system itself; for a cgroup its controllers."""
+    """Options of the file system; for a cgroup its controllers."""
 
 
 def mounts(root: Path) -> list[Mount]:
-    """Every mount, in the order in which they were made."""
+    """Return every mount, in the order in which they were made."""
     lines = text(root / "proc/self/mountinfo").splitlines()
     return [_mount(line) for line in lines if " - " in line]
 
 
 def mount_of(path: PurePosixPath, table: Sequence[Mount]) -> Mount:
-    """The mount that holds ``path``: the deepest one, and of those at one place the last made."""
+    """Return the mount of ``path``: the deepest one, and the newest of those at one point."""
     holding = [mount for mount in table if path.is_relative_to(mount.point)]
     if not holding:
-        raise AbsentError("no mount holds the folder")
+        raise AbsentError("the folder is on no known mount")
     return max(reversed(holding), key=lambda mount: len(mount.point.parts))
 
 
 def _mount(line: str) -> Mount:
-    place, _, system = line.partition(" - ")
-    _, _, number, root, point, *_ = place.split()
+    fields, _, system = line.partition(" - ")
+    _, _, number, root, point, *_ = fields.split()
     kind, device, options = [*system.split(), "", ""][:3]
     return Mount(
         device_number=number,
@@ -55,5 +55,5 @@ def _mount(line: str) -> Mount:
 
 
 def _unescaped(word: str) -> str:
-    """``\\040`` and its like as the characters that they stand for."""
+    """Return the text with ``\\040`` and other escapes replaced by their characters."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), word)

@@ -1,11 +1,11 @@
-"""The network: each interface with a link of its own, and each port of an RDMA device."""
+"""The network: every interface with a physical link, and every port of an RDMA device."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, absent, fact, missing, text
+from vflops.machine.probe import AbsentError, absent, fact, missing, text
 from vflops.record.formats.system import Fact
 
 _NET = "/sys/class/net"
@@ -13,7 +13,7 @@ _RDMA = "/sys/class/infiniband"
 
 
 def network_facts(root: Path) -> list[Fact]:
-    """Facts of the interfaces and RDMA ports; no address of them is read."""
+    """Return facts of the interfaces and RDMA ports; their addresses are never read."""
     return [*_interface_facts(root), *_rdma_facts(root)]
 
 
@@ -21,10 +21,10 @@ def _interface_facts(root: Path) -> list[Fact]:
     folder = root / "sys/class/net"
     if not folder.is_dir():
         return [absent("interfaces", _NET, f"{_NET} does not exist")]
-    # A plain file such as bonding_masters stands among the interfaces.
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "lo")
-    linked = [path for path in found if _has_link(path)]
-    virtual = ", ".join(path.name for path in found if path not in linked)
+    # There are plain files such as bonding_masters among the interfaces.
+    paths = sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "lo")
+    linked = [path for path in paths if _has_link(path)]
+    virtual = ", ".join(path.name for path in paths if path not in linked)
     facts = [
         fact("interfaces", _NET, lambda: len(linked)),
         fact("virtual interfaces", _NET, lambda: virtual or "none"),
@@ -44,7 +44,7 @@ def _interface(path: Path) -> list[Fact]:
 
 
 def _has_link(path: Path) -> bool:
-    """Whether a cable ends here: veth, bridges and the like report a speed that means nothing."""
+    """Whether it has a physical link: veth, bridges and the like report meaningless speeds."""
     joined = (path / "bonding").is_dir() or "DEVTYPE=vlan" in _uevent(path)
     return joined or (path / "device").exists()
 
@@ -59,9 +59,9 @@ def _speed_mbit_s(path: Path) -> int:
         speed = int(text(path / "speed"))
     except FileNotFoundError:
         raise
-    except OSError as error:  # the kernel refuses to tell the speed of a link that is down
-        raise AbsentError("the link is down, or its driver tells no speed") from error
-    return speed if speed > 0 else missing("the driver tells no speed")
+    except OSError as error:  # the kernel refuses to read the speed of a link that is down
+        raise AbsentError("the link is down, or its driver reports no speed") from error
+    return speed if speed > 0 else missing("the driver reports no speed")
 
 
 def _driver(path: Path) -> str:
@@ -85,7 +85,7 @@ def _rdma_facts(root: Path) -> list[Fact]:
 
 
 def _rate_gbit_s(port: Path) -> float:
-    """``400 Gb/sec (4X NDR)`` as 400."""
+    """Return 400 for ``400 Gb/sec (4X NDR)``."""
     number, unit, *_ = text(port / "rate").split()
     if unit != "Gb/sec":
         raise AbsentError(f"the rate is in {unit!r}, expected Gb/sec")
@@ -93,5 +93,5 @@ def _rate_gbit_s(port: Path) -> float:
 
 
 def _state(port: Path) -> str:
-    """``4: ACTIVE`` as ``active``."""
+    """Return ``active`` for ``4: ACTIVE``."""
     return text(port / "state").partition(":")[2].strip().lower()

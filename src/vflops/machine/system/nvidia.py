@@ -1,23 +1,17 @@
-"""NVIDIA's own figures, through NVML."""
+"""Facts of NVIDIA's devices, through NVML."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError, fact
+from vflops.machine.nvml import decoded, device_handle, nvml_session
+from vflops.machine.probe import AbsentError, fact
 from vflops.machine.system.vendor import FIGURES, NoVendor, Vendor
 from vflops.record.formats.system import Fact, Value
 
 _SOURCE = "NVML"
-_CURE = "pip install 'vflops[nvidia]'"
-
-_SIGNS = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
-"""What a driver leaves where there is a device; the last is Windows' subsystem."""
-NO_ACCELERATOR = "no NVIDIA accelerator on this machine"
 
 NVIDIA_FIGURES: dict[str, str | None] = {
     **FIGURES,
@@ -29,35 +23,19 @@ NVIDIA_FIGURES: dict[str, str | None] = {
 }
 
 
-def is_here(root: Path = Path("/")) -> bool:
-    """Whether there is a sign of NVIDIA's driver: without one nothing can be installed to help."""
-    return any((root / sign).exists() for sign in _SIGNS)
-
-
 @contextmanager
 def nvidia() -> Iterator[Vendor]:
-    """The reader of NVIDIA's figures; the null object where there is no pynvml or no driver."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
-        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
-        return
-    try:
-        nvml.nvmlInit()
-    except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
-        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
-        yield NoVendor(_SOURCE, reason, NVIDIA_FIGURES)
-        return
-    try:
-        yield Nvidia(nvml)
-    finally:
-        with suppress(nvml.NVMLError):  # a device that was lost meanwhile is no reason to fail
-            nvml.nvmlShutdown()
+    """Open the reader of NVIDIA's devices; the null object without pynvml or a driver."""
+    with ExitStack() as stack:
+        try:
+            vendor: Vendor = Nvidia(stack.enter_context(nvml_session()))
+        except AbsentError as error:
+            vendor = NoVendor(_SOURCE, str(error), NVIDIA_FIGURES)
+        yield vendor
 
 
 class Nvidia:
-    """Reads NVML, which is initialised."""
+    """Reads facts from an initialised NVML."""
 
     source = _SOURCE
 
@@ -65,20 +43,20 @@ class Nvidia:
         self._nvml = nvml
 
     def driver(self) -> str:
-        """Version of the kernel module."""
-        return _str(self._nvml.nvmlSystemGetDriverVersion())
+        """Return the version of the kernel module."""
+        return decoded(self._nvml.nvmlSystemGetDriverVersion())
 
     def cuda(self) -> str:
-        """The newest CUDA that the driver can run: 12040 is 12.4."""
+        """Return the newest CUDA that the driver supports: 12040 is 12.4."""
         version = int(self._nvml.nvmlSystemGetCudaDriverVersion())
         return f"{version // 1000}.{version % 1000 // 10}"
 
     def count(self) -> int:
-        """All devices of the node, CUDA_VISIBLE_DEVICES or not."""
+        """Return the number of devices of the node, whatever CUDA_VISIBLE_DEVICES says."""
         return int(self._nvml.nvmlDeviceGetCount())
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """The figures of one device; those it does not have say so."""
+        """Return the facts of one device, with a reason for each that it does not have."""
         return [
             fact(f"{prefix} {name}", _SOURCE, self._reader(name, device), unit=unit)
             for name, unit in NVIDIA_FIGURES.items()
@@ -87,19 +65,11 @@ class Nvidia:
     def _reader(self, name: str, device: Callable[[], int | str]) -> Callable[[], Value]:
         def read() -> Value:
             try:
-                return _READ[name](self._nvml, self._handle(device()))
+                return _READ[name](self._nvml, device_handle(self._nvml, device()))
             except self._nvml.NVMLError as error:
                 raise AbsentError(f"NVML answers: {error}") from error
 
         return read
-
-    def _handle(self, device: int | str) -> Any:
-        if isinstance(device, int):
-            return self._nvml.nvmlDeviceGetHandleByIndex(device)
-        try:
-            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device}")
-        except self._nvml.NVMLError:
-            return self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device}")
 
 
 def _nvlinks(nvml: Any, gpu: Any) -> int:
@@ -112,12 +82,8 @@ def _nvlinks(nvml: Any, gpu: Any) -> int:
     return active
 
 
-def _str(words: str | bytes) -> str:
-    return words.decode() if isinstance(words, bytes) else words  # pynvml < 11.5 gives bytes
-
-
 _READ: dict[str, Callable[[Any, Any], Value]] = {
-    "model": lambda nvml, gpu: _str(nvml.nvmlDeviceGetName(gpu)),
+    "model": lambda nvml, gpu: decoded(nvml.nvmlDeviceGetName(gpu)),
     "memory": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
     "memory bus width": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryBusWidth(gpu)),
     "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),

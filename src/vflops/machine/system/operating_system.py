@@ -1,4 +1,4 @@
-"""The operating system: distribution, kernel, container, and the limits that training meets."""
+"""The operating system: distribution, kernel, container, and limits that affect training."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
+from vflops.machine.probe import fact, missing, text
 from vflops.machine.system.container import container, virtualisation
-from vflops.machine.system.probe import fact, missing, text
 from vflops.record.formats.system import Fact
 
 _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
 
 
 def operating_system_facts(root: Path, environ: Mapping[str, str]) -> list[Fact]:
-    """Facts of the operating system; neither its host name nor its users."""
+    """Return facts of the operating system; neither its host name nor its users."""
     return [
         fact("distribution", "/etc/os-release", lambda: _distribution(root)),
-        # /proc/version would also name who built the kernel, and where.
+        # /proc/version would also name who built the kernel, and on which host.
         fact(
             "kernel",
             "/proc/sys/kernel/osrelease",
@@ -42,13 +42,13 @@ def _distribution(root: Path) -> str:
 
 
 def _huge_pages(root: Path) -> str:
-    """``always [madvise] never`` as ``madvise``."""
+    """Return ``madvise`` for ``always [madvise] never``."""
     choices = text(root / _HUGE_PAGES).split()
     chosen = [choice.strip("[]") for choice in choices if choice.startswith("[")]
     return chosen[0] if chosen else missing("no setting is marked as chosen")
 
 
 def _locked_memory() -> int | str:
-    """What RDMA may pin: a small limit makes NCCL and MPI fail over InfiniBand."""
+    """Return what RDMA may pin: with a small limit NCCL and MPI fail over InfiniBand."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return "unlimited" if soft == resource.RLIM_INFINITY else soft

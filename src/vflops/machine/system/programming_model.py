@@ -1,4 +1,4 @@
-"""The programming model: precisions, compilation and the back ends that ranks can meet over."""
+"""The programming model: precisions, compilation and communication back ends."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vflops.machine.probe import AbsentError, command, fact
 from vflops.machine.system.cpu_info import CpuInfo
 from vflops.machine.system.cpu_precisions import cpu_precisions, cuda_precisions
-from vflops.machine.system.probe import AbsentError, command, fact
 from vflops.machine.system.torch_module import accelerator_kind
 from vflops.record.formats.system import Fact
 
@@ -19,7 +19,7 @@ _BACK_ENDS = ("nccl", "gloo", "mpi", "ucc", "xccl")
 
 
 def programming_model_facts(torch: Any, root: Path, environ: Mapping[str, str]) -> list[Fact]:
-    """Facts of how programs for this system compute, compile and communicate."""
+    """Return facts about how programs for this system compute, compile and communicate."""
     cxx = environ.get("CXX") or "g++"  # where torch.compile looks
     cc = environ.get("CC") or "gcc"  # where triton looks
     path = "PATH and sysconfig"
@@ -29,7 +29,7 @@ def programming_model_facts(torch: Any, root: Path, environ: Mapping[str, str]) 
         fact("cpu precisions", "/proc/cpuinfo", lambda: cpu_precisions(CpuInfo.read(root).flags())),
         fact("accelerator precisions", "torch", lambda: _precisions(torch)),
         fact("c++ compiler", "$CXX or g++", lambda: command(cxx, "--version").splitlines()[0]),
-        fact("torch.compile for cpu", path, lambda: _verdict(_lacking(cxx))),
+        fact("torch.compile for cpu", path, lambda: _verdict(_tools_missing(cxx))),
         fact("torch.compile for accelerator", path, lambda: _compiles_for_accelerator(torch, cc)),
         fact("distributed back ends", "torch", lambda: _back_ends(torch)),
     ]
@@ -48,18 +48,18 @@ def _precisions(torch: Any) -> str:
 
 def _compiles_for_accelerator(torch: Any, cc: str) -> str:
     accelerator_kind(torch)
-    return _verdict([*_lacking(cc), *([] if find_spec("triton") else ["triton"])])
+    return _verdict([*_tools_missing(cc), *([] if find_spec("triton") else ["triton"])])
 
 
-def _verdict(lacking: list[str]) -> str:
-    """Whether torch.compile has its tools; to find out by compiling would take seconds."""
-    return f"lacks {', '.join(lacking)}" if lacking else "has its tools"
+def _verdict(missing_tools: list[str]) -> str:
+    """Return whether torch.compile has its tools; compiling to find out would take seconds."""
+    return f"lacks {', '.join(missing_tools)}" if missing_tools else "has its tools"
 
 
-def _lacking(compiler: str) -> list[str]:
+def _tools_missing(compiler: str) -> list[str]:
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    found = {compiler: shutil.which(compiler), "Python.h": headers.is_file()}
-    return [name for name, there in found.items() if not there]
+    tools = {compiler: shutil.which(compiler), "Python.h": headers.is_file()}
+    return [name for name, present in tools.items() if not present]
 
 
 def _back_ends(torch: Any) -> str:

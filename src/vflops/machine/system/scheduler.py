@@ -1,4 +1,4 @@
-"""The scheduler that this process runs under, and what it was given."""
+"""The scheduler that this process runs under, and its allocation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, absent, command, fact
+from vflops.machine.probe import AbsentError, absent, command, fact
 from vflops.record.formats.system import Fact, Value
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Which variables a scheduler sets; only those named here are ever read."""
+    """The variables that a scheduler sets; only those named here are ever read."""
 
     name: str
     mark: str
-    """Is set in every job of it."""
+    """The variable that is set in every job of it."""
     version: str | None
     """The command that prints its version."""
     allocation: Mapping[str, str]
@@ -27,7 +27,7 @@ class Scheduler:
     """
 
 
-# A scheduler that runs inside another one's job comes first.
+# A scheduler that may run inside a job of another one comes first.
 SCHEDULERS = (
     Scheduler(
         "flux",
@@ -80,23 +80,23 @@ _READ: dict[str, Callable[[str], Value]] = {
     "SLURM_MEM_PER_NODE": lambda mib: int(mib) * 2**20,
     "PBS_JOBID": lambda job: job.partition(".")[0],  # the rest is the name of the server
     "PBS_NODEFILE": lambda file: len(set(Path(file).read_text().split())),
-    "LSB_MCPU_HOSTS": lambda pairs: len(pairs.split()) // 2,  # a host and its slots, in turn
+    "LSB_MCPU_HOSTS": lambda pairs: len(pairs.split()) // 2,  # pairs of a host and its slots
 }
 _UNITS = {"memory per node": "B"}
 
 
 def scheduler_facts(environ: Mapping[str, str]) -> list[Fact]:
-    """Facts of the scheduler and the allocation; ``none`` and the reason outside of one."""
-    found = next((each for each in SCHEDULERS if environ.get(each.mark)), None)
-    marks = ", ".join(each.mark for each in SCHEDULERS)
-    if found is None:
+    """Return facts of the scheduler and the allocation; ``none`` and the reason outside of one."""
+    scheduler = next((known for known in SCHEDULERS if environ.get(known.mark)), None)
+    marks = ", ".join(known.mark for known in SCHEDULERS)
+    if scheduler is None:
         return [
             fact("scheduler", "environment", lambda: "none"),
             absent("allocation", "environment", f"not in a job: none of {marks} is set"),
         ]
     return [
-        fact("scheduler", found.mark, lambda: found.name),
-        fact("scheduler version", found.version or found.name, lambda: _version(found)),
+        fact("scheduler", scheduler.mark, lambda: scheduler.name),
+        fact("scheduler version", scheduler.version or scheduler.name, lambda: _version(scheduler)),
         *(
             fact(
                 f"allocation {name}",
@@ -104,7 +104,7 @@ def scheduler_facts(environ: Mapping[str, str]) -> list[Fact]:
                 partial(_value, variable, environ),
                 unit=_UNITS.get(name),
             )
-            for name, variable in found.allocation.items()
+            for name, variable in scheduler.allocation.items()
         ),
     ]
 

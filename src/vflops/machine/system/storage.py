@@ -1,12 +1,12 @@
-"""The file system that holds the run: its type, its room, and whether a network is between."""
+"""The file system of the run: its type, its free space, and whether it is on a network."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, fact, text
 from vflops.machine.system.mounts import Mount, mount_of, mounts
-from vflops.machine.system.probe import AbsentError, fact, text
 from vflops.record.formats.system import Fact
 
 _MOUNTS = "/proc/self/mountinfo"
@@ -17,7 +17,7 @@ _NETWORK = {
     *("fuse.s3fs", "fuse.juicefs", "fuse.gcsfuse", "fuse.rclone", "fuse.mfs", "fuse.beegfs"),
 }
 _HIDDEN = {
-    "overlay": "an overlay shows nothing of the file system below it",
+    "overlay": "an overlay does not show the file system below it",
     "9p": "the file system belongs to the virtual machine's host",
     "virtiofs": "the file system belongs to the virtual machine's host",
 }
@@ -25,31 +25,31 @@ _VIRTUAL_DISKS = {"qemu", "vmware", "msft", "google", "virtual"}
 
 
 def storage_facts(folder: Path, root: Path) -> list[Fact]:
-    """Facts of the file system of ``folder``, which need not exist yet."""
-    place = _existing(folder)
+    """Return facts of the file system of ``folder``, which need not exist yet."""
+    existing = _existing(folder)
 
     def mount() -> Mount:
-        return mount_of(PurePosixPath(place), mounts(root))
+        return mount_of(PurePosixPath(existing), mounts(root))
 
     return [
         fact("file system", _MOUNTS, lambda: mount().type),
         fact("file system device", _MOUNTS, lambda: _device(mount())),
         fact("file system over network", _MOUNTS, lambda: _over_network(mount())),
         fact("file system medium", "/sys/dev/block", lambda: _medium(mount(), root)),
-        fact("file system size", "statvfs", lambda: shutil.disk_usage(place).total, unit="B"),
-        fact("file system free", "statvfs", lambda: shutil.disk_usage(place).free, unit="B"),
+        fact("file system size", "statvfs", lambda: shutil.disk_usage(existing).total, unit="B"),
+        fact("file system free", "statvfs", lambda: shutil.disk_usage(existing).free, unit="B"),
     ]
 
 
 def _existing(folder: Path) -> Path:
     path = folder.resolve()
-    return next(place for place in (path, *path.parents) if place.exists())
+    return next(existing for existing in (path, *path.parents) if existing.exists())
 
 
 def _device(mount: Mount) -> str:
-    # server:/export/user and pool/home/user name hosts and people, and results get published.
+    # server:/export/user and pool/home/user name hosts and people, and results are published.
     if not mount.device.startswith("/dev/") and set(mount.device) & set("/:@"):
-        raise AbsentError("its name holds a server or a path, which are not recorded")
+        raise AbsentError("its name contains a server or a path, which are not recorded")
     return mount.device
 
 
@@ -59,7 +59,7 @@ def _over_network(mount: Mount) -> bool:
     if mount.type in _HIDDEN:
         raise AbsentError(_HIDDEN[mount.type])
     if mount.type.startswith("fuse"):
-        raise AbsentError(f"cannot tell for {mount.type}")
+        raise AbsentError(f"it is not known for {mount.type}")
     return False
 
 
@@ -68,20 +68,20 @@ def _medium(mount: Mount, root: Path) -> str:
         return "memory"
     disk = _disk(mount, root)
     if _is_virtual(disk):
-        raise AbsentError("a virtual disk does not tell what it stands on")
+        raise AbsentError("a virtual disk does not show the medium below it")
     if disk.name.startswith("nvme"):
         return "NVMe"
     return "hard disk" if text(disk / "queue/rotational") == "1" else "SSD"
 
 
 def _disk(mount: Mount, root: Path) -> Path:
-    """The whole disk in ``/sys`` that the file system is on."""
+    """Return the whole disk in ``/sys`` that the file system is on."""
     block = (root / "sys/dev/block" / mount.device_number).resolve()
     if not block.exists():
-        # btrfs and others have a number of their own; their device has its name.
+        # btrfs and others have their own number; the device is known by its name.
         block = (root / "sys/class/block" / PurePosixPath(mount.device).name).resolve()
     if not mount.device.startswith("/dev/") or not block.exists():
-        raise AbsentError(f"a {mount.type} file system shows no disk of its own")
+        raise AbsentError(f"a {mount.type} file system does not show its disk")
     return block.parent if (block / "partition").exists() else block
 
 

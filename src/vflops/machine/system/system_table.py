@@ -1,4 +1,4 @@
-"""The system for the console: a section a layer, what was read first, then what was not."""
+"""The system for the console: one section per layer, known facts first, then absent ones."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from rich.text import Text
 from vflops.machine.system.fact_text import shown
 from vflops.record.formats.system import Fact, Layer, SystemRecord
 
-_WIDE = 110
-_SOURCE_WIDTH = 44
-_ONE_OF_SEVERAL = re.compile(r"(accelerator|interface|rdma) (\S+) (.+)")
+WIDE = 110
+SOURCE_WIDTH = 44
+_NUMBERED_DEVICE = re.compile(r"(accelerator|interface|rdma) (\S+) (.+)")
 
 
 @dataclass(frozen=True)
 class Section:
-    """One layer; it also names the sources where the console is wide enough."""
+    """One layer; the sources are shown if the console is wide enough."""
 
     layer: Layer
     label_width: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= _WIDE
+        wide = options.max_width >= WIDE
         read = Table.grid(padding=(0, 2))
         read.add_column(width=self.label_width)
         read.add_column(overflow="fold")
         if wide:
-            read.columns[1].width = options.max_width - self.label_width - _SOURCE_WIDTH - 4
-            read.add_column(width=_SOURCE_WIDTH, overflow="fold", style="dim")
+            read.columns[1].width = options.max_width - self.label_width - SOURCE_WIDTH - 4
+            read.add_column(width=SOURCE_WIDTH, overflow="fold", style="dim")
         for label, value, source in _read(self.layer.facts):
             read.add_row(Text(f"  {label}"), Text(value), *([Text(source)] if wide else []))
         absent = Table.grid(padding=(0, 1))
@@ -44,20 +44,20 @@ class Section:
 
 
 def tables(record: SystemRecord) -> list[Section]:
-    """One section for each of the nine layers, to print one after the other."""
+    """Return one section for each of the nine layers."""
     labels = [label for layer in record.layers for label, _, _ in _read(layer.facts)]
     longest = max(map(len, labels), default=0)
     return [Section(layer, label_width=min(longest + 2, 34)) for layer in record.layers]
 
 
 def _read(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
-    """Label, value and source of what has a value."""
+    """Return label, value and source of the facts that have a value."""
     known = [fact for fact in facts if fact.value is not None]
     return [(label, shown(group[0]), group[0].source) for label, group in _folded(known, key=shown)]
 
 
 def _absent(facts: Iterable[Fact]) -> list[tuple[list[str], str]]:
-    """The labels of what has no value, by their reason."""
+    """Return the labels of the facts without a value, by reason."""
     unknown = [fact for fact in facts if fact.value is None]
     reasons: dict[str, list[str]] = {}
     for label, group in _folded(unknown, key=lambda fact: fact.reason or ""):
@@ -66,10 +66,10 @@ def _absent(facts: Iterable[Fact]) -> list[tuple[list[str], str]]:
 
 
 def _folded(facts: Iterable[Fact], key: Callable[[Fact], str]) -> list[tuple[str, list[Fact]]]:
-    """One label for what several devices have in common: ``accelerator 0–7 model``."""
+    """Group equal facts of several devices under one label: ``accelerator 0–7 model``."""
     groups: dict[tuple[str, str, str], tuple[list[str], list[Fact]]] = {}
     for fact in facts:
-        match = _ONE_OF_SEVERAL.fullmatch(fact.name)
+        match = _NUMBERED_DEVICE.fullmatch(fact.name)
         kind, member, what = match.groups() if match else ("", "", fact.name)
         members, group = groups.setdefault((kind, what, key(fact)), ([], []))
         members.append(member)

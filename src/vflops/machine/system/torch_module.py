@@ -1,15 +1,15 @@
-"""torch, imported when it is asked for; a stand-in that gives the reason where it is not there."""
+"""torch, imported on demand, or a stand-in that gives the reason why it is absent."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from vflops.machine.system.probe import AbsentError
+from vflops.machine.probe import AbsentError
 
 
 class NoTorch:
-    """Answers every question to torch with the reason why there is none."""
+    """Raises ``AbsentError`` with the reason for every attribute of torch."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -19,7 +19,7 @@ class NoTorch:
 
 
 def accelerator_kind(torch: Any) -> str:
-    """``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
+    """Return ``cuda``, ``cuda (ROCm)``, ``xpu``, ``mps`` …"""
     device = torch.accelerator.current_accelerator()
     if device is None or not torch.accelerator.is_available():
         raise AbsentError("torch sees no accelerator")
@@ -27,10 +27,10 @@ def accelerator_kind(torch: Any) -> str:
 
 
 def load_torch(wanted: bool) -> Any:
-    """The module ``torch``, or its stand-in."""
+    """Return the module ``torch``, or its stand-in."""
     if not wanted:
-        return NoTorch("torch was not asked")
+        return NoTorch("torch was not imported")
     try:
         return importlib.import_module("torch")
-    except Exception as error:  # a broken build fails in many ways, OSError among them
+    except Exception as error:  # a broken build fails in many ways, including OSError
         return NoTorch(f"torch cannot be imported: {error}")

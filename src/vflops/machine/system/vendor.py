@@ -1,14 +1,14 @@
-"""What a vendor's own library says of its devices: one small class a vendor, and a null object."""
+"""What a vendor's library reports of its devices: one small class per vendor, a null object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from vflops.machine.system.probe import AbsentError, absent
+from vflops.machine.probe import AbsentError, absent
 from vflops.record.formats.system import Fact
 
-# What is asked of every vendor's devices, with the units.
+# The facts of every vendor's devices, with their units.
 FIGURES: dict[str, str | None] = {
     "model": None,
     "memory": "B",
@@ -27,29 +27,32 @@ FIGURES: dict[str, str | None] = {
 
 
 class Vendor(Protocol):
-    """Reads what torch does not tell; all but ``device_facts`` may raise ``AbsentError``."""
+    """Reads what torch does not report; all but ``device_facts`` may raise ``AbsentError``."""
 
     source: str
 
     def driver(self) -> str:
-        """Version of the driver."""
+        """Return the version of the driver."""
         ...
 
     def cuda(self) -> str:
-        """The newest CUDA that the driver can run."""
+        """Return the newest CUDA that the driver supports."""
         ...
 
     def count(self) -> int:
-        """How many devices the driver sees, whether or not this process may use them."""
+        """Return how many devices the driver sees, whether or not this process may use them."""
         ...
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """The figures of one, given a way to its index or UUID; names start with ``prefix``."""
+        """Return the facts of the device whose index or UUID ``device()`` gives.
+
+        Their names start with ``prefix``.
+        """
         ...
 
 
 class NoVendor:
-    """Has none of the figures, and the reason for each."""
+    """The null object: all facts are absent, for one reason."""
 
     def __init__(self, source: str, reason: str, figures: Mapping[str, str | None]) -> None:
         self.source = source
@@ -57,19 +60,19 @@ class NoVendor:
         self._figures = figures
 
     def driver(self) -> str:
-        """AbsentError."""
+        """Raise ``AbsentError``."""
         raise AbsentError(self._reason)
 
     def cuda(self) -> str:
-        """AbsentError."""
+        """Raise ``AbsentError``."""
         raise AbsentError(self._reason)
 
     def count(self) -> int:
-        """AbsentError."""
+        """Raise ``AbsentError``."""
         raise AbsentError(self._reason)
 
     def device_facts(self, prefix: str, device: Callable[[], int | str]) -> list[Fact]:
-        """All figures, each absent."""
+        """Return all facts, each absent."""
         return [
             absent(f"{prefix} {name}", self.source, self._reason, unit=unit)
             for name, unit in self._figures.items()

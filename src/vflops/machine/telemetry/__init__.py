@@ -1,5 +1,5 @@
-"""What the machine did while a run was going on: power, utilisation, memory, network, disks.
+"""Telemetry of the machine during a run: power, utilisation, memory, network, disks.
 
-Read from outside the training process, once a second; each series names its source, and a sensor
-that is not there is absent with the reason.
+It is read outside of the training process, once a second; each series names its source, and a
+missing sensor is recorded as absent with the reason.
 """

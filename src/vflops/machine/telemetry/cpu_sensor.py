@@ -1,4 +1,4 @@
-"""The host's processors and memory: what the run uses of them, and what others do."""
+"""The host's processors and memory: the usage of the run, and that of other processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vflops.machine.probe import AbsentError, reason_of, text
 from vflops.machine.system.cgroup import cpu_quota
-from vflops.machine.system.probe import AbsentError, reason_of, text
 from vflops.machine.telemetry.process_tree import ProcessTree
 from vflops.record.formats.telemetry import Absent, Part, Series
 
@@ -23,7 +23,7 @@ class _Ticks:
 
 
 class CpuSensor:
-    """Percentages since the reading before, so the first reading has none; and bytes of memory."""
+    """CPU percentages since the previous reading (none in the first one), and bytes of memory."""
 
     def __init__(self, pid: int, root: Path = Path("/"), cpus: set[int] | None = None) -> None:
         self.absent: list[Absent] = []
@@ -40,7 +40,7 @@ class CpuSensor:
         self._before = None
 
     def series(self) -> list[Series]:
-        """Processors: all, the run's share, others'; memory: all, the run's."""
+        """Return the series: processors (all, run, others) and memory (all, run)."""
         if self.absent:
             return []
         of = f"% of {len(self._cpus)} CPUs"
@@ -54,7 +54,7 @@ class CpuSensor:
         ]
 
     def read(self) -> list[float | None]:
-        """One value a series; ``OSError`` where ``/proc`` is not as it should be."""
+        """Return one value per series, or raise ``OSError`` if ``/proc`` cannot be read."""
         processes = self._tree.processes()
         if not processes:
             raise AbsentError("the launcher's process is gone")
@@ -70,17 +70,17 @@ class CpuSensor:
             return [None, None, None]
         percent = 100 / (now.whole - before.whole)
         busy = percent * max(now.busy - before.busy, 0)
-        # A process that was never waited for takes its ticks with it.
+        # The ticks of a process that was never waited for are lost.
         run = percent * max(now.run - before.run, 0)
         return [round(value, 2) for value in (busy, run / self._share, max(busy - run, 0.0))]
 
     def _ticks(self) -> tuple[int, int]:
-        """Time and busy time of the CPUs that the run may be placed on, summed over them."""
+        """Return total and busy time of the CPUs that the run may use."""
         whole = busy = 0
         for line in text(self._root / "proc/stat").splitlines():
             name, *fields = line.split()
             if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
-                # The time of guests, which follows, is counted as user time already.
+                # The time of guests, which follows, is already part of the user time.
                 ticks = [int(field) for field in fields[:8]]
                 whole += sum(ticks)
                 busy += sum(ticks) - sum(ticks[3:5])
@@ -92,7 +92,7 @@ class CpuSensor:
         return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
 
     def _cpus_of_run(self) -> float:
-        """How many CPUs' worth of time the run may use: a container's quota may be below all."""
+        """Return the CPU time that the run may use, in CPUs: all of them, or a quota."""
         try:
             return min(cpu_quota(self._root), len(self._cpus))
         except (AbsentError, OSError, ValueError):

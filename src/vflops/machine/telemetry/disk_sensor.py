@@ -1,21 +1,21 @@
-"""Bytes to and from storage: of the device under the run's folder, and of the run itself."""
+"""Bytes to and from storage: of the device of the run's folder, and of the run itself."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from vflops.machine.probe import AbsentError, reason_of, text
 from vflops.machine.system.mounts import Mount, mount_of, mounts
-from vflops.machine.system.probe import AbsentError, reason_of, text
 from vflops.machine.telemetry.process_tree import ProcessTree
 from vflops.record.formats.telemetry import Absent, Part, Series
 
 _STATS = "/proc/diskstats"
 _IO = "/proc/<pid>/io of the launcher and all it started"
-_SECTOR_B = 512  # in this file always, whatever the disk's own are
+_SECTOR_B = 512  # in this file always, whatever the disk uses
 
 
 class DeviceSensor:
-    """Counters of the block device that holds the folder; absent where a network or memory does."""
+    """Counters of the folder's block device; absent for network and memory file systems."""
 
     def __init__(self, folder: Path, root: Path = Path("/")) -> None:
         self.absent: list[Absent] = []
@@ -29,7 +29,7 @@ class DeviceSensor:
             self.absent.append(Absent(what="disk", reason=reason))
 
     def series(self) -> list[Series]:
-        """Bytes read and written, by anyone."""
+        """Return the series: bytes read and written by all processes."""
         if self.absent:
             return []
         source = f"{_STATS} {self._name}"
@@ -39,7 +39,7 @@ class DeviceSensor:
         ]
 
     def read(self) -> list[float | None]:
-        """The two counters."""
+        """Return the two counters."""
         for fields in self._rows():
             if fields[2] == self._name:
                 return [_SECTOR_B * int(fields[5]), _SECTOR_B * int(fields[9])]
@@ -49,20 +49,20 @@ class DeviceSensor:
         return [line.split() for line in text(self._root / "proc/diskstats").splitlines()]
 
     def _device(self, mount: Mount) -> str:
-        """The device's name by its number; by name for those file systems with their own number."""
+        """Return the device's name, by its number if the file system uses that of the device."""
         node = PurePosixPath(mount.device)
         name = node.name if node.is_relative_to("/dev") else None
         for fields in self._rows():
             if ":".join(fields[:2]) == mount.device_number or fields[2] == name:
                 return fields[2]
-        raise AbsentError(f"a {mount.type} file system shows no disk of its own")
+        raise AbsentError(f"a {mount.type} file system does not show its disk")
 
 
 class RunDiskSensor:
-    """Counters of what the run's own processes read from storage and wrote to it.
+    """Counters of what the processes of the run read from and wrote to storage.
 
-    The kernel adds a child's to its parent's when the parent waits for it, so the sum over those
-    that live keeps what the others did. What the page cache answered is not in it.
+    The kernel adds a child's counters to its parent's when the parent waits for it, so the sum over
+    living processes includes those that ended. Reads from the page cache are not included.
     """
 
     def __init__(self, pid: int, root: Path = Path("/")) -> None:
@@ -75,7 +75,7 @@ class RunDiskSensor:
             self.absent.append(Absent(what="disk.run", reason=reason_of(error, "/proc/<pid>/io")))
 
     def series(self) -> list[Series]:
-        """Bytes read and written by the run."""
+        """Return the series: bytes read and written by the run."""
         if self.absent:
             return []
         return [
@@ -84,17 +84,17 @@ class RunDiskSensor:
         ]
 
     def read(self) -> list[float | None]:
-        """The two counters; ``AbsentError`` where no process of the run can be read."""
-        found = [self._bytes(process.pid) for process in self._tree.processes()]
-        known = [pair for pair in found if pair is not None]
+        """Return the two counters; ``AbsentError`` if no process of the run can be read."""
+        pairs = [self._bytes(process.pid) for process in self._tree.processes()]
+        known = [pair for pair in pairs if pair is not None]
         if not known:
-            raise AbsentError("the kernel does not tell the bytes of the run's processes")
+            raise AbsentError("the kernel does not report the bytes of the run's processes")
         return [sum(read for read, _ in known), sum(written for _, written in known)]
 
     def _bytes(self, pid: int) -> tuple[int, int] | None:
         try:
             lines = text(self._proc / str(pid) / "io").splitlines()
-        except OSError:  # it ended meanwhile, or belongs to somebody else
+        except OSError:  # it ended in the meantime, or belongs to another user
             return None
         said = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
         return said["read_bytes"], said["write_bytes"]
@@ -106,4 +106,4 @@ def _counter(id: str, title: str, source: str, part: Part) -> Series:
 
 def _existing(folder: Path) -> Path:
     path = folder.resolve()
-    return next(place for place in (path, *path.parents) if place.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())

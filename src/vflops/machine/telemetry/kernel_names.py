@@ -1,4 +1,4 @@
-"""What a kernel does, told from its name: CUDA's libraries, inductor's kernels, CPU operators."""
+"""The kind of a kernel by its name: CUDA's libraries, inductor's kernels, CPU operators."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Kind = Literal[
     "other",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Element-wise are activations, arithmetic, reductions, softmax and losses: one pass over a tensor.
-A copy moves, casts, fills or turns a tensor's layout."""
+"""Element-wise: activations, arithmetic, reductions, softmax and losses, one pass over a tensor.
+Copy: moves, casts, fills or changes a tensor's layout."""
 
 
 def kind_of(kernel_name: str) -> Kind:
-    """The kind of one kernel or operator; ``other`` for a name that says nothing.
+    """Return the kind of a kernel or operator; ``other`` if its name is unknown.
 
-    A kernel that inductor fused is named after all operators it holds, and is of the kind of the
-    most costly one: normalisation, then pooling, element-wise, copy. Convolution and matrix product
+    A kernel that inductor fused is named after all its operators and has the kind of the most
+    expensive one: normalisation, then pooling, element-wise, copy. Convolution and matrix product
     count only in its templates (``triton_tem``): in a pointwise or reduction kernel their names
-    stand for the bias or the cast beside a call of the library, which is a kernel of its own.
+    stand for the bias or the cast next to a library call, which is a separate kernel.
     """
     name = kernel_name.lower()
     if fused := _FUSED.search(name):
@@ -36,12 +36,12 @@ def kind_of(kernel_name: str) -> Kind:
 
 
 def _kind_of_fused(form: str, ops: str) -> Kind:
-    if form == "for":  # one loop over many tensors: made for optimizers alone
+    if form == "for":  # one loop over many tensors: only optimizers have it
         return "optimizer"
     if form == "tem":
         return _first(_TEMPLATE_OPS, ops)
     kind = _first(_FUSED_OPS, ops)
-    # What reduces (red, per) does more than cast: a bias's gradient, say.
+    # A reduction (red, per) does more than cast, such as the gradient of a bias.
     return "element-wise" if kind == "copy" and form in ("red", "per") else kind
 
 
@@ -58,7 +58,7 @@ _FUSED = re.compile(r"(?:triton_(?P<form>[a-z]+)_|cpp_)fused_?(?P<ops>.*)")
 
 _NORMALISATION = "batch_?norm | layer_?norm | group_?norm | instance_?norm | rms_?norm"
 _POOLING = "pool | roi_align"
-# Whole words between underscores: "ge" must not be found in "range".
+# Whole words between underscores: "ge" must not match in "range".
 _ELEMENT_WISE = """(?<![a-z])(?:
     add | addcmul | addcdiv | sub | rsub | mul | div | relu | leaky_relu | threshold | sigmoid
     | tanh
@@ -76,15 +76,15 @@ _FUSED_OPS = _rules(
     ("pooling", _POOLING),
     ("element-wise", _ELEMENT_WISE),
     ("copy", _COPY),
-    ("element-wise", "convolution | mm"),  # nothing else is in it: the bias, or its gradient
-    ("copy", "^[0-9]*$"),  # named after no operator: a weight or an input in another layout
+    ("element-wise", "convolution | mm"),  # without other operators it is the bias, or its gradient
+    ("copy", "^[0-9]*$"),  # without an operator's name: a weight or input in another layout
 )
 _TEMPLATE_OPS = _rules(
     ("convolution", "convolution"),
-    ("matrix product", "."),  # inductor has templates for products alone: mm, bmm, attention
+    ("matrix product", "."),  # inductor has templates only for products: mm, bmm, attention
 )
 
-# The first that matches counts: from names that say one thing to those that say little.
+# The first match counts: from specific names to vague ones.
 _NAMES = _rules(
     (
         "communication",
@@ -92,7 +92,7 @@ _NAMES = _rules(
         | record_param_comms""",
     ),
     ("optimizer", r"multi_tensor_apply | _foreach_ | fused_?(adam|sgd|adagrad) | ^optimizer\."),
-    # Layouts are turned by kernels that bear the name of the library that wants them turned.
+    # Kernels that change layouts are named after the library that needs the layout.
     (
         "copy",
         """memcpy | memset | nchwtonhwc | nhwctonchw | nhwcaddpadding | converttensor | copy_kernel
@@ -104,7 +104,7 @@ _NAMES = _rules(
         | compute(?:backward)?fusedparams""",
     ),
     ("pooling", _POOLING),
-    # Before convolution: some kernels of attention are named fprop, as those are.
+    # Before convolution: some attention kernels are named fprop as well.
     ("matrix product", "flash_ | fmha | sdpa | attention | cudnn::fusion"),
     (
         "convolution",

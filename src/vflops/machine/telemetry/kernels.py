@@ -1,4 +1,4 @@
-"""Where a training step's time goes: shares of kernel time by kind, from a profile of torch."""
+"""The shares of kernel time in training steps by kind, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "KernelShare", "Kind", "kernel_shares", "kind_of"]
 
 _TOP = 3
-_NAME_LENGTH = 200  # template arguments of a kernel run to thousands of characters
+_NAME_LENGTH = 200  # template arguments can have thousands of characters
 
 
 class KernelShare(Data):
-    """What one kind of kernel takes of all kernel time."""
+    """The share of one kind of kernel in all kernel time."""
 
     kind: Kind
     time_s: float
     share: float
     calls: int
     top: tuple[str, ...]
-    """The kernels of this kind that took most, the first the most."""
+    """The slowest kernels of this kind, the slowest first."""
 
 
 @dataclass
@@ -46,38 +46,38 @@ class _Sum:
 
 
 def kernel_shares(profiler: profile) -> list[KernelShare]:
-    """Every kind that ran, the longest first: device time, or operators' own time on a CPU.
+    """Return every kind that ran, the longest first: device time, or operators' self time on a CPU.
 
-    Kernels of streams that run at the same time are added: the shares are of kernel time, not of
-    wall time. An empty list where nothing was profiled.
+    Kernels of concurrent streams are added up: the shares are of kernel time, not of wall time. The
+    list is empty if nothing was profiled.
     """
     events = list(profiler.events() or ())
     sums: dict[Kind, _Sum] = {}
     for name, kind, time_us in list(_on_device(events)) or _on_cpu(events):
         sums.setdefault(kind, _Sum()).add(name, time_us)
-    whole_us = sum(one.time_us for one in sums.values())
+    whole_us = sum(total.time_us for total in sums.values())
     shares = [
         KernelShare(
             kind=kind,
-            time_s=one.time_us / 1e6,
-            share=one.time_us / whole_us if whole_us else 0.0,
-            calls=one.calls,
-            top=one.top(),
+            time_s=total.time_us / 1e6,
+            share=total.time_us / whole_us if whole_us else 0.0,
+            calls=total.calls,
+            top=total.top(),
         )
-        for kind, one in sums.items()
+        for kind, total in sums.items()
     ]
     return sorted(shares, key=lambda share: (-share.time_s, KINDS.index(share.kind)))
 
 
 def _on_device(events: list[Any]) -> Iterator[tuple[str, Kind, float]]:
     for event in events:
-        # A range that the user named spans kernels, which are events themselves.
+        # A range that the user named contains kernels, which are events themselves.
         if event.device_type.name != "CPU" and not event.is_user_annotation:
             yield event.name, kind_of(event.name), event.time_range.elapsed_us()
 
 
 def _on_cpu(events: list[Any]) -> Iterator[tuple[str, Kind, float]]:
-    """Operators with the time that they spent outside of those they called: nothing twice."""
+    """Yield operators with their self time, so that nothing is counted twice."""
     for event in events:
         if event.is_user_annotation or getattr(event, "is_python_function", False):
             continue

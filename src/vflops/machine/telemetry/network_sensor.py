@@ -1,23 +1,23 @@
-"""Bytes over each network interface and each port of an RDMA device."""
+"""Bytes over every network interface and every port of an RDMA device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from vflops.machine.system.probe import text
+from vflops.machine.probe import text
 from vflops.machine.telemetry.sensor import Channel, Channels, number
 from vflops.record.formats.telemetry import Absent, Series
 
 _NET = "/sys/class/net"
 _RDMA = "/sys/class/infiniband"
 _INFINIBAND = "32"  # the kernel's ARPHRD_INFINIBAND
-# The InfiniBand specification counts in words of four bytes, one a lane.
+# The InfiniBand specification counts words of four bytes, one per lane.
 _WORD_B = 4
 
 
 def network_sensor(root: Path = Path("/")) -> Channels:
-    """Counters of bytes in and out: loopback is within the node, all others are between nodes."""
+    """Return counters of bytes in and out: loopback within the node, all others between nodes."""
     ports = sorted((root / _RDMA.lstrip("/")).glob("*/ports/*"))
     absent = [] if ports else [Absent(what="rdma ports", reason=f"none in {_RDMA}")]
     interfaces = _interfaces(root)
@@ -34,14 +34,14 @@ def network_sensor(root: Path = Path("/")) -> Channels:
 
 
 def _interfaces(root: Path) -> list[Path]:
-    """Loopback, and what has a device behind it; in a container all, since there none has.
+    """Return loopback and the interfaces with a device; all in a container, where none has one.
 
-    Bridges, bonds and the like pass on what a card has counted already.
+    Bridges, bonds and the like forward what a card has already counted.
     """
     folder = root / _NET.lstrip("/")
-    found = sorted(path for path in folder.glob("*") if (path / "statistics").is_dir())
-    cards = [path for path in found if (path / "device").exists()]
-    return [path for path in found if path.name == "lo" or path in cards or not cards]
+    paths = sorted(path for path in folder.glob("*") if (path / "statistics").is_dir())
+    cards = [path for path in paths if (path / "device").exists()]
+    return [path for path in paths if path.name == "lo" or path in cards or not cards]
 
 
 def _of_interfaces(paths: list[Path]) -> Iterator[Channel]:
@@ -76,7 +76,7 @@ def _of_ports(ports: list[Path]) -> Iterator[Channel]:
 
 
 def _word(name: str) -> str:
-    """A name that fits an id: ``eth0.7`` is a VLAN's."""
+    """Return a name that fits into an id; ``eth0.7`` of a VLAN does not."""
     return name.replace(".", "_")
 
 

@@ -1,26 +1,24 @@
-"""NVIDIA's accelerators, through NVML: what each does, draws and moves."""
+"""NVIDIA's accelerators, through NVML: utilisation, power, memory and traffic."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.machine.system.nvidia import NO_ACCELERATOR, is_here
-from vflops.machine.system.probe import AbsentError, reason_of
+from vflops.machine.nvml import device_handle, open_nvml
+from vflops.machine.probe import AbsentError, reason_of
 from vflops.machine.telemetry.sensor import Channel, Channels
+from vflops.machine.visible_devices import cuda_devices
 from vflops.record.formats.telemetry import Absent, Kind, Series
 
-_CURE = "pip install 'vflops[nvidia]'"
 _ALL_LINKS = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class _Figure:
-    """One quantity of a device: how it is called in a record, and how NVML tells it."""
+    """One quantity of a device: its name in a record, and how it is read from NVML."""
 
     name: str
     title: str
@@ -31,13 +29,15 @@ class _Figure:
 
 
 def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
-    """The series of these devices, by NVML's index or by UUID; None is all that the run may use.
+    """Return the series of these devices, by NVML's index or UUID; None: all that the run may use.
 
-    Series are numbered in the order given. Without pynvml, a driver or a device: all absent.
+    Series are numbered in the given order. Without pynvml, a driver or a device all are absent.
     """
     try:
-        nvml = _nvml()
-        devices = _visible(nvml) if accelerators is None else accelerators
+        nvml = open_nvml()  # left open until the process ends
+        devices = cuda_devices() if accelerators is None else accelerators
+        if devices is None:
+            devices = range(nvml.nvmlDeviceGetCount())
         if not devices:
             raise AbsentError("the run uses none")
     except Exception as error:
@@ -47,7 +47,7 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
     absent: list[Absent] = []
     for number, device in enumerate(devices):
         try:
-            gpu = _handle(nvml, device)
+            gpu = device_handle(nvml, device)
         except Exception as error:
             absent.append(Absent(what=f"gpu{number}", reason=f"NVML answers: {error}"))
         else:
@@ -56,40 +56,8 @@ def nvidia_sensor(accelerators: Sequence[str | int] | None = None) -> Channels:
     return Channels(channels, absent)
 
 
-def _nvml() -> Any:
-    """NVML, initialised; it stays so until the process ends, since it counts its users."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError as error:
-        reason = f"pynvml is not installed: {_CURE}" if is_here() else NO_ACCELERATOR
-        raise AbsentError(reason) from error
-    try:
-        nvml.nvmlInit()
-    except Exception as error:  # pynvml's own errors, and whatever a broken driver brings
-        reason = f"no NVIDIA driver answers ({error})" if is_here() else NO_ACCELERATOR
-        raise AbsentError(reason) from error
-    return nvml
-
-
-def _visible(nvml: Any) -> list[str | int]:
-    """What CUDA_VISIBLE_DEVICES leaves to the run: a device of somebody else is not our power."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return list(range(nvml.nvmlDeviceGetCount()))
-    words = [word.strip() for word in named.split(",") if word.strip() not in ("", "-1")]
-    return [int(word) if word.isdigit() else word for word in words]
-
-
-def _handle(nvml: Any, device: str | int) -> Any:
-    if isinstance(device, int):
-        return nvml.nvmlDeviceGetHandleByIndex(device)
-    if device.startswith(("GPU-", "MIG-")):
-        return nvml.nvmlDeviceGetHandleByUUID(device)
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device}")  # as torch writes it
-
-
 def _device(nvml: Any, gpu: Any) -> str | None:
-    """What tells the device from others, the same for every process; of its UUID only a hash."""
+    """Return what identifies the device, the same in every process: a hash of its UUID."""
     try:
         uuid = str(nvml.nvmlDeviceGetUUID(gpu))
     except Exception:  # an old pynvml, or a device that is lost
@@ -118,7 +86,7 @@ def _channel(nvml: Any, number: int, gpu: Any, device: str | None, figure: _Figu
 
 
 def _field(nvml: Any, gpu: Any, name: str, scope: int) -> float:
-    """One of NVML's field values."""
+    """Read one of NVML's field values."""
     field = getattr(nvml, name, None)
     if field is None:
         raise AbsentError(f"this pynvml does not know {name}")
@@ -170,8 +138,8 @@ _FIGURES = (
         "nvmlDeviceGetTemperature",
         lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     ),
-    # Not PCIe: its counter comes around every 4 GiB, several times a second on a busy bus, and
-    # nvmlDeviceGetPcieThroughput takes 20 ms a call.
+    # Not PCIe: its counter wraps around every 4 GiB, several times a second on a busy bus, and
+    # nvmlDeviceGetPcieThroughput takes 20 ms per call.
     _nvlink("received", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"),
     _nvlink("sent", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"),
 )

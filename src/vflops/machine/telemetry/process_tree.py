@@ -1,4 +1,4 @@
-"""A process with all that it started, as ``/proc`` shows them."""
+"""A process with all its descendants, as ``/proc`` shows them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Process:
     pid: int
     parent: int
     started: int
-    """Ticks after boot: tells a process from a later one with the same number."""
+    """Ticks after boot: distinguishes a process from a later one with the same number."""
     cpu_ticks: int
-    """Its own, and those of children that have ended and were waited for."""
+    """Its own, and those of its children that have ended and were waited for."""
     memory_pages: int
 
 
 class ProcessTree:
-    """The processes below one, those included whose parent ended before them.
+    """The descendants of a process, including those whose parent has ended.
 
-    A node has thousands of others. Their numbers are remembered, so that only new ones are looked
-    at; every so often all are, because numbers come around again.
+    A node has thousands of other processes. Their numbers are remembered, so that only new ones are
+    read; from time to time all are, because numbers are reused.
     """
 
     def __init__(self, pid: int, proc: Path) -> None:
@@ -37,37 +37,37 @@ class ProcessTree:
         self._scans = 0
 
     def processes(self) -> list[Process]:
-        """Those that live now; ``OSError`` where ``/proc`` cannot be listed."""
-        # A Path for each of thousands would cost more than all the rest.
+        """Return those that are alive, or raise ``OSError`` if ``/proc`` cannot be listed."""
+        # Creating thousands of Path objects would cost more than everything else.
         living = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208
         if self._scans % _FULL_SCAN_EVERY == 0:
             self._others.clear()
         self._scans += 1
         self._others &= living
         seen = [process(self._proc, pid) for pid in sorted(living - self._others)]
-        found = {one.pid: one for one in seen if one is not None}
-        ours = self._members(found)
-        self._ours = {one.pid: one.started for one in ours}
-        self._others |= found.keys() - self._ours.keys()
+        by_pid = {process.pid: process for process in seen if process is not None}
+        ours = self._members(by_pid)
+        self._ours = {process.pid: process.started for process in ours}
+        self._others |= by_pid.keys() - self._ours.keys()
         return ours
 
-    def _members(self, found: dict[int, Process]) -> list[Process]:
-        def is_known(one: Process) -> bool:
-            return one.pid == self._pid or self._ours.get(one.pid) == one.started
+    def _members(self, by_pid: dict[int, Process]) -> list[Process]:
+        def is_known(process: Process) -> bool:
+            return process.pid == self._pid or self._ours.get(process.pid) == process.started
 
-        members = {pid for pid, one in found.items() if is_known(one)}
-        left = found.keys() - members
-        while new := {pid for pid in left if found[pid].parent in members}:
+        members = {pid for pid, process in by_pid.items() if is_known(process)}
+        left = by_pid.keys() - members
+        while new := {pid for pid in left if by_pid[pid].parent in members}:
             members |= new
             left -= new
-        return [found[pid] for pid in sorted(members)]
+        return [by_pid[pid] for pid in sorted(members)]
 
 
 def process(proc: Path, pid: int) -> Process | None:
-    """What ``/proc/<pid>/stat`` says; None for a process that is gone."""
+    """Read ``/proc/<pid>/stat``; None for a process that has ended."""
     try:
         line = (proc / str(pid) / "stat").read_bytes()
-        # The command's name stands in brackets and may hold spaces and brackets itself.
+        # The command's name is in brackets and may itself contain spaces and brackets.
         fields = line[line.rindex(b")") + 2 :].split()
         return Process(
             pid=pid,

@@ -1,23 +1,23 @@
-"""Energy of processors and their memory, from the counters that the kernel shows as powercap."""
+"""Energy of processors and their memory, from the kernel's powercap counters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from vflops.machine.system.probe import AbsentError, text
+from vflops.machine.probe import AbsentError, text
 from vflops.machine.telemetry.sensor import Channel, Channels
 from vflops.record.formats.telemetry import Absent, Series
 
 _FOLDER = "/sys/class/powercap"
-_CURE = "only root may read it by default: chmod a+r it, or run as root"
+_HINT = "only root may read it by default: make it readable (chmod a+r), or run as root"
 
 
 def rapl_sensor(root: Path = Path("/")) -> Channels:
-    """The energy counters of each package and of the memory beside it.
+    """Return the energy counters of every package and of its memory.
 
-    Cores and uncore are parts of the package, ``psys`` and the memory-mapped copy count the same
-    energy again: they are left out, so that the sum of what is recorded counts nothing twice.
+    Cores and uncore are parts of the package; ``psys`` and the memory-mapped copy count the same
+    energy again. They are left out, so that a sum counts nothing twice.
     """
     channels = list(_zones(root))
     missing = [] if channels else [Absent(what="processor energy", reason=_why_none(root))]
@@ -50,7 +50,7 @@ def _channel(zone: Path, id: str, title: str) -> Channel:
         try:
             return int(text(zone / "energy_uj")) / 1e6
         except PermissionError as error:
-            raise AbsentError(f"{series.source} cannot be read: {_CURE}") from error
+            raise AbsentError(f"{series.source} cannot be read: {_HINT}") from error
 
     return Channel(series, energy_j)
 
@@ -70,11 +70,11 @@ def _name(zone: Path) -> str:
 
 
 def _numbers(zone: Path) -> list[int]:
-    """``intel-rapl:0:2`` as 0 and 2."""
+    """Return 0 and 2 for ``intel-rapl:0:2``."""
     return [int(part) for part in zone.name.split(":")[1:] if part.isdigit()]
 
 
 def _why_none(root: Path) -> str:
     if not (root / _FOLDER.lstrip("/")).is_dir():
         return f"{_FOLDER} does not exist: a virtual machine, or a kernel without powercap"
-    return f"{_FOLDER} shows no package: the processor has no energy counter that is open to us"
+    return f"{_FOLDER} shows no package: the processor has no accessible energy counter"

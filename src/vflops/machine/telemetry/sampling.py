@@ -1,4 +1,4 @@
-"""The thread that reads all sensors while a run goes on; nothing it meets reaches the run."""
+"""The thread that reads all sensors during a run; its errors never affect the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from vflops.machine.system.probe import reason_of
+from vflops.machine.probe import reason_of
 from vflops.machine.telemetry.cpu_sensor import CpuSensor
 from vflops.machine.telemetry.disk_sensor import DeviceSensor, RunDiskSensor
 from vflops.machine.telemetry.network_sensor import network_sensor
@@ -20,15 +20,15 @@ from vflops.record.files.atomic import cannot_write
 from vflops.record.formats.telemetry import Absent, Header
 from vflops.record.log.telemetry_log import TelemetryWriter
 
-# A driver that hangs may hold up the start and the end of a run by this much, and no more.
+# A driver that hangs may delay the start and the end of a run by at most this much.
 _PATIENCE_S = 10.0
 
 
 class Sampler:
-    """Writes telemetry to ``path`` from ``start`` to ``stop``, or as long as it is entered.
+    """Writes telemetry to ``path`` between ``start`` and ``stop``, or inside a ``with`` block.
 
-    It belongs into the launcher: in the training process it would take the interpreter from it.
-    A sample is taken at the start and at the end, and every ``interval_s`` between them.
+    It belongs in the launcher: in the training process it would compete for the interpreter lock.
+    A sample is taken at the start, at the end, and every ``interval_s`` in between.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Sampler:
         if interval_s <= 0:
             raise ValueError(f"interval_s is {interval_s!r}: expected more than 0")
         self.fault: str | None = None
-        """Why sampling ended early, or never began; None while all is well."""
+        """Why sampling ended early or never began; None without an error."""
         self._path = path
         self._interval_s = interval_s
         self._node = node
@@ -65,17 +65,17 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="vflops-telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns when the first sample is on its way to the disk."""
+        """Start the thread and wait for its first sample."""
         try:
             self._thread.start()
-        except RuntimeError as error:  # the user's limit of threads is reached
+        except RuntimeError as error:  # the user's thread limit is reached
             self.fault = f"telemetry cannot start: {error}"
             return
         if not self._started.wait(_PATIENCE_S):
             self.fault = f"a sensor did not answer within {_PATIENCE_S:g} s"
 
     def stop(self) -> None:
-        """Take the last sample and end; a second call does nothing."""
+        """Take the last sample and end the thread; a second call does nothing."""
         self._stop.set()
         if self._thread.ident is None:
             return  # it never started
@@ -95,7 +95,7 @@ class Sampler:
             self._record()
         except OSError as error:
             self.fault = cannot_write(self._path, error).message
-        except Exception as error:  # a fault of ours is no reason to lose a night's run either
+        except Exception as error:  # an error here must never end a run
             self.fault = f"telemetry ended: {reason_of(error, str(self._path))}"
         finally:
             self._started.set()
@@ -135,13 +135,13 @@ class Sampler:
     def _sample(self, writer: TelemetryWriter) -> None:
         began_s = time.monotonic()
         values = [value for sensor in self._sensors for value in _values(sensor)]
-        # Eight accelerators take some milliseconds to answer: the middle is nearest to them all.
+        # Eight accelerators take some milliseconds to read: the middle is closest to all of them.
         half_s = (time.monotonic() - began_s) / 2
         writer.write(began_s + half_s, time.time() - half_s, values)
 
 
 def _values(sensor: Sensor) -> list[float | None]:
-    """A sensor's reading; all null where it fails as a whole, so that columns stay in place."""
+    """Return a sensor's reading; all None if it fails, so that columns keep their positions."""
     width = len(sensor.series())
     if not width:
         return []
@@ -153,9 +153,9 @@ def _values(sensor: Sensor) -> list[float | None]:
 
 
 def _until_next_s(began_s: float, now_s: float, interval_s: float) -> float:
-    """To the next whole interval after the beginning: lateness never adds up.
+    """Return the seconds to the next multiple of the interval, so that delays never add up.
 
-    One that is nearly there is passed over, or a timer that fires early would sample twice.
+    A multiple that is almost reached is skipped: a timer that fires early would sample twice.
     """
     passed = int((now_s - began_s) / interval_s + 0.1)
     return began_s + (passed + 1) * interval_s - now_s

@@ -1,4 +1,4 @@
-"""What a sensor is: it names its series, and reads one value for each when asked."""
+"""The interface of a sensor: it names its series and reads one value for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vflops.machine.system.probe import reason_of, text
+from vflops.machine.probe import reason_of, text
 from vflops.record.formats.telemetry import Absent, Series
 
 
@@ -16,29 +16,29 @@ class Sensor(Protocol):
 
     @property
     def absent(self) -> Sequence[Absent]:
-        """What this sensor looked for and did not find."""
+        """What this sensor did not find."""
         ...
 
     def series(self) -> Sequence[Series]:
-        """What it reads; the same at every call."""
+        """Return the series that it reads; the same at every call."""
         ...
 
     def read(self) -> list[float | None]:
-        """One value a series, None where this reading failed."""
+        """Return one value per series, None where the reading failed."""
         ...
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One series and the way to its value."""
+    """One series and the function that reads its value."""
 
     series: Series
     read: Callable[[], float]
-    """May raise anything: the reading is then null."""
+    """May raise any exception: the reading is then None."""
 
 
 class Channels:
-    """A sensor whose series are read one by one; those that fail at first are absent."""
+    """A sensor that reads its series one by one; those that fail at first are absent."""
 
     def __init__(self, candidates: Iterable[Channel], absent: Iterable[Absent] = ()) -> None:
         self.absent: list[Absent] = list(absent)
@@ -53,21 +53,21 @@ class Channels:
                 self._channels.append(channel)
 
     def series(self) -> list[Series]:
-        """The series that answered when asked first."""
+        """Return the series whose first reading succeeded."""
         return [channel.series for channel in self._channels]
 
     def read(self) -> list[float | None]:
-        """One value a series; a thing that stopped answering is None."""
+        """Return one value per series, None where a reading failed."""
         return [_value(channel.read) for channel in self._channels]
 
 
 def number(path: Path, scale: float = 1) -> Callable[[], float]:
-    """A way to the number that a small file of ``/sys`` holds, times ``scale``."""
+    """Return a function that reads the number in a small file of ``/sys``, times ``scale``."""
     return lambda: scale * float(text(path))
 
 
 def _value(read: Callable[[], float]) -> float | None:
     try:
         return read()
-    except Exception:  # a device was lost, a file is gone: the sample says null, the run goes on
+    except Exception:  # a device was lost, a file is gone: the value is None
         return None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from io import StringIO
 
 from vflops.publish.export.scored_passes import FACTS, QUANTITIES, Pass, passes
-from vflops.record.formats.job import Evaluated, Progressed
+from vflops.record.formats.job_events import Evaluated, Progressed
 from vflops.record.formats.node import telemetry_file
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob

@@ -7,10 +7,11 @@ extra because it installs 40 packages.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from vflops.config.flatten import flatten
 from vflops.errors import RunFailed, UsageError
 from vflops.publish.export.scored_passes import QUANTITIES, passes
 from vflops.record.readout.contents import Contents
@@ -73,8 +74,8 @@ def _logged(mlflow: Any, client: Any, contents: Contents) -> str:
         tags={"vflops.run": record.id, "vflops.version": record.versions.get("vflops") or ""},
     ).info.run_id
     parameters = [
-        mlflow.entities.Param(key, value)
-        for key, value in _flat(record.settings.model_dump(mode="json"))
+        mlflow.entities.Param(key, str(value)[:_LONGEST])
+        for key, value in flatten(record.settings.model_dump(mode="json")).items()
     ]
     curves = list(_curves(contents))
     end_ms = max((point.timestamp for point in curves), default=began_ms)
@@ -119,14 +120,6 @@ def _figures(contents: Contents, end_ms: int) -> Iterator[Point]:
 def _lead(contents: Contents, job: int) -> str:
     """Return a prefix that distinguishes the training if there are several."""
     return f"job {job}/" if len(contents.trained) > 1 else ""
-
-
-def _flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", str(value)[:_LONGEST]
 
 
 def _batches(entities: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

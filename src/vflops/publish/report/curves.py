@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import WORK_PHASES
+from vflops.record.formats.job_events import WORK_PHASES
 from vflops.record.formats.telemetry import Series, Telemetry
 from vflops.record.log.imported_power import read_imported
 from vflops.record.log.telemetry_log import read
@@ -62,7 +62,7 @@ def throughput(trained: TrainedJob) -> list[Line]:
         # The step that compiles has no time for its samples: start from the first entry.
         last = None if compiled else (0.0, attempt.first_sample)
         points: Points = []
-        for note in attempt.notes:
+        for note in attempt.points:
             work_s = sum(note.phases.get(phase, 0.0) for phase in WORK_PHASES)
             time_s = before_s + sum(note.phases.values())
             if last is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vflops.errors import FolderError, VflopsError
 from vflops.extensions import imported
 from vflops.publish.pages.chart_style import with_style
-from vflops.record.formats.job import MOST_EXHIBIT_BYTES, Exhibited
+from vflops.record.formats.job_events import MOST_EXHIBIT_BYTES, Exhibited
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.contract.exhibit import Figure
 from vflops.workloads.contract.registry import workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vflops.metrics import coefficient_of_variation, mean
-from vflops.record.formats.job import PHASES
+from vflops.record.formats.job_events import PHASES
 from vflops.results.figures import Figure, Key, shown, training_figures
 from vflops.results.score import figure_text, parallelism_text
 from vflops.results.score.score_file import TrainingScore

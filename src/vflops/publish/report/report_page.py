@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.page import chart_library, render
@@ -93,7 +93,7 @@ def write_report(contents: Contents) -> None:
 def _first_bound(contents: Contents, machine: Ceilings) -> list[Bound]:
     """Return the bound of the first counted model, if none was trained."""
     for graph in contents.graphs[:1]:
-        best, _ = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+        best, _ = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
         return [best] if best else []
     return []
 

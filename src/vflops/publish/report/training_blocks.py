@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.metrics import mean
 from vflops.publish.pages.roofline_points import Achieved
@@ -105,7 +105,7 @@ def placed(contents: Contents, scored: Score, machine: Ceilings) -> list[Placed]
         known = by_workload.get(score.workload)
         if graph is None or (known is not None and known.achieved is not None):
             continue
-        counted = count(graph, rule_set(SCORING_RULES))
+        counted = count(graph, convention(SCORING_CONVENTION))
         precision = trained.started.ceiling_precision if trained.started else None
         under, _ = best_bound(counted, machine)
         if under is None:

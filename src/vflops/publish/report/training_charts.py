@@ -8,7 +8,8 @@ from typing import Any
 
 from vflops.publish.pages.chart_style import ACHIEVED, SERIES, data, finished
 from vflops.publish.report.curves import Line, Points
-from vflops.record.formats.job import PHASES, Goal, KernelTime
+from vflops.record.formats.job import Goal
+from vflops.record.formats.job_events import PHASES, KernelTime
 from vflops.units import percent, quantity, seconds
 
 WIDTH = 800

@@ -1,40 +1,28 @@
-"""Files that are whole or absent: written to a temporary name, synced, renamed."""
+"""Files that are complete or absent: written under a temporary name, synced and renamed."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
-from json.encoder import encode_basestring as _quoted
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from vflops.errors import RunFailed, UsageError, VflopsError
 
-_CURES = {
-    errno.ENOSPC: "free some room, or choose a place on another disk",
-    errno.EDQUOT: "the quota is used up: free some room, or choose a place on another disk",
-    errno.EROFS: "the file system is read-only: choose another place, or copy the run folder",
-    errno.EACCES: "you may not write there: choose another place",
-    errno.EPERM: "you may not write there: choose another place",
-    errno.ENOTDIR: "a part of the path is a file: choose another place",
-}
-
-_ENCODER = json.JSONEncoder(indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-_PLAIN: dict[type, Callable[[Any], str]] = {
-    str: _quoted,
-    int: int.__repr__,
-    float: lambda value: float.__repr__(value) if isfinite(value) else _ENCODER.encode(value),
-    bool: lambda value: "true" if value else "false",
-    type(None): lambda value: "null",
+_HINTS = {
+    errno.ENOSPC: "free some space, or choose a folder on another disk",
+    errno.EDQUOT: "the quota is used up: free some space, or choose a folder on another disk",
+    errno.EROFS: "the file system is read-only: choose another folder, or copy the run folder",
+    errno.EACCES: "you have no permission to write there: choose another folder",
+    errno.EPERM: "you have no permission to write there: choose another folder",
+    errno.ENOTDIR: "a part of the path is a file: choose another folder",
 }
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace ``path`` by ``data``, whole or not at all."""
+    """Replace ``path`` with ``data``, completely or not at all."""
     temporary = path.parent / f".{os.getpid()}-{os.urandom(3).hex()}.tmp"
     try:
         with temporary.open("wb") as file:
@@ -44,44 +32,28 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):  # on a read-only file system there is nothing to take back
+        with suppress(OSError):  # there is nothing to remove on a read-only file system
             temporary.unlink()
         raise cannot_write(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text``, whole or not at all."""
+    """Replace ``path`` with ``text``, completely or not at all."""
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Replace ``path`` by ``data`` as JSON: the same bytes for the same data."""
+    """Replace ``path`` with ``data`` as JSON: the same bytes for the same data."""
     write_text(path, json_text(data))
 
 
 def json_text(data: Any) -> str:
-    """JSON as all files of a run folder hold it: sorted, indented, no NaN."""
-    return _indented(data, "\n") + "\n"
-
-
-def _indented(data: Any, margin: str) -> str:
-    """What ``json.dumps`` gives with an indent of 2, in a third of its time."""
-    plain = _PLAIN.get(type(data))
-    if plain is not None:
-        return plain(data)
-    deeper = f"{margin}  "
-    if isinstance(data, dict | list | tuple) and not data:
-        return "{}" if isinstance(data, dict) else "[]"
-    if isinstance(data, dict) and set(map(type, data)) == {str}:
-        parts = [f"{_quoted(key)}: {_indented(data[key], deeper)}" for key in sorted(data)]
-        return f"{{{deeper}{f',{deeper}'.join(parts)}{margin}}}"
-    if isinstance(data, list | tuple):
-        return f"[{deeper}{f',{deeper}'.join(_indented(each, deeper) for each in data)}{margin}]"
-    return _ENCODER.encode(data).replace("\n", margin)
+    """Return the JSON that all files of a run folder hold: sorted, indented, without NaN."""
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def make_folder(path: Path) -> None:
-    """Create ``path`` with its parents, with a clear error where that cannot be."""
+    """Create ``path`` with its parents, or raise a ``VflopsError``."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -89,7 +61,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make a rename inside ``path`` survive a power cut, where the file system can."""
+    """Make a rename inside ``path`` survive a power failure, if the file system supports it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -103,7 +75,7 @@ def sync_folder(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> VflopsError:
-    """The error for a write that failed: a full disk is the run's failure, the rest wrong use."""
+    """Return the error for a failed write: ``RunFailed`` for a full disk, else ``UsageError``."""
     kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
-    hint = _CURES.get(error.errno or 0, "check the path, or choose another place")
+    hint = _HINTS.get(error.errno or 0, "check the path, or choose another folder")
     return kind(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -1,4 +1,4 @@
-"""Data that can be made again from a recipe: kept between runs, whole or absent."""
+"""Data that can be generated again: cached between runs, complete or absent."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ _STALE_S = 24 * 3600.0
 
 
 def cache_folder() -> Path:
-    """``$VFLOPS_CACHE``, or ``~/.cache/vflops``."""
+    """Return ``$VFLOPS_CACHE``, or ``~/.cache/vflops``."""
     named = os.environ.get("VFLOPS_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "vflops"
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder ``name`` in the cache; ``make`` fills it where it is not there.
+    """Return the folder ``name`` in the cache; ``make`` creates it if it is missing.
 
-    Processes that make it at the same time do not disturb each other: each makes its own aside, the
-    first to end puts it in place, the others use that one.
+    Processes that create it at the same time do not disturb each other: each writes to a temporary
+    folder, the first to finish renames it, and the others use that one.
     """
-    place = cache_folder() / name
-    if place.is_dir():
-        return place
-    atomic.make_folder(place.parent)
-    _drop_stale(place)
-    aside = place.with_name(f".{name}-{os.getpid()}-{os.urandom(3).hex()}")
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    atomic.make_folder(folder.parent)
+    _drop_stale(folder)
+    temporary = folder.with_name(f".{name}-{os.getpid()}-{os.urandom(3).hex()}")
     try:
-        make(aside)
-        aside.rename(place)
-        atomic.sync_folder(place.parent)
+        make(temporary)
+        temporary.rename(folder)
+        atomic.sync_folder(folder.parent)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise atomic.cannot_write(place, error) from error
+            raise atomic.cannot_write(folder, error) from error
     finally:
-        for left in place.parent.glob(f"{aside.name}*"):
+        for left in folder.parent.glob(f"{temporary.name}*"):
             shutil.rmtree(left, ignore_errors=True)
-    return place
+    return folder
 
 
-def _drop_stale(place: Path) -> None:
-    """Remove what a process that was killed left behind, a day ago or more."""
-    for left in place.parent.glob(f".{place.name}-*"):
+def _drop_stale(folder: Path) -> None:
+    """Remove what killed processes left behind a day ago or earlier."""
+    for left in folder.parent.glob(f".{folder.name}-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)

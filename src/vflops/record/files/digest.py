@@ -1,4 +1,4 @@
-"""What a file is known by: its SHA-256 and its size."""
+"""The SHA-256 and the size of a file."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _PART_BYTES = 1 << 20
 
 
 class Digest(NamedTuple):
-    """A file as it was when it was read."""
+    """A file's hash and size at the time when it was read."""
 
     sha256: str
     size_bytes: int
 
 
 def file_digest(path: Path, most_bytes: int | None = None) -> Digest:
-    """Hash and size of a file, or of its first ``most_bytes``."""
-    found, size = hashlib.sha256(), 0
+    """Return hash and size of a file, or of its first ``most_bytes``."""
+    sha256, size = hashlib.sha256(), 0
     try:
         about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe would be waited for
-            raise FolderError(f"cannot read {path}: it is no file")
-        # No more is asked for than there seems to be: room for a part would cost more than it.
+        if not stat.S_ISREG(about.st_mode):  # reading a pipe would block
+            raise FolderError(f"cannot read {path}: it is not a regular file")
+        # Of a small file no more is requested than it has: allocating a whole part costs more.
         part_bytes = min(about.st_size + 1, _PART_BYTES)
         with path.open("rb", buffering=0) as file:
-            while part := file.read(_less(part_bytes, most_bytes, size)):
-                found.update(part)
+            while part := file.read(_next_size(part_bytes, most_bytes, size)):
+                sha256.update(part)
                 size += len(part)
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    return Digest(found.hexdigest(), size)
+    return Digest(sha256.hexdigest(), size)
 
 
-def _less(part_bytes: int, most_bytes: int | None, size: int) -> int:
+def _next_size(part_bytes: int, most_bytes: int | None, size: int) -> int:
     return part_bytes if most_bytes is None else min(part_bytes, most_bytes - size)

@@ -1,4 +1,4 @@
-"""The base of every file format: a name, a version, and a refusal of what is newer."""
+"""The base of every file format: a name and a version; newer versions are refused."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from vflops.record.files import atomic
 
 
 class Data(BaseModel):
-    """Plain data that crosses a boundary: immutable, and no field that is not named."""
+    """Plain data that crosses a boundary: immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Document(Data):
-    """A whole JSON file of the run folder, with its schema's name and version in it."""
+    """A JSON file of the run folder that names its schema and version."""
 
     schema_name: ClassVar[str]
     schema_version: ClassVar[int] = 1
 
     def to_json(self) -> str:
-        """The file's text: the same bytes for the same data."""
+        """Return the text of the file: the same bytes for the same data."""
         tag = f"{self.schema_name}/{self.schema_version}"
         return atomic.json_text({"schema": tag, **self.model_dump(mode="json")})
 
     def digest(self) -> str:
-        """The SHA-256 of the file's text."""
+        """Return the SHA-256 of the file's text."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def write(self, path: Path) -> None:
@@ -41,12 +41,12 @@ class Document(Data):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The file's content, or an error that says what is wrong with it."""
+        """Read the file, or raise a ``FolderError`` that says what is wrong with it."""
         return cls.parse(read_json(path), path)
 
     @classmethod
     def parse(cls, data: dict[str, Any], source: Path) -> Self:
-        """``data`` of the file ``source``, checked against the schema and its version."""
+        """Return ``data`` of the file ``source``, validated against the schema and its version."""
         tag = data.pop("schema", None)
         name, _, version = str(tag).rpartition("/")
         if name != cls.schema_name or not re.fullmatch("[1-9][0-9]{0,5}", version):
@@ -65,27 +65,27 @@ class Document(Data):
         except ValidationError as error:
             raise FolderError(
                 f"{source} does not fit its schema {tag}: {first_fault(error)}",
-                hint="the file was changed or damaged: take it from a backup, or run again",
+                hint="the file was changed or damaged: restore it from a backup, or run again",
             ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from ``path``, or an error that names the file and the place."""
+    """Read a JSON object from ``path``, or raise an error with the file and the position."""
     try:
         data = from_json(path.read_bytes())
     except FileNotFoundError as error:
         raise FolderError(f"{path} does not exist") from error
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:  # not JSON, not Unicode, nested without end
+    except ValueError as error:  # not JSON, not Unicode, nested too deeply
         raise FolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise FolderError(f"{path} holds a {type(data).__name__}, expected a JSON object")
+        raise FolderError(f"{path} contains a {type(data).__name__}, expected a JSON object")
     return data
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first fault of a validation in words: where, what, and the value that was there."""
+    """Return the first error of a validation as text: field, message and value."""
     fault = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in fault["loc"]) or "the object"
     value = fault.get("input")

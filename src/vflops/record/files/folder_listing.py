@@ -1,4 +1,4 @@
-"""What is directly in a folder: one look at it, where a glob takes ten times as long."""
+"""The direct contents of a folder, ten times faster than by a glob."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 
 def matching_files(folder: Path, pattern: str) -> list[Path]:
-    """Paths whose names are like ``pattern``, sorted; none where there is no such folder."""
-    return [folder / each.name for each in _entries(folder) if fnmatchcase(each.name, pattern)]
+    """Return the paths whose names match ``pattern``, sorted; none if the folder is missing."""
+    return [folder / item.name for item in _entries(folder) if fnmatchcase(item.name, pattern)]
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """The folders in ``folder``, sorted; none where there is no such folder."""
-    return [folder / each.name for each in _entries(folder) if each.is_dir()]
+    """Return the folders in ``folder``, sorted; none if it is missing."""
+    return [folder / item.name for item in _entries(folder) if item.is_dir()]
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda each: each.name)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return []

@@ -1,4 +1,4 @@
-"""A lock on a folder: held by a living process, gone with it."""
+"""A lock on a folder that is released when its process ends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class InUse(UsageError):
 
 @contextmanager
 def locked(lock: Path, folder: Path) -> Iterator[None]:
-    """Hold ``folder`` by the file ``lock``; another that asks while we live is refused."""
+    """Lock ``folder`` by the file ``lock`` for the length of a block, or raise ``InUse``."""
     try:
         file = lock.open("a+")
     except OSError as error:
         raise atomic.cannot_write(lock, error) from error
     with file:
         try:
-            _take(file)
+            _lock(file)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise atomic.cannot_write(lock, error) from error
@@ -46,20 +46,20 @@ def locked(lock: Path, folder: Path) -> Iterator[None]:
         yield
 
 
-def _take(file: IO[str]) -> None:
-    """Lock the file for this process; one who only looks holds it for a moment, so try again."""
-    for patience in range(_TRIES, -1, -1):
+def _lock(file: IO[str]) -> None:
+    """Lock the file for this process; ``is_locked`` holds it for a moment, so try again."""
+    for tries_left in range(_TRIES, -1, -1):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except OSError as error:
-            if not patience or error.errno not in (errno.EAGAIN, errno.EACCES):
+            if not tries_left or error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
         time.sleep(_TRY_AGAIN_S)
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether a living process holds the file."""
+    """Whether a running process holds the lock."""
     try:
         with lock.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,8 +1,7 @@
-"""The operation graph: what a model does to one batch, as plain data of no framework.
+"""The operation graph: what a model does with one batch, as data that no framework owns.
 
-A capture writes it, rule sets read it, and nothing here knows torch. The vocabulary is small:
-``Kind`` says what a node is, and the order of its operands is fixed for the kinds that rules
-look into:
+A capture writes it and counting conventions read it; nothing here depends on torch. ``Kind`` says
+what a node is. The order of its operands is fixed for the kinds that conventions look into:
 
     convolution   input, weight[, bias]      attributes: kernel, stride, padding, dilation,
                                              groups, transposed
@@ -46,7 +45,7 @@ Kind = Literal[
 ]
 
 NO_ARITHMETIC: frozenset[Kind] = frozenset({"copy", "layout", "bookkeeping"})
-"""Kinds that move, rename or index data and do no floating-point operation by any rule."""
+"""Kinds that move, rename or index data: no floating-point operation by any convention."""
 
 Attribute = bool | int | float | str | tuple[int, ...]
 
@@ -63,7 +62,7 @@ _NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
     "global-pool": (1, ()),
     "softmax": (1, (("function", str),)),
 }
-"""Operands and attributes that rules rely on."""
+"""Operands and attributes that conventions rely on."""
 
 _PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
 
@@ -84,11 +83,11 @@ class Value(Data):
     grad: bool
     """Whether training needs its gradient."""
     parameter: str | None = None
-    """The name of the parameter that it is, or is a view of."""
+    """The name of the parameter that it is, or that it is a view of."""
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -156,16 +155,16 @@ class Graph(Document):
         return self
 
     def inputs_of(self, node: Node) -> list[Value]:
-        """The operands of ``node``."""
+        """Return the operands of ``node``."""
         return [self.values[index] for index in node.inputs]
 
     def output_of(self, node: Node) -> Value:
-        """The first, and mostly only, result of ``node``."""
+        """Return the first result of ``node``, which is usually its only one."""
         return self.values[node.outputs[0]]
 
     @cached_property
     def elements_touched(self) -> tuple[int, ...]:
-        """For every node, the numbers that it reads and writes, each tensor once."""
+        """The elements that each node reads and writes, each tensor once."""
         sizes = [value.elements for value in self.values]
         return tuple(
             sum(sizes[index] for index in (*node.inputs, *node.outputs)) for node in self.nodes
@@ -185,7 +184,7 @@ class Graph(Document):
 
     @cached_property
     def first_use(self) -> dict[str, int]:
-        """For every parameter, the node that uses it first; a shared one is updated once."""
+        """The node that uses each parameter first; a shared parameter is updated once."""
         first: dict[str, int] = {}
         for number, node in enumerate(self.nodes):
             for value in self.inputs_of(node):
@@ -195,11 +194,11 @@ class Graph(Document):
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers training adjusts."""
+        """The number of trainable elements."""
         return sum(self.parameters.values())
 
     def to_json(self) -> str:
-        """The file's text: a value or a node a line, so that two graphs can be compared."""
+        """Return the text of the file: one value or node per line, so that diffs are readable."""
         data = self.model_dump(mode="json")
         lines = [f'  "schema": "{self.schema_name}/{self.schema_version}"']
         for key in sorted(data):

@@ -1,4 +1,4 @@
-"""One measured ceiling: a value with its samples and its check, or no value with the reason."""
+"""One measured ceiling: a value with its samples and error, or the reason why it is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Unit = Literal["FLOPS", "B/s", "IO/s"]
 
 
 class Trial(Data):
-    """One setting that a search tried, and the speed it reached."""
+    """One setting that a search tried, and the speed that it reached."""
 
     setting: dict[str, int | str]
     value: float
@@ -22,30 +22,30 @@ class Trial(Data):
 
 
 class Measurement(Data):
-    """What one benchmark found out about one case in one precision."""
+    """The result of one benchmark for one case in one precision."""
 
     benchmark: str
     """``gemm``, ``convolution``, ``memory``, ``storage``, ``all-reduce`` or ``transfer``."""
     case: str
     """Which part of it: ``forward``, ``copy``, ``sequential-read``, ``gloo-2-ranks`` …"""
     precision: str | None
-    """Of the operands; None where bytes are bytes."""
+    """Of the operands; None where bytes are measured."""
     device: str
     unit: Unit
     value: float | None
-    """Median of ``samples`` at the best setting; None when it was not measured."""
+    """Median of ``samples`` at the best setting; None if it was not measured."""
     spread: float | None = None
     """Interquartile range of the samples over their median."""
     samples: tuple[float, ...] = ()
     setting: dict[str, int | str] = Field(default={})
     """The setting that reached ``value``: sizes, layout, threads."""
     tried: tuple[Trial, ...] = ()
-    """Every setting of the search, the best one among them."""
+    """Every setting of the search, including the best one."""
     error: float | None = None
     """Relative error against a higher-precision reference, where arithmetic was done."""
     tolerance: float | None = None
     caveat: str | None = None
-    """What a reader must know of the value, such as a page cache in the way."""
+    """What a reader must know about the value, such as a possible effect of the page cache."""
     reason: str | None = None
     """Why there is no value."""
 
@@ -53,12 +53,12 @@ class Measurement(Data):
     def _measured_or_absent(self) -> Self:
         if (self.value is None) == (self.reason is None):
             raise ValueError("a measurement has either a value or the reason why it has none")
-        middle = statistics.median(self.samples) if self.samples else self.value
-        if self.value is not None and not math.isclose(self.value, middle or 0.0, rel_tol=1e-9):
+        median = statistics.median(self.samples) if self.samples else self.value
+        if self.value is not None and not math.isclose(self.value, median or 0.0, rel_tol=1e-9):
             raise ValueError("the value is not the median of its samples")
         return self
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """What names this measurement within a run."""
+        """What identifies this measurement within a run."""
         return (self.benchmark, self.case, self.precision)

@@ -26,14 +26,14 @@ LAYERS = (
 
 
 class Fact(Data):
-    """One thing that was read of the system, or the reason why it could not be."""
+    """One fact about the system, or the reason why it could not be read."""
 
     name: str
-    """Names it within its layer: ``cpu model``, ``accelerator 0 power limit`` …"""
+    """Unique within its layer: ``cpu model``, ``accelerator 0 power limit`` …"""
     value: Value | None
     unit: str | None = None
     source: str
-    """Where it was read, or looked for: ``/proc/cpuinfo``, ``NVML``, ``torch`` …"""
+    """Where it was read or looked for: ``/proc/cpuinfo``, ``NVML``, ``torch`` …"""
     reason: str | None = None
     """Why there is no value."""
 
@@ -60,7 +60,7 @@ class Layer(Data):
 
 
 class SystemRecord(Document):
-    """The whole file: what the system is, when it was read, and where from."""
+    """The whole file: the nine layers of facts, and when they were gathered."""
 
     schema_name: ClassVar[str] = "vflops.system"
 
@@ -76,20 +76,20 @@ class SystemRecord(Document):
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """What tells this machine from another: its processor, cores and accelerators."""
+        """What distinguishes this machine from others: processor, cores and accelerators."""
         facts = [self.fact("hardware", name) for name in ("cpu model", "usable cpus")]
         facts += self.matching("hardware", "accelerator * model")
         return tuple(f"{fact.name} {fact.value}" for fact in facts)
 
     def layer(self, name: str) -> Layer:
-        """The layer of that name."""
+        """Return the layer called ``name``."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
         raise unknown_name("layer", name, LAYERS)
 
     def fact(self, layer: str, name: str) -> Fact:
-        """The one fact of that name in that layer."""
+        """Return the fact called ``name`` in a layer."""
         facts = self.layer(layer).facts
         for fact in facts:
             if fact.name == name:
@@ -98,5 +98,5 @@ class SystemRecord(Document):
         raise unknown_name("fact", name, (fact.name for fact in facts), where=where)
 
     def matching(self, layer: str, pattern: str) -> tuple[Fact, ...]:
-        """The facts of one kind, such as ``accelerator * model`` for every accelerator."""
+        """Return the facts that match ``pattern``, such as ``accelerator * model``."""
         return tuple(fact for fact in self.layer(layer).facts if fnmatchcase(fact.name, pattern))

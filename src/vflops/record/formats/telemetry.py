@@ -1,4 +1,4 @@
-"""What telemetry is: named series of readings over time, and the sensors that were not there."""
+"""Telemetry: named series of readings over time, and the sensors that were absent."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Part = Literal["accelerator", "processor", "node", "run", "network-within", "net
 
 
 class Series(Data):
-    """One quantity that is read again and again."""
+    """One quantity that is sampled."""
 
     id: str = Field(pattern=r"^[^\s.]+(\.[^\s.]+)*$")
-    """``gpu0.power``: the thing, then the quantity; never the name of a host."""
+    """``gpu0.power``: the device, then the quantity; never the name of a host."""
     title: str
     unit: str
     source: str
-    """What was asked: a function of a library, a file of the kernel, an imported log."""
+    """Where it is read: a library function, a file of the kernel, an imported log."""
     kind: Kind
     part: Part
-    """What of the machine it is a reading of."""
+    """The part of the machine that it belongs to."""
     wraps_at: PositiveFloat | None = None
-    """Where a counter starts again from 0; None for one that does not."""
+    """The value at which a counter restarts from 0; None if it does not."""
     device: str | None = None
-    """Which device it is, where the id only numbers those of one job: jobs that share a node each
-    have a ``gpu0``. None: the id names it on the whole node."""
+    """Which device of the node it is: ids number the devices of one job, so jobs that share a node
+    each have a ``gpu0``. None: the id is unique on the node."""
 
 
 class Absent(Data):
-    """A sensor that is not there."""
+    """A sensor that is absent."""
 
     what: str
     reason: str
@@ -50,9 +50,9 @@ class Header(Document):
     schema_name: ClassVar[str] = "vflops.telemetry"
 
     node: int = Field(default=0, ge=0)
-    """Which node of the attempt; its name is not recorded, because results get published."""
+    """The node's number in the attempt; its name is not recorded, as results are published."""
     clock: Literal["monotonic", "utc"] = "monotonic"
-    """What ``time_s`` of a sample counts: ``time.monotonic()``, as events do, or Unix time."""
+    """The clock of ``time_s``: ``time.monotonic()``, as for events, or Unix time."""
     interval_s: PositiveFloat
     series: tuple[Series, ...]
     absent: tuple[Absent, ...] = ()
@@ -68,50 +68,53 @@ class Header(Document):
 
 @dataclass(frozen=True)
 class Telemetry:
-    """A whole file: its header, its samples, and what was wrong with the rest.
+    """A telemetry file: its header, its samples, and what was wrong with other lines.
 
-    Samples are kept as plain arrays, since a run of a day has 86 400 of them.
+    Samples are kept in plain arrays, since a run of a day has 86 400 of them.
     """
 
     header: Header
     times_s: Sequence[float]
     """By the clock that the header names; strictly increasing."""
     utc_s: Sequence[float]
-    """The same instants as seconds of Unix time."""
+    """The same moments as Unix time."""
     table: array[float]
-    """Row after row, one value a series; NaN where a reading failed."""
+    """Row after row, one value per series; NaN where a reading failed."""
     faults: tuple[str, ...] = ()
-    """Lines that are no samples, each with file and line."""
+    """Lines that are not samples, each with file and line."""
     torn: str | None = None
-    """A last line that was cut off while it was written."""
+    """A last line that was cut off while it was being written."""
 
     def __len__(self) -> int:
         return len(self.times_s)
 
     def column(self, id: str) -> list[float | None]:
-        """The readings of one series, None where one failed; ``KeyError`` for an unknown id."""
+        """Return the readings of one series, None where one failed.
+
+        Raise ``KeyError`` for an unknown id.
+        """
         index = self._index[id]
         return [None if math.isnan(value) else value for value in self.table[index :: self._width]]
 
     def series(self, part: Part | None = None) -> list[Series]:
-        """The series of one part of the machine, or all."""
+        """Return the series of one part of the machine, or all."""
         return [series for series in self.header.series if part in (None, series.part)]
 
     @cached_property
     def utc_offset_s(self) -> float:
-        """Unix time minus ``time_s``: the median, which a clock that was set meanwhile bends least.
+        """Unix time minus ``time_s``, or 0 without samples.
 
-        Zero where there is no sample.
+        The median is robust against a clock that was set in the meantime.
         """
         offsets = [utc - time for utc, time in zip(self.utc_s, self.times_s, strict=True)]
         return statistics.median(offsets) if offsets else 0.0
 
     def shifted(self, by_s: float) -> Telemetry:
-        """The same samples with ``by_s`` added to their times."""
+        """Return the same samples with ``by_s`` added to their times."""
         return replace(self, times_s=array("d", (time_s + by_s for time_s in self.times_s)))
 
     def on_clock_of(self, other: Telemetry) -> Telemetry:
-        """The same samples with the times that ``other``'s clock showed, found through UTC."""
+        """Return the same samples with the times of ``other``'s clock, converted through UTC."""
         return self.shifted(self.utc_offset_s - other.utc_offset_s)
 
     @cached_property

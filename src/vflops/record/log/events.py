@@ -1,7 +1,7 @@
-"""The log of a job: a JSON object a line, appended and synced, each chained to the one before.
+"""The log of a job: one JSON object per line, synced, and chained to the previous line.
 
 ``prev`` of a line is the SHA-256 of the line before it; of the first line that of ``run.json``, or
-of the whole log of the attempt before. So a line that is changed, dropped or moved is found.
+of the whole log of the previous attempt. A line that is changed, removed or moved breaks the chain.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Counted(Data):
 
 
 class Planned(Data):
-    """What will be measured, by the keys of the measurements."""
+    """The measurements that will be made, by their keys."""
 
     measurements: tuple[tuple[str, str, str | None], ...]
 
 
 class Loaded(Data):
-    """What else ran while ceilings were measured."""
+    """The load by other processes while ceilings were measured."""
 
     others_share: float = Field(ge=0, le=1)
 
@@ -77,14 +77,14 @@ class Event:
 
     @property
     def utc_s(self) -> float:
-        """When it was written, Unix time."""
+        """When it was written, as Unix time."""
         try:
             return datetime.fromisoformat(self.utc).timestamp()
-        except (ValueError, OverflowError, OSError) as error:  # the last: of years before 1
+        except (ValueError, OverflowError, OSError) as error:  # OSError: of years before 1
             raise FolderError(f"{self.source}: utc is {self.utc!r}, expected a time") from error
 
     def payload(self, type: type[Payload]) -> Payload:
-        """The event's data as what its kind holds, or an error that names the line."""
+        """Return the event's data as ``type``, or raise an error that names the line."""
         try:
             return type.model_validate(self.data)
         except ValidationError as error:
@@ -94,17 +94,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Log:
-    """All lines of a log that could be read, and what was wrong with the rest."""
+    """All lines of a log that could be read, and what was wrong with the others."""
 
     events: tuple[Event, ...]
     faults: tuple[str, ...]
     """Broken links of the chain, each with file and line."""
     torn: str | None
-    """A last line that was cut off while it was written."""
+    """A last line that was cut off while it was being written."""
 
 
 class EventWriter:
-    """Appends events to a new log; one writer a file."""
+    """Appends events to a new log; one writer per file."""
 
     def __init__(self, path: Path, anchor: str) -> None:
         atomic.make_folder(path.parent)
@@ -144,7 +144,7 @@ class EventWriter:
 
 
 def read_log(path: Path, anchor: str) -> Log:
-    """Every whole line of ``path``; a torn last line is reported, never fatal."""
+    """Read every complete line of ``path``; a torn last line is reported, and not an error."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:

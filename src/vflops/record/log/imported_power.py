@@ -1,4 +1,4 @@
-"""A node's or supply's own power log, kept with a run in the format that telemetry has."""
+"""Power logs of nodes or power supplies, imported into a run in the format of telemetry."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from vflops.record.log.telemetry_log import header_line, read, sample_line
 def import_power(
     folder: Path, log: Path, *, node: int = 0, spans: Sequence[tuple[float, float]] | None = None
 ) -> Path:
-    """Store the power log ``log`` in the run folder; gives the file that was written.
+    """Store the power log ``log`` in the run folder and return the path of the new file.
 
-    It is kept as ``telemetry/imported-<n>.jsonl``, in the format that telemetry has. ``spans`` are
-    the times of the trainings, Unix time; a log of none of them is refused.
+    The file is ``telemetry/imported-<n>.jsonl``, in the format of telemetry. ``spans`` are the
+    times of the trainings as Unix time; a log that overlaps none of them is refused.
     """
     _, samples = read_power_csv(log)
     first_s, last_s = samples[0][0], samples[-1][0]
     if spans is not None and not any(a <= last_s and first_s <= b for a, b in spans):
         raise UsageError(
-            f"{log} is of another time: from {_utc(first_s)} to {_utc(last_s)}, no training of "
-            f"{folder} ran then",
-            hint="give the log of the run's own time; times are UTC unless they say otherwise",
+            f"{log} covers {_utc(first_s)} to {_utc(last_s)}: no training of "
+            f"{folder} ran at that time",
+            hint="give a log from the time of the run; times without a zone are UTC",
         )
     text = _as_telemetry(log, node)
-    kept = imported_files(folder)
-    for path in kept:
+    imported = imported_files(folder)
+    for path in imported:
         if path.read_bytes().partition(b"\n")[2] == text.encode().partition(b"\n")[2]:
             raise UsageError(
-                f"{log} was imported before, as {path}",
-                hint="nothing is to be done: twice the same log would count its energy twice",
+                f"{log} was already imported as {path}",
+                hint="there is nothing to do: importing it again would count its energy twice",
             )
-    number = 1 + max((_number(path) for path in kept), default=0)
+    number = 1 + max((_number(path) for path in imported), default=0)
     path = folder / "telemetry" / f"imported-{number}.jsonl"
     atomic.make_folder(path.parent)
     atomic.write_text(path, text)
@@ -48,13 +48,13 @@ def import_power(
 
 
 def imported_files(folder: Path) -> list[Path]:
-    """The logs that were imported into a run folder, in that order."""
-    found = matching_files(folder / "telemetry", "imported-*.jsonl")
-    return sorted((path for path in found if _number(path)), key=_number)
+    """Return the logs that were imported into a run folder, in that order."""
+    paths = matching_files(folder / "telemetry", "imported-*.jsonl")
+    return sorted((path for path in paths if _number(path)), key=_number)
 
 
 def read_imported(folder: Path, *, node: int = 0) -> list[Telemetry]:
-    """The imported logs of one node, with times in UTC."""
+    """Read the imported logs of one node, with times in UTC."""
     logs = [read(path) for path in imported_files(folder)]
     return [log for log in logs if log.header.node == node]
 

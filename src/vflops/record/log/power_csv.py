@@ -17,7 +17,7 @@ _TIMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch
 _POWERS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
 _ENERGIES = {"j": 1.0, "joule": 1.0, "joules": 1.0, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
 _EXPECTED = "expected a time column and one such as power_w, power_kw, energy_j or energy_kwh"
-_EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 to 2286: seconds, and not milliseconds
+_EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 to 2286: seconds, not milliseconds
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Column:
 
 
 def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[float | None]]]]:
-    """Its columns, and each reading as seconds of Unix time and values in W or J.
+    """Return the columns, and each reading as Unix time and values in W or J.
 
-    A ``UsageError`` names the line, the value and the hint.
+    Raise a ``UsageError`` with the line and the value of the first error.
     """
     rows = _rows(log)
     names = next(rows, (0, []))[1]
@@ -59,7 +59,7 @@ def read_power_csv(log: Path) -> tuple[list[Column], list[tuple[float, list[floa
 
 
 def _rows(log: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each line that is not blank, with its number; the first is the header."""
+    """Yield each line that is not blank, with its number; the first is the header."""
     try:
         text = log.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -88,24 +88,25 @@ def _require_cells(row: list[str], width: int, where: str) -> None:
 
 
 def _time_column(names: list[str], log: Path) -> int:
-    found = [index for index, name in enumerate(names) if _snake(name) in _TIMES]
-    if len(found) != 1:
+    indices = [index for index, name in enumerate(names) if _snake(name) in _TIMES]
+    if len(indices) != 1:
         raise UsageError(
-            f"{log} has {len(found)} time columns in its header: {', '.join(names) or 'empty'}",
+            f"{log} has {len(indices)} time columns in its header: {', '.join(names) or 'empty'}",
             hint="name one of them time: UTC as 2026-01-31T12:00:00Z, or seconds of Unix time",
         )
-    return found[0]
+    return indices[0]
 
 
 def _value_columns(names: list[str], log: Path) -> list[Column]:
-    found = [one for index, name in enumerate(names) if (one := _column(index, name, log))]
-    kinds = [one.kind for one in found]
-    if not found or len(set(kinds)) != len(kinds):
+    columns = [c for index, name in enumerate(names) if (c := _column(index, name, log))]
+    kinds = [column.kind for column in columns]
+    if not columns or len(set(kinds)) != len(kinds):
         raise UsageError(
-            f"{log} has {len(found)} columns of power or energy in its header: {', '.join(names)}",
-            hint=f"{_EXPECTED}; one of each at most, import feeds one by one",
+            f"{log} has {len(columns)} columns of power or energy in its header: "
+            f"{', '.join(names)}",
+            hint=f"{_EXPECTED}; at most one of each; import several power feeds one by one",
         )
-    return found
+    return columns
 
 
 def _column(index: int, name: str, log: Path) -> Column | None:
@@ -125,7 +126,7 @@ def _column(index: int, name: str, log: Path) -> Column | None:
 
 
 def _snake(name: str) -> str:
-    """``Power (kW)`` as ``power_kw``."""
+    """Return ``power_kw`` for ``Power (kW)``."""
     return re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
@@ -137,7 +138,7 @@ def _time_s(cell: str, where: str) -> float:
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
             f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
-            hint="divide milliseconds by 1000; local or relative times cannot be placed",
+            hint="divide milliseconds by 1000; local or relative times cannot be used",
         )
     return at_s
 
@@ -153,8 +154,8 @@ def _iso_s(cell: str, where: str) -> float:
     at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
-            f"{where}: time {cell!r} is not of the years 2001 to 2286",
-            hint="set the clock of whatever wrote the log",
+            f"{where}: time {cell!r} is not between the years 2001 and 2286",
+            hint="set the clock of the device that wrote the log",
         )
     return at_s
 

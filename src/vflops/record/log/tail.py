@@ -1,4 +1,4 @@
-"""Follows a log while somebody else writes it."""
+"""Follows a log while another process writes it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from vflops.record.log.events import EventLine
 
 Listener = Callable[[str, dict[str, Any]], None]
-"""Told kind and data of every event as it is written."""
+"""Called with kind and data of every new event."""
 
 
 class Tail:
-    """What was added to a log since it was last read."""
+    """Reads what was added to a log since the last call."""
 
     def __init__(self, path: Path, on_event: Listener) -> None:
         self.path = path
@@ -23,18 +23,18 @@ class Tail:
         self._read = 0
 
     def read(self) -> None:
-        """Tell of every whole line that was added."""
+        """Pass every complete new line to the listener."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:
-            return  # it is not there yet
+            return  # it does not exist yet
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.split(b"\n")[:-1]:
             try:
                 event = EventLine.model_validate_json(line)
             except ValidationError:
-                continue  # a damaged line is the check's matter; what follows it is not lost
+                continue  # `vflops check` reports it; the lines that follow are read
             self._on_event(event.kind, event.data)

@@ -1,7 +1,7 @@
-"""Telemetry as a file: a header, then a JSON object a sample, appended and flushed, not synced.
+"""Telemetry files: a header, then one JSON object per sample, flushed but not synced.
 
-A sample that a power cut takes is no loss to a run, and a sync every second is one to the disk that
-the run trains from.
+Losing a sample in a power failure does no harm, while a sync every second would slow down the disk
+that the run trains from.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vflops.record.formats.telemetry import Header, Telemetry
 
 
 class TelemetryWriter:
-    """Appends samples to a new file; one writer a file. All of it may raise ``OSError``."""
+    """Appends samples to a new file; one writer per file. All methods may raise ``OSError``."""
 
     def __init__(self, path: Path, header: Header) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: a line that failed must not be tried again when the file is closed.
+        # Unbuffered: a failed line must not be written again when the file is closed.
         self._file = path.open("xb", buffering=0)
         try:
             self._write(header_line(header))
@@ -34,34 +34,34 @@ class TelemetryWriter:
             raise
 
     def write(self, time_s: float, utc_s: float, values: Sequence[float | None]) -> None:
-        """Append one sample: one value a series of the header, None where a reading failed."""
+        """Append one sample: one value per series of the header, None where a reading failed."""
         self._write(sample_line(time_s, utc_s, values))
 
     def close(self) -> None:
-        """Close the file; nothing is pending."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, line: str) -> None:
         data = line.encode()
         written = self._file.write(data)
-        if written != len(data):  # the rest did not fit: the line is torn, and the next would join
+        if written != len(data):  # the line is torn, and the next one would be joined to it
             raise OSError(28, "No space left on device")
 
 
 def header_line(header: Header) -> str:
-    """The first line of a telemetry file."""
+    """Return the first line of a telemetry file."""
     return _line(json.loads(header.to_json()))
 
 
 def sample_line(time_s: float, utc_s: float, values: Sequence[float | None]) -> str:
-    """One sample as a line of the file."""
+    """Return one sample as a line of the file."""
     finite = [None if value is None or not math.isfinite(value) else value for value in values]
     utc = datetime.fromtimestamp(utc_s, UTC).isoformat(timespec="milliseconds")
     return _line({"time_s": round(time_s, 6), "utc": utc, "values": finite})
 
 
 def read(path: Path) -> Telemetry:
-    """Every whole sample of ``path``; a torn last line is reported, never fatal."""
+    """Read every complete sample of ``path``; a torn last line is reported, and not an error."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -70,7 +70,7 @@ def read(path: Path) -> Telemetry:
     torn = f"{path}:{len(lines) + 1}" if tail else None
     if not lines:
         raise FolderError(
-            f"{path} has no header: it was cut off when it was begun",
+            f"{path} has no header: it was cut off while its first line was written",
             hint="remove it; the run has no telemetry",
         )
     header = Header.parse(_object(lines[0], path), path)
@@ -80,7 +80,7 @@ def read(path: Path) -> Telemetry:
 
 
 def read_header(path: Path) -> Header:
-    """What a telemetry file is of, without its samples."""
+    """Read the header of a telemetry file."""
     try:
         with path.open("rb") as file:
             line = file.readline()
@@ -90,7 +90,7 @@ def read_header(path: Path) -> Header:
 
 
 class _Samples:
-    """The lines of a file as arrays: no object a sample, so that a day is read in a second."""
+    """The samples of a file as arrays, without one object each: a day is read in a second."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -99,8 +99,8 @@ class _Samples:
         self.table = array("d")
 
     def add(self, lines: Iterable[bytes], path: Path) -> Iterable[str]:
-        """Take all lines that are samples; yields what is wrong with the others."""
-        before_s = -math.inf
+        """Add all lines that are samples; yield what is wrong with the others."""
+        previous_s = -math.inf
         for number, line in enumerate(lines, start=2):
             try:
                 sample = from_json(line, allow_inf_nan=False, cache_strings="keys")
@@ -110,21 +110,21 @@ class _Samples:
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 yield f"{path}:{number}: not a sample of {self._width} values"
                 continue
-            if not before_s < time_s < math.inf:
+            if not previous_s < time_s < math.inf:
                 yield f"{path}:{number}: not later than the sample before it"
                 continue
-            before_s = time_s
+            previous_s = time_s
             self.times_s.append(time_s)
             self.utc_s.append(utc_s)
             self.table.extend(row)
 
 
 def _row(values: Any, width: int) -> array[float]:
-    """The values of one sample; ``ValueError`` or ``TypeError`` where they are no such thing."""
+    """Return the values of one sample, or raise ``ValueError`` or ``TypeError``."""
     if len(values) != width or math.inf in values or -math.inf in values:  # 1e999 is JSON
         raise ValueError
     try:
-        return array("d", values)  # the quick way, where no reading failed
+        return array("d", values)  # fast, but only if no reading failed
     except TypeError:
         return array("d", [math.nan if value is None else value for value in values])
 
@@ -135,7 +135,9 @@ def _object(line: bytes, path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise FolderError(f"{path}:1 is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise FolderError(f"{path}:1 holds a {type(data).__name__}, expected the header's object")
+        raise FolderError(
+            f"{path}:1 contains a {type(data).__name__}, expected the header's object"
+        )
     return data
 
 

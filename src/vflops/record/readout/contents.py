@@ -1,4 +1,4 @@
-"""What a run folder holds, read and checked once."""
+"""The contents of a run folder, read and validated once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from vflops.record.files.document import Document
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
-from vflops.record.formats.job import JobPlanned, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import JobPlanned
 from vflops.record.formats.measurement import Measurement
 from vflops.record.log.events import Counted
 from vflops.record.readout.trained_job import TrainedJob
@@ -21,47 +22,47 @@ from vflops.record.readout.trained_job import TrainedJob
 if TYPE_CHECKING:
     from vflops.record.formats.telemetry import Telemetry
 
-_MOST_KEPT_BYTES = 1 << 20
-"""Of a file of telemetry; to read a longer one again costs less than to keep it."""
+_LARGEST_KEPT_BYTES = 1 << 20
+"""Larger telemetry files are read again instead of being kept in memory."""
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=Document)
 
 
 class Contents:
-    """A run folder's files as data; each is read when it is first asked for."""
+    """The files of a run folder as data; each is read when it is first used."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self._known: dict[Any, Any] = {}
 
-    def once(self, find: Callable[[Contents], Found]) -> Found:
-        """What ``find`` says of these contents, however many ask: it is called once."""
-        found: Found = self._once(find, lambda: find(self))
-        return found
+    def once(self, find: Callable[[Contents], Result]) -> Result:
+        """Return ``find(self)``; it is called once, and the result is kept."""
+        result: Result = self._once(find, lambda: find(self))
+        return result
 
     def read(self, kind: type[Kind], path: Path) -> Kind:
-        """A document of the folder."""
-        found: Kind = self._once((kind, str(path)), lambda: kind.read(path))
-        return found
+        """Read a document of the folder."""
+        result: Kind = self._once((kind, str(path)), lambda: kind.read(path))
+        return result
 
     def digest(self, path: Path) -> Digest:
-        """Hash and size of a file of the folder."""
-        found: Digest = self._once(str(path), lambda: file_digest(path))
-        return found
+        """Return hash and size of a file of the folder."""
+        result: Digest = self._once(str(path), lambda: file_digest(path))
+        return result
 
     def hash(self, path: Path) -> str:
-        """The SHA-256 of a file of the folder."""
+        """Return the SHA-256 of a file of the folder."""
         return self.digest(path).sha256
 
     def telemetry(self, path: Path) -> Telemetry:
-        """A file of samples."""
+        """Read a telemetry file."""
         from vflops.record.log.telemetry_log import read
 
-        if path.stat().st_size > _MOST_KEPT_BYTES:
+        if path.stat().st_size > _LARGEST_KEPT_BYTES:
             return read(path)
-        found: Telemetry = self._once((read, str(path)), lambda: read(path))
-        return found
+        result: Telemetry = self._once((read, str(path)), lambda: read(path))
+        return result
 
     def _once(self, key: object, find: Callable[[], Any]) -> Any:
         if key not in self._known:
@@ -75,17 +76,17 @@ class Contents:
 
     @cached_property
     def in_progress(self) -> bool:
-        """Whether a living process is still at the run."""
+        """Whether a process is still working on the run."""
         return not self.history.state.complete and is_locked(self.folder.lock)
 
     @property
     def state(self) -> State:
-        """Whether the run ended; if not, that it is in progress or where it stopped."""
+        """Whether the run is complete; if not, whether it is in progress or how it stopped."""
         return State(False, "it is in progress") if self.in_progress else self.history.state
 
     @cached_property
     def measurements(self) -> list[Measurement]:
-        """The newest measurement of every ceiling, in the order in which they were first made."""
+        """The newest measurement of every ceiling, in the order of the first ones."""
         newest: dict[tuple[str, str, str | None], Measurement] = {}
         for event in self.history.events("measurement"):
             item = event.payload(Measurement)
@@ -99,12 +100,12 @@ class Contents:
 
     @cached_property
     def trained(self) -> list[TrainedJob]:
-        """The training jobs that were planned, in their order."""
+        """The planned training jobs, in order."""
         return [job for job in self._jobs if job.record.worker is None]
 
     @cached_property
     def workers(self) -> list[TrainedJob]:
-        """The workers of searches, in their order."""
+        """The workers of searches, in order."""
         return [job for job in self._jobs if job.record.worker is not None]
 
     @cached_property
@@ -121,13 +122,13 @@ class Contents:
 
     @cached_property
     def graphs(self) -> list[Graph]:
-        """The graphs that were counted, in that order; no other file is one of the run's."""
-        found: list[Graph] = []
+        """The graphs that were counted, in that order; other graph files are ignored."""
+        graphs: list[Graph] = []
         for model in dict.fromkeys(counted.model for counted in self.counted):
             path = self.folder.graph_file(model)
             if path.is_file():
                 graph = self.read(Graph, path)
                 if graph.model != model:
-                    raise FolderError(f"{path} holds the graph of {graph.model}, not of {model}")
-                found.append(graph)
-        return found
+                    raise FolderError(f"{path} contains the graph of {graph.model}, not of {model}")
+                graphs.append(graph)
+        return graphs

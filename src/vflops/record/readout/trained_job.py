@@ -1,4 +1,4 @@
-"""What a training job's logs say together: one story over all attempts."""
+"""A training job, read from the logs of all its attempts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.record.formats.job import (
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import (
     PHASES,
     WORK_PHASES,
     Evaluated,
     Exhibited,
     Finished,
-    JobRecord,
     JobStarted,
     KernelsProfiled,
     KernelTime,
@@ -28,18 +28,18 @@ PROGRESS_EVENTS: dict[str, type[ProgressPoint]] = {
     "evaluation": Evaluated,
     "finished": Finished,
 }
-"""The events that say where training stands."""
+"""The events that report how far training has got."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a job, as far as it got."""
+    """One attempt at a job."""
 
     log: Log
 
     @cached_property
-    def notes(self) -> tuple[ProgressPoint, ...]:
-        """Every note of where training stood, in order."""
+    def points(self) -> tuple[ProgressPoint, ...]:
+        """All progress events, in order."""
         return tuple(
             event.payload(PROGRESS_EVENTS[event.kind])
             for event in self.log.events
@@ -48,19 +48,19 @@ class Attempt:
 
     @cached_property
     def _last(self) -> ProgressPoint | None:
-        for event in reversed(self.log.events):  # a score needs no other: a day has 86 400 notes
+        for event in reversed(self.log.events):  # a score needs only this one, and a day has 86 400
             if event.kind in PROGRESS_EVENTS:
                 return event.payload(PROGRESS_EVENTS[event.kind])
         return None
 
     @property
-    def is_noted(self) -> bool:
-        """Whether it got as far as a note of where training stood."""
+    def has_progress(self) -> bool:
+        """Whether it has a progress event."""
         return self._last is not None
 
     @property
     def began_s(self) -> float | None:
-        """When its processes began, by the clock of the events; None without a note."""
+        """When its processes began, by the clock of the events; None without a progress event."""
         for event in self.log.events:
             if event.kind in PROGRESS_EVENTS:
                 return event.time_s - sum(
@@ -70,32 +70,32 @@ class Attempt:
 
     @property
     def phases(self) -> dict[str, float]:
-        """Seconds in each phase, up to the last note of it."""
+        """Seconds in each phase, up to the last progress event."""
         return self._last.phases if self._last else dict.fromkeys(PHASES, 0.0)
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the start of its processes to the last note."""
+        """Seconds from the start of its processes to the last progress event."""
         return sum(self.phases.values())
 
     @property
     def samples(self) -> int:
-        """Samples of the job that were trained on when it ended."""
+        """Samples that the job had trained on when the attempt ended."""
         return self._last.samples if self._last else self.first_sample
 
     @property
     def samples_compiling(self) -> int:
-        """Of its samples, those whose steps compiled."""
+        """Its samples whose steps compiled."""
         return self._last.samples_compiling if self._last else 0
 
     @property
     def first_sample(self) -> int:
-        """Samples of the job that earlier attempts had done."""
+        """Samples that earlier attempts had trained on."""
         return self._resumed.samples if self._resumed else 0
 
     @property
     def first_step(self) -> int:
-        """The step of the checkpoint that it went on from; 0 without one."""
+        """The step of the checkpoint that it resumed from; 0 without one."""
         return self._resumed.step if self._resumed else 0
 
     @cached_property
@@ -105,13 +105,13 @@ class Attempt:
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """From the first step to the last note, by the clock of the events."""
+        """From the first step to the last progress event, by the clock of the events."""
         events = self._edges
         return (events[0].time_s, events[1].time_s) if events else None
 
     @property
     def span_utc_s(self) -> tuple[float, float] | None:
-        """The same by the clock on the wall of the node that wrote the log."""
+        """The same as Unix time of the node that wrote the log."""
         events = self._edges
         return (events[0].utc_s, events[1].utc_s) if events else None
 
@@ -129,7 +129,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TimedEvaluation:
-    """An evaluation, and the seconds of the whole job before it was done."""
+    """An evaluation, and the seconds that the whole job had taken when it was done."""
 
     evaluated: Evaluated
     time_s: float
@@ -137,7 +137,7 @@ class TimedEvaluation:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """What a job left to be shown: where it must be, and what the log says of it."""
+    """A job's data for the report: its expected path, and its event."""
 
     path: Path
     payload: Exhibited
@@ -150,7 +150,7 @@ class TrainedJob:
     record: JobRecord
     logs: tuple[Log, ...]
     folders: tuple[Path, ...] = ()
-    """Where each of the logs is; empty where nothing beside them is asked for."""
+    """The folder of each log; empty if no other files are needed."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -159,44 +159,44 @@ class TrainedJob:
 
     @cached_property
     def started(self) -> JobStarted | None:
-        """What ran, by the newest attempt."""
+        """What ran, from the newest attempt."""
         events = self._events("job")
         return events[-1].payload(JobStarted) if events else None
 
     @property
     def finished(self) -> Finished | None:
-        """How it ended; None when it did not."""
+        """How training ended; None if it has not."""
         events = self._events("finished")
         return events[-1].payload(Finished) if events else None
 
     @cached_property
     def evaluations(self) -> list[TimedEvaluation]:
-        """Every evaluation that counts, in order; what a later attempt did again counts once."""
-        found: dict[int, TimedEvaluation] = {}
+        """Every evaluation that counts, in order; one repeated after a resume counts once."""
+        by_step: dict[int, TimedEvaluation] = {}
         before_s = 0.0
         for attempt in self.attempts:
-            if attempt.is_noted:  # what was after its checkpoint was lost, and its time is not
-                found = {step: e for step, e in found.items() if step <= attempt.first_step}
+            if attempt.has_progress:  # what followed its checkpoint was lost; the time still counts
+                by_step = {s: e for s, e in by_step.items() if s <= attempt.first_step}
             for event in attempt.log.events:
                 if event.kind == "evaluation":
-                    each = event.payload(Evaluated)
-                    time_s = before_s + sum(each.phases.values())
-                    found[each.step] = TimedEvaluation(each, time_s)
+                    evaluated = event.payload(Evaluated)
+                    time_s = before_s + sum(evaluated.phases.values())
+                    by_step[evaluated.step] = TimedEvaluation(evaluated, time_s)
             before_s += attempt.wall_s
-        return [found[step] for step in sorted(found)]
+        return [by_step[step] for step in sorted(by_step)]
 
     @cached_property
     def progress(self) -> list[tuple[float, Progressed]]:
-        """Where training stood, with the seconds of the whole job before it."""
-        found: list[tuple[float, Progressed]] = []
+        """The progress events, with the seconds that the whole job had taken."""
+        timed: list[tuple[float, Progressed]] = []
         before_s = 0.0
         for attempt in self.attempts:
             for event in attempt.log.events:
                 if event.kind == "progress":
-                    each = event.payload(Progressed)
-                    found.append((before_s + sum(each.phases.values()), each))
+                    point = event.payload(Progressed)
+                    timed.append((before_s + sum(point.phases.values()), point))
             before_s += attempt.wall_s
-        return found
+        return timed
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -218,20 +218,20 @@ class TrainedJob:
 
     @property
     def samples_trained(self) -> int:
-        """Samples that the model was trained on, each place of the stream once."""
-        # An attempt that was killed before its first note changed nothing.
-        return next((each.samples for each in reversed(self.attempts) if each.is_noted), 0)
+        """Samples that the model was trained on; repeated ones count once."""
+        # An attempt that was killed before its first progress event changed nothing.
+        return next((past.samples for past in reversed(self.attempts) if past.has_progress), 0)
 
     @property
     def samples_compiling(self) -> int:
-        """Samples whose steps compiled: their time is not that of work."""
+        """Samples whose steps compiled; their time is not working time."""
         return sum(attempt.samples_compiling for attempt in self.attempts)
 
     @property
     def samples_redone(self) -> int:
         """Samples that were lost with an attempt and trained on again."""
-        noted = [attempt for attempt in self.attempts if attempt.is_noted]
-        # A checkpoint can be newer than the last note before the end: it was reached all the same.
+        noted = [attempt for attempt in self.attempts if attempt.has_progress]
+        # A checkpoint can be newer than the attempt's last progress event; it counts all the same.
         kept = [attempt.first_sample for attempt in noted[1:]] + [0]
         done = sum(
             max(attempt.samples, later) - attempt.first_sample
@@ -241,41 +241,41 @@ class TrainedJob:
 
     @property
     def devices(self) -> int:
-        """Devices whose ceilings bound it: the processors as one, or an accelerator a rank."""
+        """Devices whose ceilings bound it: the CPU as one, or one accelerator per rank."""
         started = self.started
         return 1 if started is None or started.device == "cpu" else started.ranks
 
     @property
     def samples_evaluated(self) -> int:
         """Samples of all evaluations that count."""
-        return sum(each.evaluated.evaluated for each in self.evaluations)
+        return sum(timed.evaluated.evaluated for timed in self.evaluations)
 
     @property
     def kernels(self) -> tuple[KernelTime, ...]:
-        """Shares of the kinds of kernels, where they were profiled."""
+        """Shares of the kinds of kernels, if they were profiled."""
         events = self._events("kernels")
         return events[-1].payload(KernelsProfiled).kernels if events else ()
 
     @property
     def exhibits(self) -> list[Exhibit]:
-        """What each attempt left to be shown, in order; of one attempt the last that it wrote."""
-        found: list[Exhibit] = []
+        """The data of each attempt for the report, in order; the last file of each attempt."""
+        exhibits: list[Exhibit] = []
         for log, folder in zip(self.logs, self.folders, strict=False):
             events = [event for event in log.events if event.kind == "exhibit"]
             if events:
                 payload = events[-1].payload(Exhibited)
-                found.append(Exhibit(folder / payload.file, payload))
-        return found
+                exhibits.append(Exhibit(folder / payload.file, payload))
+        return exhibits
 
     @property
     def exhibit(self) -> Exhibit | None:
-        """What the newest attempt that left something to be shown left; None without any."""
+        """The newest data for the report; None without any."""
         exhibits = self.exhibits
         return exhibits[-1] if exhibits else None
 
     @property
     def tested(self) -> Tested | None:
-        """The quality on samples that were kept apart; None without any."""
+        """The quality on the test set; None without one."""
         events = self._events("tested")
         return events[-1].payload(Tested) if events else None
 

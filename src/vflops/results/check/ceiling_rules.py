@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.counting.conventions import rule_set
+from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics import flops
 from vflops.record.formats.measurement import Measurement
@@ -176,5 +176,5 @@ def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
     graph = next((each for each in contents.graphs if each.model == job.record.workload), None)
     if declared or graph is None or job.work_s <= 0:
         return None
-    ops = counted_by(graph, rule_set("executed")).total.total // graph.batch
+    ops = counted_by(graph, convention("executed")).total.total // graph.batch
     return flops(ops=ops * (job.samples_trained - job.samples_compiling), time_s=job.work_s)

@@ -7,14 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vflops.config.flatten import differences
 from vflops.config.training import CEILING_OF
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
-from vflops.record.formats.job import Goal, JobRearranged, JobRecord, JobStarted
+from vflops.record.formats.job import Goal, JobRecord
+from vflops.record.formats.job_events import JobRearranged, JobStarted
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
-from vflops.results.check.level import flat
 from vflops.results.check.locations import job_file
 from vflops.results.check.parallelism_rules import shared_otherwise
 from vflops.results.check.published_figures import EPOCH_ROUNDING
@@ -51,10 +52,8 @@ def _told(contents: Contents, record: JobRecord) -> Iterator[str]:
     if name not in run.workloads:
         yield f"{name} is no workload of run.json"
         return
-    ours, theirs = dict(flat(run.workloads[name])), dict(flat(record.settings))
-    for key in sorted({*ours, *theirs}):
-        if ours.get(key) != theirs.get(key):
-            yield f"{key} is {theirs.get(key)}, and {ours.get(key)} in run.json"
+    for key, (ours, theirs) in sorted(differences(run.workloads[name], record.settings).items()):
+        yield f"{key} is {theirs}, and {ours} in run.json"
     train = record.settings.get("train", {})
     if record.ranks != train.get("ranks", 1):
         yield f"{integer(record.ranks)} ranks, its settings say {train.get('ranks', 1)}"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from vflops.errors import UsageError
-from vflops.record.formats.job import Ensembled, Evaluated, JobRecord, OutOfBag, Tested
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Ensembled, Evaluated, OutOfBag, Tested
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob

@@ -23,7 +23,7 @@ from vflops.metrics.traffic import (
     sharded_sent,
 )
 from vflops.record.formats.graph import Graph
-from vflops.record.formats.job import Exchanged, ModelSharing
+from vflops.record.formats.job_events import Exchanged, ModelSharing
 
 POWERSGD_RANK, POWERSGD_START = 4, 8
 """Of ``communication.powersgd``, which needs torch: columns, and steps in full before them."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from vflops.config.flatten import differences, flatten
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
 from vflops.record.formats.system import LAYERS
@@ -148,12 +149,12 @@ def levels(contents: Contents) -> Levels:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        found |= {each.setting: each for each in _differences(reference, dict(flat(used)))}
+        found |= {each.setting: each for each in _differences(reference, used)}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as whole
 
         bagging = contents.folder.record.settings.bagging.model_dump()
-        both = (dict(flat(each, "bagging.")) for each in (whole().bagging.model_dump(), bagging))
+        both = ({"bagging": section} for section in (whole().bagging.model_dump(), bagging))
         found |= {each.setting: each for each in _differences(*both) if each.setting in _LAYER_OF}
     return _placed(tuple(found.values()))
 
@@ -161,7 +162,7 @@ def levels(contents: Contents) -> Levels:
 @cache
 def _reference(name: str) -> Mapping[str, Any]:
     """The settings of a workload at its published size: the same for all runs."""
-    return dict(flat(workload(name).profile("reference").model_dump(mode="json")))
+    return flatten(workload(name).profile("reference").model_dump(mode="json"))
 
 
 def _placed(found: tuple[Difference, ...]) -> Levels:
@@ -175,19 +176,10 @@ def _placed(found: tuple[Difference, ...]) -> Levels:
 
 
 def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Iterator[Difference]:
-    """By the flat names of settings."""
-    for name in sorted({*reference, *used} - _APART):
-        if reference.get(name) != used.get(name):
-            yield Difference(layer_of(name), name, reference.get(name), used.get(name))
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their full names, sections left out: ``train.epochs``."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    """Yield the differences by the dotted names of settings."""
+    for name, values in sorted(differences(reference, used).items()):
+        if name not in _APART:
+            yield Difference(layer_of(name), name, *values)
 
 
 def layer_of(setting: str) -> str:

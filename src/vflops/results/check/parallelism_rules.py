@@ -21,10 +21,10 @@ from vflops.counting.count import count
 from vflops.errors import UsageError
 from vflops.record.files.document import first_fault
 from vflops.record.formats.graph import Graph
-from vflops.record.formats.job import (
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import (
     Exchanged,
     Finished,
-    JobRecord,
     JobStarted,
     ModelSharing,
     StagesRun,

@@ -8,8 +8,9 @@ from pathlib import Path
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, Document
 from vflops.record.files.folder_listing import matching_files, subfolders
-from vflops.record.formats import job as training
+from vflops.record.formats import job_events
 from vflops.record.formats.graph import Graph
+from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.formats.node import NodeRecord
 from vflops.record.formats.system import SystemRecord
@@ -27,29 +28,29 @@ EVENTS: dict[str, type[Data]] = {
     "plan": Planned,
     "measurement": Measurement,
     "load": Loaded,
-    "job-planned": training.JobPlanned,
-    "job-rearranged": training.JobRearranged,
-    "job-begun": training.JobBegun,
-    "job-lost": training.JobLost,
-    "job-given-up": training.JobGivenUp,
-    "job-trained": training.JobTrained,
-    "power-imported": training.PowerImported,
-    "staged": training.Staged,
-    "job": training.JobStarted,
-    "resumed": training.Resumed,
-    "fallback": training.Fallback,
-    "progress": training.Progressed,
-    "evaluation": training.Evaluated,
-    "tested": training.Tested,
-    "out-of-bag": training.OutOfBag,
-    "predictions": training.Predicted,
-    "ensemble": training.Ensembled,
-    "checkpoint": training.Checkpointed,
-    "finished": training.Finished,
-    "exhibit": training.Exhibited,
-    "exchange": training.Exchanged,
-    "kernels": training.KernelsProfiled,
-    "stages": training.StagesRun,
+    "job-planned": job_events.JobPlanned,
+    "job-rearranged": job_events.JobRearranged,
+    "job-begun": job_events.JobBegun,
+    "job-lost": job_events.JobLost,
+    "job-given-up": job_events.JobGivenUp,
+    "job-trained": job_events.JobTrained,
+    "power-imported": job_events.PowerImported,
+    "staged": job_events.Staged,
+    "job": job_events.JobStarted,
+    "resumed": job_events.Resumed,
+    "fallback": job_events.Fallback,
+    "progress": job_events.Progressed,
+    "evaluation": job_events.Evaluated,
+    "tested": job_events.Tested,
+    "out-of-bag": job_events.OutOfBag,
+    "predictions": job_events.Predicted,
+    "ensemble": job_events.Ensembled,
+    "checkpoint": job_events.Checkpointed,
+    "finished": job_events.Finished,
+    "exhibit": job_events.Exhibited,
+    "exchange": job_events.Exchanged,
+    "kernels": job_events.KernelsProfiled,
+    "stages": job_events.StagesRun,
     "worker": search_events.WorkerBegun,
     "waiting": search_events.WorkerWaits,
     "search-ended": search_events.SearchEnded,
@@ -94,7 +95,7 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
         yield path, Graph
     jobs = subfolders(folder.path / "jobs")
     for path in (path for job in jobs for path in matching_files(job, "job.json")):
-        yield path, training.JobRecord
+        yield path, JobRecord
     attempts = [attempt for job in jobs for attempt in subfolders(job)]
     for path in (path for attempt in attempts for path in matching_files(attempt, "node-*.json")):
         yield path, NodeRecord

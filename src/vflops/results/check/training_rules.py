@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from vflops.record.files.folder_listing import matching_files
-from vflops.record.formats.job import JobPlanned, JobTrained, PowerImported
+from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.formats.node import node_files
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents

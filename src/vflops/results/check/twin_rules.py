@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.job_nodes import places
+from vflops.record.readout.job_nodes import job_locations
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.findings import Verdict
 from vflops.results.check.locations import noted
@@ -23,7 +23,7 @@ def twins(contents: Contents) -> Outcome:
     found = [
         (pair, members[0])
         for members in ensembles.values()
-        if (score := twins_score(members, places(contents, members)))
+        if (score := twins_score(members, job_locations(contents, members)))
         for pair in score.pairs
     ]
     if not found:

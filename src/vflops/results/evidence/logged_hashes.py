@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vflops.errors import FolderError
-from vflops.record.formats.job import JobPlanned, JobTrained, PowerImported
+from vflops.record.formats.job_events import JobPlanned, JobTrained, PowerImported
 from vflops.record.log.events import Described
 from vflops.record.readout.contents import Contents
 

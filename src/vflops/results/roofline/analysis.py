@@ -180,7 +180,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
         model=count.graph.model,
         batch=count.graph.batch,
         precision=precision,
-        rules=count.rules.id,
+        rules=count.convention.id,
         points=tuple(sorted(points, key=lambda point: -point.bound_s)),
         ridge=machine.compute["convolution", precision] / machine.memory,
         gradient_bytes=gradient_bytes,

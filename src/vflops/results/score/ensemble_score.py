@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflops.metrics import flops, mean, penalty, vflops_per_watt
-from vflops.record.formats.job import Ensembled, OutOfBag
+from vflops.record.formats.job_events import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.job_nodes import places
+from vflops.record.readout.job_nodes import job_locations
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_outliers import named_nodes
@@ -61,7 +61,7 @@ def _score(
         for each in contents.trained
         if (each.record.workload, each.record.repeat) == (found.workload, found.repeat)
     ]
-    where = places(contents, planned)
+    where = job_locations(contents, planned)
     outside = [
         event.payload(OutOfBag).quality
         for member in members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.record.formats.job import PHASES
+from vflops.record.formats.job_events import PHASES
 from vflops.results.score.node_verdicts import NodesNamed, TwinPair, TwinsScore
 from vflops.results.score.score_file import (
     MfuScore,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from vflops.metrics.outliers import LEAST_PIECES, LEAST_PLACES, outliers
-from vflops.record.readout.job_nodes import Place
+from vflops.record.readout.job_nodes import JobLocation
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 from vflops.results.score.node_verdicts import NodeNamed, NodesNamed
 
@@ -23,7 +23,7 @@ Course = list[tuple[int, float]]
 """Samples that were trained on, and the seconds of work that took, note by note."""
 
 
-def named_nodes(members: Sequence[TrainedJob], where: dict[int, Place]) -> NodesNamed:
+def named_nodes(members: Sequence[TrainedJob], where: dict[int, JobLocation]) -> NodesNamed:
     """The places that are slow or noisy beyond chance, or why that cannot be told."""
     times = {job: each for job, each in pieces(members).items() if len(each) >= LEAST_PIECES}
     jobs: dict[tuple[str, ...], list[int]] = {}
@@ -80,7 +80,7 @@ def _cut(course: Course, size: int) -> list[float]:
 
 
 def _too_few(
-    members: Sequence[TrainedJob], where: dict[int, Place], times: dict[int, list[float]]
+    members: Sequence[TrainedJob], where: dict[int, JobLocation], times: dict[int, list[float]]
 ) -> str:
     known = {where[member.record.job].names for member in members} - {()}
     if not known:

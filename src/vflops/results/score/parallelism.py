@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from vflops.config.parallel import ParallelSettings
 from vflops.errors import FolderError
 from vflops.record.files.document import Data, first_fault
-from vflops.record.formats.job import Exchanged, JobRearranged, ModelSharing, StagesRun
+from vflops.record.formats.job_events import Exchanged, JobRearranged, ModelSharing, StagesRun
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.record.formats.job import StagesRun
+from vflops.record.formats.job_events import StagesRun
 from vflops.results.score.figure_text import count
 from vflops.results.score.parallelism import ExchangeScore, SharedScore
 from vflops.results.score.score_file import TrainingScore

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from vflops.record.files.document import Data, Document
-from vflops.record.formats.job import EnsembleSize, KernelTime
+from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
 from vflops.results.score.node_verdicts import NodesNamed, TwinsScore
 from vflops.results.score.parallelism import SharedScore
@@ -29,7 +29,7 @@ class CeilingScore(Data):
 
 
 class RuleCount(Data):
-    """Operations of one sample by one rule set."""
+    """Operations of one sample by one counting convention."""
 
     rules: str
     rules_version: int

@@ -198,7 +198,7 @@ def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[st
 
 
 def model_rows(score: Score) -> list[tuple[str, ...]]:
-    """Operations of one sample, a row a model and rule set, under the names of ``MODELS``."""
+    """Return the operations of one sample, one row per model and convention (see ``MODELS``)."""
     return [
         (
             model.model,

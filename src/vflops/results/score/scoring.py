@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from vflops.counting.conventions import BUILT_IN, SCORING_RULES, rule_set
+from vflops.counting.conventions import BUILT_IN, SCORING_CONVENTION, convention
 from vflops.counting.count import Count, count
 from vflops.errors import FolderError
 from vflops.record.files.document import first_fault
@@ -64,7 +64,7 @@ def _ceiling(item: Measurement) -> CeilingScore:
 
 
 def _model(graph: Graph, machine: Ceilings) -> ModelScore:
-    found, reason = best_bound(count(graph, rule_set(SCORING_RULES)), machine)
+    found, reason = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
     return ModelScore(
         model=graph.model,
         parameters=graph.parameter_count,
@@ -77,8 +77,8 @@ def _model(graph: Graph, machine: Ceilings) -> ModelScore:
 def _rule_count(counted: Count) -> RuleCount:
     total, batch = counted.total, counted.graph.batch
     return RuleCount(
-        rules=counted.rules.id,
-        rules_version=counted.rules.version,
+        rules=counted.convention.id,
+        rules_version=counted.convention.version,
         ops_forward=total.forward // batch,
         ops_backward=total.backward // batch,
         ops_update=total.update // batch,

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from vflops.record.formats.job import PHASES, JobGivenUp
+from vflops.record.formats.job_events import PHASES, JobGivenUp
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.metrics import (
     coefficient_of_variation,
@@ -33,7 +33,7 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 
-"""The rule set of the two HPC AI500 workloads and of the bounds."""
+"""The counting convention of the two HPC AI500 workloads and of the bounds."""
 
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
@@ -117,12 +117,12 @@ def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
         )
     for graph in graphs:
         if graph.model == record.workload:
-            counted = count(graph, rule_set(SCORING_RULES))
+            counted = count(graph, convention(SCORING_CONVENTION))
             return WorkScore(
                 source="declared graph" if record.graph_declared else "counted",
                 detail=f"graphs/{graph.model}.json",
-                rules=counted.rules.id,
-                rules_version=counted.rules.version,
+                rules=counted.convention.id,
+                rules_version=counted.convention.version,
                 ops_forward=counted.total.forward // graph.batch,
                 ops_total=counted.total.total // graph.batch,
             )

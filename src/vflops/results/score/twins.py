@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.record.readout.job_nodes import Place
+from vflops.record.readout.job_nodes import JobLocation
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.node_verdicts import TwinPair, TwinsScore
 
@@ -13,7 +13,7 @@ SETTING = "train.deterministic=true"
 _ALIKE = ("device_name", "ranks", "precision", "batch", "compiled", "recorded", "threads", "torch")
 
 
-def twins_score(members: Sequence[TrainedJob], where: dict[int, Place]) -> TwinsScore | None:
+def twins_score(members: Sequence[TrainedJob], where: dict[int, JobLocation]) -> TwinsScore | None:
     """The verdict on every pair of an ensemble of twins; None of another.
 
     ``members`` are all that were planned, also those that did not come to their end.
@@ -41,10 +41,10 @@ def same_bits(first: TrainedJob, second: TrainedJob) -> tuple[bool | None, str |
 
 
 def _pair(
-    first: TrainedJob, second: TrainedJob, where: dict[int, Place], *, shown: bool
+    first: TrainedJob, second: TrainedJob, where: dict[int, JobLocation], *, shown: bool
 ) -> TwinPair:
     bags = first.record.bag, second.record.bag
-    places = [where.get(each.record.job, Place()) for each in (first, second)]
+    places = [where.get(each.record.job, JobLocation()) for each in (first, second)]
     facts = {
         "models": tuple(bag.model for bag in bags if bag),
         "nodes": tuple(place.names for place in places),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from vflops.config.flatten import flatten
 from vflops.machine.system.fact_text import shown
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.system import SystemRecord
@@ -61,7 +61,8 @@ class ReadRun:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Every setting as JSON, by its full name."""
-        return dict(_flat(self.record.settings.model_dump(mode="json")))
+        settings = flatten(self.record.settings.model_dump(mode="json"), keep_empty=True)
+        return {name: json.dumps(value) for name, value in settings.items()}
 
     @cached_property
     def measurement_settings(self) -> dict[str, str]:
@@ -145,13 +146,3 @@ class ReadRun:
 def read_run(path: Path) -> ReadRun:
     """Return the run in ``path``; raise an error that says why it cannot be read."""
     return ReadRun.of(RunFolder.open(path))
-
-
-def _flat(data: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(data, dict) and data:
-        return [
-            pair
-            for key, value in data.items()
-            for pair in _flat(value, f"{name}.{key}" if name else key)
-        ]
-    return [(name, json.dumps(data))]

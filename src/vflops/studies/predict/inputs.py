@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from vflops.config.flatten import flatten
 from vflops.config.parallel import CHUNKS, CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 from vflops.config.toml import assigned, read_toml
@@ -211,11 +212,7 @@ class Inputs(Section):
 
     def figures(self) -> dict[str, Any]:
         """Return every value by its full name, such as ``step.time_s``."""
-        return {
-            f"{section}.{key}": value
-            for section, values in self.model_dump().items()
-            for key, value in values.items()
-        }
+        return flatten(self.model_dump())
 
 
 def load(base: Mapping[str, Any], file: Path | None, assignments: Sequence[str]) -> Inputs:

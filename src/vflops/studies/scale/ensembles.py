@@ -13,7 +13,8 @@ from vflops.config.settings import Settings
 from vflops.config.toml import assigned
 from vflops.metrics import flops, mean, penalty
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Exchanged, JobRecord
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Exchanged
 from vflops.record.readout.contents import Contents
 from vflops.results.score.ensemble_score import window
 from vflops.results.score.figure_text import number

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflops.config.flatten import differences, flatten
 from vflops.config.settings import Settings
 from vflops.errors import Interrupted, UsageError
 from vflops.launch.factory import backend
@@ -137,7 +138,7 @@ class Experiment:
             if folder is None:
                 parent = self.folder / str(size)
                 folder = pipeline.start(parent, self.workload, self.point_settings(size), watch)
-            elif not folder.history().state.complete:
+            elif not folder.history(0).state.complete:
                 pipeline.resume(folder, watch)
             if not all(path.is_file() for path in folder.conclusions):
                 pipeline.conclude(folder, watch)
@@ -152,7 +153,7 @@ class Experiment:
         folder = self._folder_of(size)
         run = None if folder is None else str(folder.path.relative_to(self.folder))
         done = folder is not None and all(path.is_file() for path in folder.conclusions)
-        complete = done and folder is not None and folder.history().state.complete
+        complete = done and folder is not None and folder.history(0).state.complete
         return Point(
             **size._asdict(),
             run=run,
@@ -203,13 +204,10 @@ class Experiment:
 
 def _require_same_settings(before: RunFolder, wanted: Settings) -> None:
     """Raise if a point was run with other settings, and name them."""
-    there, here = (
-        _flat(settings.model_dump(mode="json")) for settings in (before.record.settings, wanted)
-    )
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if not names:
+    changed = differences(_as_set(wanted), _as_set(before.record.settings))
+    if not changed:
         return
-    lines = [f"{name} is {there.get(name)} there, {here.get(name)} here" for name in names]
+    lines = [f"{name} is {there} there, {here} here" for name, (here, there) in changed.items()]
     more = [f"{len(lines) - _MOST_NAMED} more"] if len(lines) > _MOST_NAMED else []
     raise UsageError(
         f"{before.path} was run with other settings: {'; '.join(lines[:_MOST_NAMED] + more)}",
@@ -217,17 +215,13 @@ def _require_same_settings(before: RunFolder, wanted: Settings) -> None:
     )
 
 
-def _flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return every setting under the name that --set accepts."""
+def _as_set(settings: Settings) -> dict[str, Any]:
+    """Return the settings with the workload's own at the top, where --set looks for them."""
+    data = settings.model_dump(mode="json")
     flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if not path and key == "workloads":
-            for section in value.values():
-                flat |= _flat(section)
-        elif isinstance(value, Mapping):
-            flat |= _flat(value, f"{path}{key}.")
-        else:
-            flat[f"{path}{key}"] = value
+    for key, value in data.items():
+        for section in value.values() if key == "workloads" else [{key: value}]:
+            flat |= flatten(section)
     return flat
 
 

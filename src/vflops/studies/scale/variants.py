@@ -130,7 +130,7 @@ class Variants(Ensembles):
         from vflops.train.precision import Precision
 
         train = loaded.workloads[workload]["train"]
-        device = pick(train["device"], "train.device").place
+        device = pick(train["device"], "train.device").torch_device
         try:
             Precision.named(train["precision"], device)
         except UsageError as error:

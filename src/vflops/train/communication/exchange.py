@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 
 from vflops.config.parallel import CommunicationSettings
-from vflops.record.formats.job import Exchanged
+from vflops.record.formats.job_events import Exchanged
 from vflops.train.communication.average import Average
 from vflops.train.communication.codec import Leftovers
 from vflops.train.communication.lane import lane

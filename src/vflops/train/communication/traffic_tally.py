@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vflops.record.formats.job import Exchanged, ModelSharing
+from vflops.record.formats.job_events import Exchanged, ModelSharing
 from vflops.train.communication.exchange import algorithm
 from vflops.train.communication.link import Link, Traffic
 

@@ -10,7 +10,8 @@ import torch
 
 from vflops.extensions import imported
 from vflops.record.folder import History, RunFolder
-from vflops.record.formats.job import Ensembled, EnsembleSize, JobRecord, Predicted
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Ensembled, EnsembleSize, Predicted
 from vflops.train.ensemble.predictions import KeptPredictions
 from vflops.workloads.contract.registry import workload
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.folder import file_hash
-from vflops.record.formats.job import KeptFile
+from vflops.record.formats.job_events import KeptFile
 
 _INDEX_BYTES = 8
 """Of the sample's index beside its predictions."""

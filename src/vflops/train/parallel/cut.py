@@ -18,9 +18,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from vflops.config.training import TrainSettings
-from vflops.counting.capture import ShapesOnly, capture, on_meta
+from vflops.counting.capture import capture
 from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.count import count
+from vflops.counting.meta_device import ShapesOnly, on_meta
 from vflops.errors import UsageError
 from vflops.train.parallel.balance import balanced, most_parts
 from vflops.workloads.contract.workload import Workload

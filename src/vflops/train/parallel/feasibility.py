@@ -8,7 +8,7 @@ from itertools import accumulate
 from torch import nn
 
 from vflops.config.training import TrainSettings
-from vflops.counting.capture import on_meta
+from vflops.counting.meta_device import on_meta
 from vflops.train.parallel.channel_pairs import check_pairs, pairs
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.footprint import HELD, Footprint

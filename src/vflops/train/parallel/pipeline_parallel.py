@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
-from vflops.record.formats.job import StagesRun
+from vflops.record.formats.job_events import StagesRun
 from vflops.train.communication import Exchange, Tally, exchange_gradients
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective

@@ -11,7 +11,8 @@ from torch import nn
 from vflops.config.training import Compile
 from vflops.data.sampler import mix
 from vflops.record.files.document import Data
-from vflops.record.formats.job import DataFacts, Evaluated, Finished, JobRecord
+from vflops.record.formats.job import DataFacts, JobRecord
+from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.train.context import JobContext
 from vflops.train.signals import Stopping
 from vflops.workloads.automl.architecture import architecture_cost

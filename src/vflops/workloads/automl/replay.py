@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vflops.config.flatten import differences
 from vflops.config.profiles import for_one
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, UsageError
@@ -147,11 +148,11 @@ class SearchLedger(Document):
 
     def _refuse_other_work(self, own: Settings, chosen: Settings) -> None:
         """Refuse settings under which the candidates would be other work than they were."""
-        before, after = ({"seed": x.seed, **_leaves(x.workloads["automl"])} for x in (own, chosen))
-        for name, value in after.items():
-            if name not in _MAY_DIFFER and before.get(name) != value:
+        before, after = ({"seed": x.seed, **x.workloads["automl"]} for x in (own, chosen))
+        for name, (old, new) in differences(before, after).items():
+            if name not in _MAY_DIFFER:
                 raise UsageError(
-                    f"{name} = {value!r}: {self.run} searched with {before.get(name)!r}, and a "
+                    f"{name} = {new!r}: {self.run} searched with {old!r}, and a "
                     "replay does the same work",
                     hint="leave it out; to try another value, search with it: vflops run automl",
                 )
@@ -276,12 +277,3 @@ def _row(story: Story, buffer: Buffer) -> Replayed | str:
 def _orphan(each: Replayed, found: Mapping[str, Replayed]) -> bool:
     parent = each.candidate.parent
     return each.trained.inherited and parent is not None and parent not in found
-
-
-def _leaves(section: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Every setting under its whole name."""
-    found: dict[str, Any] = {}
-    for key, value in section.items():
-        inner = isinstance(value, Mapping)
-        found |= _leaves(value, f"{path}{key}.") if inner else {f"{path}{key}": value}
-    return found

@@ -13,7 +13,7 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph
 
 RULES = "aiperf"
-"""The rule set that a search's operations are counted by."""
+"""The counting convention that a search's operations are counted by."""
 _MOST_WORKERS = 1 << 20
 """More than any search has."""
 _NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")

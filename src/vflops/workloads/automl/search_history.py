@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from vflops.errors import FolderError
-from vflops.record.formats.job import Evaluated
+from vflops.record.formats.job_events import Evaluated
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import (

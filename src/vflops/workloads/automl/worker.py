@@ -19,7 +19,7 @@ from torch import nn
 from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.machine.devices import first_line, is_out_of_memory
 from vflops.record.folder import RunFolder
-from vflops.record.formats.job import Evaluated
+from vflops.record.formats.job_events import Evaluated
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from vflops.record.formats.job import Evaluated, Finished, ProgressPoint
+from vflops.record.formats.job_events import Evaluated, Finished, ProgressPoint
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun, Turn

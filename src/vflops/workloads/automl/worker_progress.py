@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vflops.record.formats.job import Evaluated, JobRecord, ProgressPoint
+from vflops.record.formats.job import JobRecord
+from vflops.record.formats.job_events import Evaluated, ProgressPoint
 from vflops.record.readout.trained_job import PROGRESS_EVENTS
 from vflops.workloads.automl.search_events import (
     CandidateBegun,

@@ -10,7 +10,7 @@ from typing import Any
 
 from vflops.errors import RunFailed, unknown_name
 from vflops.metrics.quality import Better
-from vflops.record.formats.job import PHASES
+from vflops.record.formats.job_events import PHASES
 
 KEYS = ("samples", "loss", "quality", "evaluated", "phase")
 _OURS = ("samples", "quality", "phase")

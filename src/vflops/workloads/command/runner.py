@@ -11,7 +11,7 @@ from typing import Any
 
 from vflops.config.training import CEILING_OF
 from vflops.errors import Interrupted, RunFailed, UsageError, VflopsError
-from vflops.record.formats.job import Evaluated, Finished, JobStarted, Progressed, Resumed
+from vflops.record.formats.job_events import Evaluated, Finished, JobStarted, Progressed, Resumed
 from vflops.train.context import JobContext
 from vflops.workloads.command.environment import cores_of_a_rank, environment
 from vflops.workloads.command.process import Process

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vflops.config.training import WorkloadSettings
-from vflops.counting.conventions import SCORING_RULES, rule_set
+from vflops.counting.conventions import SCORING_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.errors import FolderError, UsageError
 from vflops.record.folder import file_hash
@@ -131,9 +131,9 @@ def _find_scripts(settings: CommandSettings) -> None:
 
 def _check_work(settings: CommandSettings) -> None:
     if settings.graph is not None:
-        if count(_graph(settings.graph), rule_set(SCORING_RULES)).total.total <= 0:
+        if count(_graph(settings.graph), convention(SCORING_CONVENTION)).total.total <= 0:
             raise UsageError(
-                f"{settings.graph} has no operation that {SCORING_RULES} counts",
+                f"{settings.graph} has no operation that {SCORING_CONVENTION} counts",
                 hint="declare them instead: ops_forward and ops_total",
             )
     elif settings.ops_total is None:
@@ -160,7 +160,7 @@ def _device(name: str) -> tuple[str, str]:
     from vflops.machine.devices import pick  # with torch, which the ranks of a command never need
     from vflops.train.out_of_memory import device_name
 
-    place = pick(name).place
+    place = pick(name).torch_device
     return place.type, device_name(place)
 
 

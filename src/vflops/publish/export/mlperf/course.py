@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vflops.record.formats.job import Evaluated
+from vflops.record.formats.job_events import Evaluated
 from vflops.record.log.events import Event
 from vflops.record.readout.trained_job import Attempt, TrainedJob
 
@@ -85,7 +85,7 @@ class Course:
         """Return the evaluations that count: attempt, event, payload and duration in seconds."""
         by_step: dict[int, tuple[int, Event, Evaluated, float]] = {}
         for number, attempt in enumerate(self.trained.attempts):
-            if attempt.is_noted:  # what followed its checkpoint was lost
+            if attempt.has_progress:  # what followed its checkpoint was lost
                 by_step = {step: row for step, row in by_step.items() if step <= attempt.first_step}
             before_s = 0.0
             for event in attempt.log.events:

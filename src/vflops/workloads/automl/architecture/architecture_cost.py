@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vflops.counting.conventions import Ops, rule_set
+from vflops.counting.conventions import Ops, convention
 from vflops.counting.count import count
 from vflops.record.formats.graph import Graph, Kind, Node, Value
 from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture, Layer
@@ -25,8 +25,8 @@ def graph(architecture: Architecture, batch: int = 1, *, name: str = "architectu
 
 
 def ops(architecture: Architecture, rules: str = "aiperf", batch: int = 1) -> Ops:
-    """The operations of one training step by a rule set."""
-    return count(graph(architecture, batch), rule_set(rules)).total
+    """The operations of one training step by a counting convention."""
+    return count(graph(architecture, batch), convention(rules)).total
 
 
 def memory_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 4) -> int:

@@ -1,4 +1,4 @@
-"""Reading a fact never raises, and the reason says what a reader needs."""
+"""Reading a fact never raises, and the reason says what is missing."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.system_fakes import script
-from vflops.machine.system.probe import AbsentError, command, fact, listed, text
+from vflops.machine.probe import AbsentError, command, fact, listed, text
 
 
 def test_a_value_is_kept_with_its_unit_and_source() -> None:
-    found = fact("memory", "/proc/meminfo", lambda: 7, unit="B")
-    assert (found.value, found.unit, found.source, found.reason) == (7, "B", "/proc/meminfo", None)
+    result = fact("memory", "/proc/meminfo", lambda: 7, unit="B")
+    assert (result.value, result.unit, result.source, result.reason) == (
+        7,
+        "B",
+        "/proc/meminfo",
+        None,
+    )
 
 
 def test_a_missing_file_is_named_by_its_source(tmp_path: Path) -> None:
-    found = fact("kernel", "/proc/kernel", lambda: text(tmp_path / "nothing"))
-    assert (found.value, found.reason) == (None, "/proc/kernel does not exist")
+    result = fact("kernel", "/proc/kernel", lambda: text(tmp_path / "nothing"))
+    assert (result.value, result.reason) == (None, "/proc/kernel does not exist")
 
 
 def test_an_unreadable_file_says_why(tmp_path: Path) -> None:
-    found = fact("kernel", "/proc/kernel", lambda: text(tmp_path))
-    assert found.reason == "/proc/kernel cannot be read: is a directory"
+    result = fact("kernel", "/proc/kernel", lambda: text(tmp_path))
+    assert result.reason == "/proc/kernel cannot be read: is a directory"
 
 
 def test_an_unexpected_error_becomes_the_reason() -> None:
@@ -34,7 +39,7 @@ def test_an_unexpected_error_becomes_the_reason() -> None:
     )
 
 
-def test_an_empty_answer_is_no_value() -> None:
+def test_an_empty_answer_is_not_a_value() -> None:
     assert fact("x", "/proc/x", lambda: " \n ").reason == "/proc/x is empty"
 
 
@@ -61,9 +66,9 @@ def test_any_text_makes_a_fact_that_can_be_written(words: str, reason: str) -> N
     def fail() -> str:
         raise AbsentError(reason)
 
-    for found in (fact("x", "y", lambda: words), fact("x", "y", fail)):
-        assert (found.value is None) != (found.reason is None)
-        found.model_dump_json().encode()
+    for result in (fact("x", "y", lambda: words), fact("x", "y", fail)):
+        assert (result.value is None) != (result.reason is None)
+        result.model_dump_json().encode()
 
 
 def test_a_command_gives_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

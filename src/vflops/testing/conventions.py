@@ -1,13 +1,15 @@
-"""What any rule set must meet; subclass it with a parameter or fixture ``rules``.
+"""Tests that every counting convention must pass.
 
-@pytest.mark.parametrize("rules", [MY_RULES])
-class TestMine(RuleSetConformance):
-    pass
+Subclass them with a parameter or fixture ``convention``::
+
+    @pytest.mark.parametrize("convention", [MY_CONVENTION])
+    class TestMine(ConventionConformance):
+        pass
 """
 
 from __future__ import annotations
 
-from vflops.counting.conventions import RuleSet
+from vflops.counting.conventions import Convention
 from vflops.counting.count import count
 from vflops.record.formats.graph import Graph, Node, Value
 
@@ -69,42 +71,42 @@ def sample_graph(batch: int = 1) -> Graph:
     )
 
 
-class RuleSetConformance:
-    """Facts about every rule set: pure, integer, linear in the batch, honest about gaps."""
+class ConventionConformance:
+    """Counts are pure, integer and linear in the batch, and what is not counted is listed."""
 
-    def test_it_has_an_id_a_version_and_a_source(self, rules: RuleSet) -> None:
+    def test_it_has_an_id_a_version_and_a_source(self, convention: Convention) -> None:
         """A score must be able to name what it was counted by."""
-        assert rules.id == rules.id.strip().lower() != ""
-        assert rules.version >= 1
-        assert rules.title
-        assert rules.source
+        assert convention.id == convention.id.strip().lower() != ""
+        assert convention.version >= 1
+        assert convention.title
+        assert convention.source
 
-    def test_counts_are_integers_and_not_negative(self, rules: RuleSet) -> None:
+    def test_counts_are_integers_and_not_negative(self, convention: Convention) -> None:
         """FLOP counts are exact."""
-        for ops in count(sample_graph(), rules).ops:
+        for ops in count(sample_graph(), convention).ops:
             if ops is not None:
                 for figure in (ops.forward, ops.backward, ops.update):
                     assert type(figure) is int
                     assert figure >= 0
 
-    def test_the_same_graph_gives_the_same_count(self, rules: RuleSet) -> None:
-        """A rule set is a pure function."""
-        assert count(sample_graph(), rules).ops == count(sample_graph(), rules).ops
+    def test_the_same_graph_gives_the_same_count(self, convention: Convention) -> None:
+        """A convention is a pure function."""
+        assert count(sample_graph(), convention).ops == count(sample_graph(), convention).ops
 
-    def test_work_grows_with_the_batch(self, rules: RuleSet) -> None:
+    def test_work_grows_with_the_batch(self, convention: Convention) -> None:
         """Forward and backward of n samples are n times those of one."""
-        one, five = (count(sample_graph(batch), rules).total for batch in (1, 5))
+        one, five = (count(sample_graph(batch), convention).total for batch in (1, 5))
         assert (five.forward, five.backward) == (5 * one.forward, 5 * one.backward)
 
-    def test_kinds_and_layers_add_up_to_the_total(self, rules: RuleSet) -> None:
+    def test_kinds_and_layers_add_up_to_the_total(self, convention: Convention) -> None:
         """No table hides a part of the whole."""
-        counted = count(sample_graph(), rules)
+        counted = count(sample_graph(), convention)
         for rows in (counted.by_kind, counted.by_layer):
             assert sum(row.ops.total for row in rows) == counted.total.total
 
-    def test_what_it_does_not_count_is_listed(self, rules: RuleSet) -> None:
+    def test_what_it_does_not_count_is_listed(self, convention: Convention) -> None:
         """Every operator with arithmetic is either counted or listed."""
-        counted = count(sample_graph(), rules)
+        counted = count(sample_graph(), convention)
         listed = {item.op for item in counted.uncounted}
         silent = [
             node.op

@@ -1,4 +1,4 @@
-"""How a fact is read without ever raising: what fails becomes the reason of its absence."""
+"""Reading facts without ever raising: a failure becomes the reason why a fact is absent."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vflops.record.formats.system import Fact, Value
 
 
 class AbsentError(Exception):
-    """A figure cannot be read; the message says why, for the reader of the record."""
+    """A fact cannot be read; the message is the reason that the record gives."""
 
 
 def missing(reason: str) -> NoReturn:
-    """Raise ``AbsentError`` where only an expression can stand: ``value or missing("…")``."""
+    """Raise ``AbsentError`` in an expression: ``value or missing("…")``."""
     raise AbsentError(reason)
 
 
 def fact(name: str, source: str, read: Callable[[], Value], *, unit: str | None = None) -> Fact:
-    """What ``read`` gives, or a fact without a value and with the reason."""
+    """Return a fact with the value of ``read()``, or without a value and with the reason."""
     try:
         value = read()
         if isinstance(value, str):
@@ -33,17 +33,17 @@ def fact(name: str, source: str, read: Callable[[], Value], *, unit: str | None 
 
 
 def absent(name: str, source: str, reason: str, *, unit: str | None = None) -> Fact:
-    """A fact that has no value."""
+    """Return a fact without a value."""
     return Fact(name=name, value=None, unit=unit, source=source, reason=_printable(reason))
 
 
 def text(path: Path) -> str:
-    """The stripped content of a small file of ``/proc`` or ``/sys``."""
+    """Return the stripped content of a small file of ``/proc`` or ``/sys``."""
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def command(*words: str, timeout_s: float = 2.0) -> str:
-    """What a command prints; a hung or missing one is absent, in no more than ``timeout_s``."""
+    """Return what a command prints; raise ``AbsentError`` if it is missing, hangs or fails."""
     if shutil.which(words[0]) is None:
         raise AbsentError(f"{words[0]} is not on PATH")
     shown = " ".join(words)
@@ -65,7 +65,7 @@ def command(*words: str, timeout_s: float = 2.0) -> str:
 
 
 def listed(numbers: str) -> int:
-    """How many numbers a kernel list such as ``0-3,8`` names."""
+    """Return how many numbers a kernel list such as ``0-3,8`` contains."""
     count = 0
     for part in numbers.split(","):
         first, _, last = part.partition("-")
@@ -74,7 +74,7 @@ def listed(numbers: str) -> int:
 
 
 def reason_of(error: Exception, source: str) -> str:
-    """An error in words for the reader of the record."""
+    """Return an error as the reason that the record gives."""
     if isinstance(error, FileNotFoundError):
         return f"{source} does not exist"
     if isinstance(error, OSError) and error.strerror:
@@ -85,7 +85,7 @@ def reason_of(error: Exception, source: str) -> str:
 
 
 def _printable(words: str) -> str:
-    """One line of valid text, without the path to somebody's home folder."""
+    """Return one line of valid text, without the path of the home folder."""
     line = " ".join(words.encode("utf-8", "replace").decode().split())
     home = os.environ.get("HOME", "").rstrip("/")
     return (line.replace(f"{home}/", "~/") if home else line)[:300]
