@@ -102,10 +102,10 @@ class CandidateContext(JobContext):
         """Where the candidate's are, whoever trains it."""
         return self.folder
 
-    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+    def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
         """Write an event of the worker's; every rank keeps what the result is made of."""
         if isinstance(payload, Finished):
             self.ended.append(payload)
         elif isinstance(payload, Evaluated):
             self.evaluations.append(payload)
-        super().tell(kind, payload, sync=sync)
+        super().write_event(kind, payload, sync=sync)
