@@ -30,8 +30,8 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.proposer import Proposer, first_network
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
-from vflops.workloads.automl.shared_results import Result
-from vflops.workloads.automl.turns import LAG, Known
+from vflops.workloads.automl.shared_results import CandidateResult
+from vflops.workloads.automl.turns import LAG, KnownResults
 
 NOISE = 0.01
 """Standard deviation of a measured accuracy: that of one seed against another."""
@@ -147,15 +147,15 @@ def value(
     task = next(each for each in tasks(first) if each.name == name)
     drawn = random.Random(f"{name} {seed}")
     found: dict[Turn, Candidate] = {}
-    results: list[Result] = []
+    results: list[CandidateResult] = []
     proposer = Proposer(settings, seed, first, found.__getitem__)
     for number in range(candidates):
         turn = Turn(round=number // workers, worker=number % workers)
         known = [each for each in results if each.turn.round <= turn.round - LAG]
-        candidate = proposer.propose(turn, Known(tuple(known), tuple(found)))
+        candidate = proposer.propose(turn, KnownResults(tuple(known), tuple(found)))
         found[turn] = candidate
         accuracy = task.true(candidate.architecture) + drawn.gauss(0, noise)
-        results.append(Result(turn, trained(candidate, min(max(accuracy, 0), 1))))
+        results.append(CandidateResult(turn, trained(candidate, min(max(accuracy, 0), 1))))
     best = max(results, key=lambda each: each.trained.accuracy if each.trained else 0)
     return task.true(found[best.turn].architecture)
 

@@ -9,7 +9,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts
 from vflops.record.log.events import EventWriter
 from vflops.workloads.automl.proposer import Proposer, first_network
-from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper, Turn
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
 from vflops.workloads.contract import run_settings
 
@@ -45,7 +45,7 @@ def candidate(place: Turn, **facts: Any) -> Candidate:
     return Candidate(
         turn=place,
         architecture=first_network(settings(), DATA),
-        hyper=Hyper(batch=32),
+        hyper=Hyperparameters(batch=32),
         known_sha256="",
         **{
             "parent": None,
@@ -64,7 +64,7 @@ def trained(name: str, accuracy: float, **facts: Any) -> CandidateTrained:
     """A made-up result."""
     usual: dict[str, Any] = {"epochs": 2, "reason": "epochs", "inherited": False}
     return CandidateTrained(
-        candidate=name, accuracy=accuracy, hyper=Hyper(batch=32), **(usual | facts)
+        candidate=name, accuracy=accuracy, hyper=Hyperparameters(batch=32), **(usual | facts)
     )
 
 

@@ -12,7 +12,7 @@ from vflops.config.settings import Settings
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobPlanned, JobRecord
 from vflops.run import jobs as training
-from vflops.workloads.automl.replay import SearchLedger, keep_ledger
+from vflops.workloads.automl.replay import SearchLedger, write_ledger
 from vflops.workloads.contract.run_settings import load, profile
 
 _RANK = Path(__file__).with_name("forked_rank.py")
@@ -71,7 +71,7 @@ def concluded(folder: RunFolder) -> RunFolder:
     told = folder.history().events("job-planned")
     records = [JobRecord.read(folder.job_file(e.payload(JobPlanned).job)) for e in told]
     with folder.start_attempt(job=0) as events:
-        written = keep_ledger(folder, records)
+        written = write_ledger(folder, records)
         events.write("ledger", **written.model_dump(mode="json"))
         events.write("end")
     return folder

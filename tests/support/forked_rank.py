@@ -12,7 +12,7 @@ from typing import Any
 
 from vflops.record.log.events import EventWriter
 from vflops.train import rank
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 
 
 def _die_after(cls: Any, name: str, here: Any) -> None:
@@ -31,7 +31,7 @@ def _die_after(cls: Any, name: str, here: Any) -> None:
 if __name__ == "__main__":
     moment = os.environ.get("DIE")
     if moment == "claim":
-        _die_after(Buffer, "claim", lambda *_: True)
+        _die_after(CandidateBuffer, "claim", lambda *_: True)
     elif moment:
         _die_after(EventWriter, "write", lambda kind: kind == moment)
     os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it waits for this process alone

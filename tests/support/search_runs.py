@@ -28,10 +28,10 @@ from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph, apply
 from vflops.workloads.automl.architecture.starting_networks import small
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.replay import keep_ledger
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.replay import write_ledger
 from vflops.workloads.automl.search import learning_curve
-from vflops.workloads.automl.search_events import RULES, Candidate, Hyper, Turn
+from vflops.workloads.automl.search_events import RULES, Candidate, Hyperparameters, Turn
 
 TRAIN, VALIDATION, BATCH = 1000, 200, 100
 OPS_FORWARD, OPS_TOTAL = 10, 30
@@ -87,7 +87,7 @@ class HandmadeSearch:
             )
             for worker in range(workers)
         ]
-        self.buffer = Buffer(self.folder.path)
+        self.buffer = CandidateBuffer(self.folder.path)
         with self.folder.start_attempt(job=0) as log:
             log.write("start", workload="automl")
             log.write("plan", measurements=[])
@@ -137,7 +137,11 @@ class HandmadeSearch:
         base = self.network(parent)
         for morph in morphs:
             base = apply(base, morph)
-        given: dict[str, Any] = {"hyper": Hyper(batch=BATCH), "epochs": 2, "patience": None}
+        given: dict[str, Any] = {
+            "hyper": Hyperparameters(batch=BATCH),
+            "epochs": 2,
+            "patience": None,
+        }
         candidate = Candidate(
             turn=turn,
             architecture=base,
@@ -214,7 +218,7 @@ class HandmadeSearch:
                 place = self.folder.attempt_folder(record.job, number)
                 pinned = file_hash(place / "events.jsonl")
                 log.write("job-trained", job=record.job, attempt=number, sha256=pinned)
-            written = keep_ledger(self.folder, self.records)
+            written = write_ledger(self.folder, self.records)
             log.write("ledger", **written.model_dump(mode="json"))
             log.write("end")
         return self.folder

@@ -16,13 +16,13 @@ import torch
 from tests.support.automl_parts import candidate, new_run, tell, trained, turn
 from vflops.errors import FolderError
 from vflops.workloads.automl import network_builder
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.compile_ahead import CompileAhead
-from vflops.workloads.automl.network_builder import BuildAhead, Builder
+from vflops.workloads.automl.network_builder import BuildAhead, NetworkBuilder
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 
 
 def deadline(left_s: float = 60) -> Deadline:
@@ -97,9 +97,9 @@ def test_a_parent_whose_result_cannot_be_read_is_an_error_of_the_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = new_run(tmp_path)
-    buffer, parent = Buffer(folder.path), turn(0, 0)
+    buffer, parent = CandidateBuffer(folder.path), turn(0, 0)
     weights: Any = SimpleNamespace(has=lambda name: True, load=lambda *_: None)
-    builder = Builder(buffer, Ledger(folder, {0: 1}), weights, seed=1, inherit=True)
+    builder = NetworkBuilder(buffer, SharedResults(folder, {0: 1}), weights, seed=1, inherit=True)
     buffer.put(candidate(parent))
     child = candidate(turn(2, 0), parent=parent.name)
     with folder.start_attempt(job=1) as log:
@@ -195,7 +195,7 @@ def test_compiling_is_not_waited_for_beyond_the_end_of_the_time(
 
 
 def test_pauses_grow_with_the_time_waited() -> None:
-    pause = Pause()
+    pause = Backoff()
     assert pause.next_s == 0.05
     pause._began_s -= 2
     assert pause.next_s == pytest.approx(0.5, rel=0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.automl_parts import candidate, turn
 from vflops.errors import FolderError
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 
 _RIVALS = 8
@@ -18,7 +18,7 @@ _TURNS = 25
 
 
 def _claim_all(run: Path, worker: int, gate: object, wins: object) -> None:
-    buffer = Buffer(run)
+    buffer = CandidateBuffer(run)
     gate.wait()  # type: ignore[attr-defined]
     won = [n for n in range(_TURNS) if buffer.claim(turn(n, 0), worker, 1 + worker)]
     wins.put((worker, won))  # type: ignore[attr-defined]
@@ -37,14 +37,14 @@ def test_of_many_processes_that_claim_at_once_exactly_one_wins(tmp_path: Path) -
     for rival in rivals:
         rival.join()
     assert sorted(n for each in won.values() for n in each) == list(range(_TURNS))
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     for worker, turns in won.items():
         assert buffer.claims_of(worker) == tuple(turn(n, 0) for n in turns)
         assert all(buffer.claimed_by(turn(n, 0)) == worker for n in turns)
 
 
 def test_a_turn_has_one_proposal_and_the_first_stays(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     assert buffer.put(candidate(turn(0, 0), epochs=1))
     assert not buffer.put(candidate(turn(0, 0), epochs=7))
     found = buffer.get(turn(0, 0))
@@ -62,7 +62,7 @@ def test_a_claim_whose_answer_got_lost_on_the_way_is_still_a_claim(
         raise FileExistsError(target)
 
     link = os.link
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     monkeypatch.setattr(os, "link", link_twice)
     assert buffer.claim(turn(0, 0), 0, 1)
     monkeypatch.undo()
@@ -71,7 +71,7 @@ def test_a_claim_whose_answer_got_lost_on_the_way_is_still_a_claim(
 
 
 def test_what_waits_is_what_nobody_claimed(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     for place in (turn(1, 0), turn(0, 1), turn(0, 0)):
         buffer.put(candidate(place))
     assert buffer.turns() == ()  # not before it looks
@@ -85,7 +85,7 @@ def test_what_waits_is_what_nobody_claimed(tmp_path: Path) -> None:
 
 
 def test_files_of_others_and_torn_ones_are_not_seen(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     buffer.put(candidate(turn(0, 0)))
     foreign = (
         "r-w.json",
@@ -107,14 +107,14 @@ def test_files_of_others_and_torn_ones_are_not_seen(tmp_path: Path) -> None:
 
 
 def test_a_damaged_proposal_is_named(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     (tmp_path / "buffer" / "r00000-w00000.json").write_text('{"schema": "vflops.candi')
     with pytest.raises(FolderError, match=r"r00000-w00000\.json"):
         buffer.get(turn(0, 0))
 
 
 def test_a_turn_is_given_up_once_and_a_last_one_with_all_after_it(tmp_path: Path) -> None:
-    buffer = Buffer(tmp_path)
+    buffer = CandidateBuffer(tmp_path)
     assert buffer.give_up(turn(3, 1), 0, 7.5)
     assert not buffer.give_up(turn(3, 1), 2, 8.0)
     assert buffer.end(turn(5, 2)) and buffer.end(turn(6, 2))

@@ -15,12 +15,12 @@ from tests.support.automl_parts import candidate, turn
 from vflops.errors import Interrupted
 from vflops.train.phase_clock import Clock
 from vflops.workloads.automl import claiming
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.claiming import Taken, Taking
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.worker_history import Half
+from vflops.workloads.automl.worker_history import UnfinishedCandidate
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Later:
         return self.turns if self.looks < 0 else ()
 
 
-def taking(place: Path, *left: Half, left_s: float = 60, **facts: Any) -> Any:
+def taking(place: Path, *left: UnfinishedCandidate, left_s: float = 60, **facts: Any) -> Any:
     """Of a worker of one rank; ``agree``: what ranks agree on, whatever this one wishes."""
     context = FakeContext(SimpleNamespace(signal=None))
     agree = facts.pop("agree", lambda wish: wish)
@@ -55,8 +55,8 @@ def taking(place: Path, *left: Half, left_s: float = 60, **facts: Any) -> Any:
     deadline = Deadline(context.stop, time.monotonic() + left_s)
     usual = {"worker": 0, "turn_s": 300.0, "clean": lambda name: None}
     own: Any = usual | facts
-    buffer = Buffer(place)
-    return Taking(context, plan, buffer, deadline, left=list(left), **own)  # type: ignore[arg-type]
+    buffer = CandidateBuffer(place)
+    return CandidateClaimer(context, plan, buffer, deadline, left=list(left), **own)  # type: ignore[arg-type]
 
 
 def telling(wishes: list[int]) -> Callable[[int], int]:
@@ -75,30 +75,39 @@ def kinds(made: Any) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pause, "next_s", 0.001)
+    monkeypatch.setattr(Backoff, "next_s", 0.001)
 
 
 def test_all_that_was_left_is_taken_up_before_anything_new(tmp_path: Path) -> None:
-    halves = [Half(turn(3, 0), samples=9), Half(turn(1, 0)), Half(turn(2, 0), tries=2)]
+    halves = [
+        UnfinishedCandidate(turn(3, 0), samples=9),
+        UnfinishedCandidate(turn(1, 0)),
+        UnfinishedCandidate(turn(2, 0), tries=2),
+    ]
     made = taking(tmp_path, *halves)
-    assert made.next(None) == Taken(turn(3, 0), halves[0])
-    assert made.next(None) == Taken(turn(1, 0), halves[1])
-    assert made.next(None) == Taken(turn(2, 0), halves[2], hopeless=True)
+    assert made.next(None) == ClaimedCandidate(turn(3, 0), halves[0])
+    assert made.next(None) == ClaimedCandidate(turn(1, 0), halves[1])
+    assert made.next(None) == ClaimedCandidate(turn(2, 0), halves[2], hopeless=True)
     assert made.next(None) is None and kinds(made) == []
 
 
 def test_what_was_trained_and_cannot_be_read_is_told_so_that_nobody_waits(tmp_path: Path) -> None:
     cleaned: list[str] = []
-    lost = Half(turn(1, 0), lost=True)
-    made = taking(tmp_path, Half(turn(2, 0)), lost, clean=cleaned.append)
-    assert made.next(None) == Taken(turn(2, 0), Half(turn(2, 0)))
+    lost = UnfinishedCandidate(turn(1, 0), lost=True)
+    made = taking(tmp_path, UnfinishedCandidate(turn(2, 0)), lost, clean=cleaned.append)
+    assert made.next(None) == ClaimedCandidate(turn(2, 0), UnfinishedCandidate(turn(2, 0)))
     ((kind, failed),) = made.context.told
     assert (kind, failed.candidate) == ("candidate-failed", turn(1, 0).name)
     assert "damaged" in failed.message and cleaned == [turn(1, 0).name] and made.done == 1
 
 
 def test_what_has_no_time_left_is_cut_whatever_was_left(tmp_path: Path) -> None:
-    made = taking(tmp_path, Half(turn(1, 0), samples=96), Half(turn(2, 0)), left_s=-1)
+    made = taking(
+        tmp_path,
+        UnfinishedCandidate(turn(1, 0), samples=96),
+        UnfinishedCandidate(turn(2, 0)),
+        left_s=-1,
+    )
     assert made.next(None) is None
     cuts = [(kind, cut.candidate, cut.samples) for kind, cut in made.context.told]
     assert cuts == [
@@ -111,7 +120,7 @@ def test_the_next_offer_that_nobody_has_is_claimed(tmp_path: Path) -> None:
     made = taking(tmp_path, most=1)
     made.buffer.put(candidate(turn(0, 0)))
     made.buffer.claim(turn(0, 0), 1, 2)
-    assert made.next(Later(2, [turn(0, 0), turn(0, 1)])) == Taken(turn(0, 1))
+    assert made.next(Later(2, [turn(0, 0), turn(0, 1)])) == ClaimedCandidate(turn(0, 1))
     assert made.buffer.claimed_by(turn(0, 1)) == 0 and made.waited_s > 0
     made.done = 1
     assert made.next(Later(0, [turn(5, 0)])) is None  # so many it was to train
@@ -125,11 +134,14 @@ def test_offers_that_end_are_told_with_the_reason(tmp_path: Path) -> None:
 
 def test_who_waits_gives_signs_of_life_but_few(tmp_path: Path) -> None:
     made = taking(tmp_path, turn_s=0.08)
-    assert made.next(Later(100, [turn(0, 0)])) == Taken(turn(0, 0))
+    assert made.next(Later(100, [turn(0, 0)])) == ClaimedCandidate(turn(0, 0))
     assert set(kinds(made)) == {"waiting"}
     assert 2 <= len(kinds(made)) <= 1 + made.waited_s / 0.02
     patient = taking(tmp_path)
-    assert patient.next(Later(20, [turn(0, 1)])) == Taken(turn(0, 1)) and kinds(patient) == []
+    assert (
+        patient.next(Later(20, [turn(0, 1)])) == ClaimedCandidate(turn(0, 1))
+        and kinds(patient) == []
+    )
 
 
 def test_other_ranks_hear_while_the_first_one_waits(
@@ -139,18 +151,22 @@ def test_other_ranks_hear_while_the_first_one_waits(
     monkeypatch.setattr(claiming, "_AGREE_S", 0.005)
     wishes: list[int] = []
     made = taking(tmp_path, agree=telling(wishes))
-    assert made.next(Later(60, [turn(3, 0)])) == Taken(turn(3, 0))
+    assert made.next(Later(60, [turn(3, 0)])) == ClaimedCandidate(turn(3, 0))
     other = taking(tmp_path, leads=False, agree=lambda wish: wishes.pop(0))
     assert len(wishes) > 3
-    assert other.next(None) == Taken(turn(3, 0)) and wishes == []
+    assert other.next(None) == ClaimedCandidate(turn(3, 0)) and wishes == []
 
 
 def test_the_first_rank_decides_what_is_hopeless_and_the_others_follow(tmp_path: Path) -> None:
     said: list[int] = []
-    first = taking(tmp_path, Half(turn(1, 0), tries=2), agree=telling(said))
+    first = taking(tmp_path, UnfinishedCandidate(turn(1, 0), tries=2), agree=telling(said))
     taken = first.next(None)
     assert taken.hopeless
-    for left in ([], [Half(turn(1, 0), tries=1)], [Half(turn(7, 0), tries=2)]):
+    for left in (
+        [],
+        [UnfinishedCandidate(turn(1, 0), tries=1)],
+        [UnfinishedCandidate(turn(7, 0), tries=2)],
+    ):
         other = taking(tmp_path, *left, leads=False, agree=lambda wish: said[0])
         found = other.next(None)
         assert (found.turn, found.hopeless) == (turn(1, 0), True)

@@ -12,8 +12,8 @@ import torch
 
 from tests.support.automl_parts import candidate, settings, turn
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.compile_payoff import Pace
-from vflops.workloads.automl.compile_policy import Modes
+from vflops.workloads.automl.compile_payoff import CompileCosts
+from vflops.workloads.automl.compile_policy import CompilePolicy
 
 LAYERS = 53
 SHORT, MIDDLE, LONG = 10**15, 10**16, 10**17
@@ -21,13 +21,13 @@ SHORT, MIDDLE, LONG = 10**15, 10**16, 10**17
 
 
 def test_short_trainings_are_not_compiled_and_long_ones_are() -> None:
-    pace = Pace()
+    pace = CompileCosts()
     assert not pace.compiling_pays(SHORT, LAYERS)
     assert pace.compiling_pays(LONG, LAYERS)
 
 
 def test_what_is_compiled_already_pays_sooner() -> None:
-    pace = Pace()
+    pace = CompileCosts()
     assert not pace.compiling_pays(MIDDLE, LAYERS)
     assert pace.compiling_pays(MIDDLE, LAYERS, ahead_s=math.inf)
     assert not pace.compiling_pays(MIDDLE, LAYERS, ahead_s=1.0)
@@ -35,29 +35,31 @@ def test_what_is_compiled_already_pays_sooner() -> None:
 
 
 def test_a_training_that_the_time_cuts_off_has_less_to_gain() -> None:
-    pace = Pace()
+    pace = CompileCosts()
     assert pace.compiling_pays(LONG, LAYERS, math.inf, left_s=60)
     assert not pace.compiling_pays(LONG, LAYERS, math.inf, left_s=10)
 
 
 def test_what_was_measured_counts() -> None:
-    slow = Pace()
+    slow = CompileCosts()
     slow.measured(SHORT, training_s=1000.0, compiled=False)
     assert slow.plain(SHORT) == pytest.approx(1000.0)
     assert slow.compiling_pays(SHORT, LAYERS)
     slow.measured(SHORT, training_s=990.0, compiled=True)  # it gains nearly nothing here
     assert not slow.compiling_pays(SHORT, LAYERS)
-    hasty = Pace()
+    hasty = CompileCosts()
     hasty.measured(SHORT, training_s=0.5, compiled=False)
-    assert hasty == Pace()
+    assert hasty == CompileCosts()
 
 
-def modes(device: str = "cuda", *, others: int = 0, leads: bool = True, **train: Any) -> Modes:
+def modes(
+    device: str = "cuda", *, others: int = 0, leads: bool = True, **train: Any
+) -> CompilePolicy:
     own = settings().train.model_copy(update={"ranks": 2, **train})
     context = SimpleNamespace(record=SimpleNamespace(data=SimpleNamespace(train=10**12)))
     plan = SimpleNamespace(ranks=2, leads=leads, agree=lambda wish: max(wish, others))
     deadline = Deadline(SimpleNamespace(signal=None), time.monotonic() + 1e6)
-    return Modes(context, own, plan, torch.device(device), deadline)  # type: ignore[arg-type]
+    return CompilePolicy(context, own, plan, torch.device(device), deadline)  # type: ignore[arg-type]
 
 
 def test_a_long_candidate_is_compiled_on_an_accelerator() -> None:

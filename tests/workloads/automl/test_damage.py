@@ -10,15 +10,15 @@ import pytest
 
 from tests.support.automl_parts import candidate, settings, trained, turn
 from vflops.errors import FolderError
-from vflops.workloads.automl.replay import Replayed, SearchLedger
-from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper
+from vflops.workloads.automl.replay import ReplayedCandidate, SearchLedger
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyperparameters
 
 ONE, TWO, THREE = turn(0, 0), turn(2, 0), turn(1, 1)
 
 
 def rows(
     changed: Callable[[str, Candidate, CandidateTrained], tuple[dict[str, Any], dict[str, Any]]],
-) -> tuple[Replayed, ...]:
+) -> tuple[ReplayedCandidate, ...]:
     """A family of three, the last a child of a later turn, as a free search may have it."""
     found = []
     for place, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
@@ -26,7 +26,7 @@ def rows(
         result = trained(place.name, 0.5, epochs=4, inherited=parent is not None)
         one, two = changed(place.name, proposed, result)
         proposed, result = proposed.model_copy(update=one), result.model_copy(update=two)
-        found.append(Replayed(candidate=proposed, trained=result, samples=2048, ops=1))
+        found.append(ReplayedCandidate(candidate=proposed, trained=result, samples=2048, ops=1))
     return tuple(found)
 
 
@@ -58,7 +58,7 @@ def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]
         (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
         (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
         (ONE.name, {}, {"epochs": 10}, "trained for 10 of 9 epochs"),
-        (ONE.name, {"hyper": Hyper(batch=0)}, {}, "has a batch of 0"),
+        (ONE.name, {"hyper": Hyperparameters(batch=0)}, {}, "has a batch of 0"),
     ],
 )
 def test_what_no_search_trained_is_refused(

@@ -18,9 +18,9 @@ from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
     CandidateFailed,
-    Passed,
+    TurnPassed,
 )
-from vflops.workloads.automl.search_history import Search
+from vflops.workloads.automl.search_history import SearchHistory
 
 THREE = ("search.candidates=3", "train.epochs=4", "train.checkpoint_s=0.001")
 TWO = ("search.workers=2",)
@@ -34,7 +34,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def samples(folder: RunFolder, *jobs: int) -> dict[str, int]:
     """What each candidate was charged with."""
-    stories = Search([folder.job_history(job) for job in jobs]).candidates
+    stories = SearchHistory([folder.job_history(job) for job in jobs]).candidates
     return {each.turn.name: each.samples for each in stories}
 
 
@@ -138,7 +138,7 @@ def test_a_worker_that_comes_late_is_not_waited_for_and_trains_its_own(tmp_path:
     folder = planned(tmp_path, *TWO, "search.candidates=2", "search.turn_s=2")
     worked(folder, 1)
     assert sorted(results(folder)) == ["r00000-w00000", "r00001-w00000"]
-    passed = Passed.read(folder.path / "buffer" / "r00000-w00001.passed.json")
+    passed = TurnPassed.read(folder.path / "buffer" / "r00000-w00001.passed.json")
     assert (passed.by, passed.waited_s > 2) == (0, True)
     worked(folder, 2)
     late = [name for name in results(folder) if name.endswith("w00001")]

@@ -16,8 +16,8 @@ from vflops.workloads.automl.search.searcher import EmptySpace
 from vflops.workloads.automl.search.tuning import Setting, Space, Tried
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Result
-from vflops.workloads.automl.turns import Known
+from vflops.workloads.automl.shared_results import CandidateResult
+from vflops.workloads.automl.turns import KnownResults
 from vflops.workloads.image_classification.settings import ResNetSettings
 
 
@@ -25,14 +25,14 @@ def searched(chosen: AutomlSettings, rounds: int, seed: int = 1) -> list[Candida
     """One worker's candidates, each known with a made-up result before the next is proposed."""
     candidates: dict[str, Candidate] = {}
     proposes = proposer(chosen, candidates, seed)
-    results: list[Result] = []
+    results: list[CandidateResult] = []
     for n in range(rounds):
         at = turn(n, 0)
-        known = Known(tuple(results), tuple(each.turn for each in results))
+        known = KnownResults(tuple(results), tuple(each.turn for each in results))
         found = candidates[at.name] = proposes.propose(at, known)
         accuracy = int(found.architecture.digest[:6], 16) / 16**6
         ended = trained(at.name, accuracy).model_copy(update={"hyper": found.hyper})
-        results.append(Result(at, ended))
+        results.append(CandidateResult(at, ended))
     return list(candidates.values())
 
 
@@ -88,7 +88,7 @@ def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> Non
     result = trained(turn(0, 0).name, 0.5).model_copy(
         update={"hyper": candidates[turn(0, 0).name].hyper}
     )
-    known = Known((Result(turn(0, 0), result),), (turn(0, 0),))
+    known = KnownResults((CandidateResult(turn(0, 0), result),), (turn(0, 0),))
     three = settings(tune_from=1, kernels=(3,), batches=(32,))
     found = proposer(three, candidates).propose(turn(1, 0), known)
     # A block that was just put in may have a kernel of its own.
@@ -161,19 +161,19 @@ def test_growing_kernels_touches_only_smaller_ones_of_3_and_more() -> None:
 def test_a_warm_up_result_counts_by_its_prediction_and_a_failed_one_not_at_all() -> None:
     candidates: dict[str, Candidate] = {}
     proposes = proposer(settings(), candidates)
-    none = Known((), ())
+    none = KnownResults((), ())
     for worker in range(3):
         at = turn(0, worker)
         candidates[at.name] = proposes.propose(at, none)
 
-    def result(worker: int, **facts: object) -> Result:
+    def result(worker: int, **facts: object) -> CandidateResult:
         name = turn(0, worker).name
         ended = CandidateTrained.model_validate(trained(name, 0.5).model_dump() | facts)
-        return Result(turn(0, worker), ended)
+        return CandidateResult(turn(0, worker), ended)
 
-    results = (result(0, predicted=0.9), result(1, accuracy=0.8), Result(turn(0, 2), None))
-    known = Known(results, tuple(turn(0, worker) for worker in range(3)))
-    again = Known((result(0, predicted=0.8), *results[1:]), known.proposed)
+    results = (result(0, predicted=0.9), result(1, accuracy=0.8), CandidateResult(turn(0, 2), None))
+    known = KnownResults(results, tuple(turn(0, worker) for worker in range(3)))
+    again = KnownResults((result(0, predicted=0.8), *results[1:]), known.proposed)
     assert again.sha256 != known.sha256  # it is known by what proposals go by
     trials = proposes._trials(known)
     assert [(each.id, each.accuracy) for each in trials] == [
@@ -187,6 +187,6 @@ def test_streams_of_turns_and_seeds_differ() -> None:
     digests = set()
     for seed, worker in itertools.product((1, 2), range(1, 5)):
         at = Turn(round=0, worker=worker)
-        found = proposer(settings(), candidates, seed).propose(at, Known((), ()))
+        found = proposer(settings(), candidates, seed).propose(at, KnownResults((), ()))
         digests.add(found.architecture.digest)
     assert len(digests) >= 7  # of 8; chance may draw one twice

@@ -11,8 +11,8 @@ from tests.support.automl_parts import DATA, candidate, settings, trained, turn
 from tests.support.automl_runs import essence, replayed, results, searched
 from tests.support.sample_parts import Vflops
 from vflops.errors import FolderError, UsageError
-from vflops.workloads.automl.replay import Replayed, SearchLedger
-from vflops.workloads.automl.search_events import Hyper
+from vflops.workloads.automl.replay import ReplayedCandidate, SearchLedger
+from vflops.workloads.automl.search_events import Hyperparameters
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.workload import Automl
 from vflops.workloads.contract.run_settings import workload_settings
@@ -22,8 +22,10 @@ def ledger(**facts: Any) -> SearchLedger:
     """Two candidates, the second a child of the first that stopped early."""
     first, second = turn(0, 0), turn(2, 0)
     rows = (
-        Replayed(candidate=candidate(first), trained=trained(first.name, 0.5), samples=1024, ops=1),
-        Replayed(
+        ReplayedCandidate(
+            candidate=candidate(first), trained=trained(first.name, 0.5), samples=1024, ops=1
+        ),
+        ReplayedCandidate(
             candidate=candidate(second, parent=first.name, epochs=9, patience=2),
             trained=trained(second.name, 0.6, epochs=4, reason="patience", inherited=True),
             samples=2048,
@@ -127,7 +129,7 @@ def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
 ) -> None:
     """The batch of the settings can be shared, that of a candidate cannot: no rank may find out."""
     one, two = ledger().candidates
-    odd = two.candidate.model_copy(update={"hyper": Hyper(batch=18)})
+    odd = two.candidate.model_copy(update={"hyper": Hyperparameters(batch=18)})
     found = ledger(candidates=(one, two.model_copy(update={"candidate": odd})))
     shared = settings().train.model_copy(update={"ranks": ranks, "accumulate": accumulate})
     asked = settings().model_copy(update={"train": shared})

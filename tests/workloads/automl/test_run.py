@@ -20,9 +20,9 @@ from vflops.record.log.events import Event
 from vflops.results.check.findings import Findings
 from vflops.results.score.score_file import Score
 from vflops.workloads.automl.replay import SearchLedger
-from vflops.workloads.automl.search_events import Passed
-from vflops.workloads.automl.search_history import Search
-from vflops.workloads.automl.worker_history import Past
+from vflops.workloads.automl.search_events import TurnPassed
+from vflops.workloads.automl.search_history import SearchHistory
+from vflops.workloads.automl.worker_history import WorkerHistory
 
 SETTINGS = ("search.candidates=3", "search.tune_from=3", "train.epochs=12")
 
@@ -74,7 +74,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     for process in processes_of(Path(folder.path.name)):  # agents know it by a relative path
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    half = Past(folder.job_history(1)).half()
+    half = WorkerHistory(folder.job_history(1)).half()
     assert half is not None and half.turn.name == "r00002-w00000"
     resume = server().start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
     assert essence(ended(resume, tmp_path)) == essence(search)
@@ -85,7 +85,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     one, two = history.events("worker", job=1)
     assert two.data["left_s"] == pytest.approx(400 - (two.utc_s - one.utc_s), abs=0.5)
     charged = {name: 128 * each.epochs for name, each in results(search).items()}
-    stories = Search([folder.job_history(job) for job in (1, 2)]).candidates
+    stories = SearchHistory([folder.job_history(job) for job in (1, 2)]).candidates
     assert {each.turn.name: each.samples for each in stories} == charged
     (found,) = Score.read(folder.score_file).searches
     assert found.ops == sum(each.ops for each in stories)
@@ -102,7 +102,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
     folder = ended(process, tmp_path)  # it meets every rule
     assert sum(name.endswith("w00000") for name in results(folder)) == 3
     passed = sorted((folder.path / "buffer").glob("*-w00001.passed.json"))
-    assert [Passed.read(path).by for path in passed] == [0] * len(passed) and passed
+    assert [TurnPassed.read(path).by for path in passed] == [0] * len(passed) and passed
     out, _ = process.communicate()
     assert "with 2 workers, of which 1 died for good" in out
     verdicts = {each.rule: each for each in Findings.read(folder.findings_file).findings}

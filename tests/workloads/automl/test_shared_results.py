@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tests.support.automl_parts import new_run, tell, trained
 from vflops.workloads.automl.search_events import CandidateFailed, Turn
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 
 
 def test_results_of_all_workers_and_attempts_are_known_in_whatever_order(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
-    ledger = Ledger(folder, {0: 1, 1: 2})
+    ledger = SharedResults(folder, {0: 1, 1: 2})
     ledger.read()
     assert ledger.results == {}
     with folder.start_attempt(job=2) as log:
@@ -40,7 +40,7 @@ def test_torn_and_corrupt_lines_are_passed_over_and_what_follows_is_read(tmp_pat
     lines[1] = lines[1].replace(b'"accuracy": 0.2', b'"accuracy": "?"')  # JSON, but no result
     lines[2] = lines[2].replace(b"r00002-w00000", b"../../escape")
     path.write_bytes(b"".join(lines)[:-9])
-    ledger = Ledger(folder, {0: 1})
+    ledger = SharedResults(folder, {0: 1})
     ledger.read()
     assert list(ledger.results) == ["r00003-w00000"]
     path.write_bytes(b"".join(lines))  # the last line is whole now
@@ -50,7 +50,7 @@ def test_torn_and_corrupt_lines_are_passed_over_and_what_follows_is_read(tmp_pat
 
 def test_a_worker_is_heard_by_any_event_of_its_own(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
-    ledger = Ledger(folder, {0: 1, 1: 2})
+    ledger = SharedResults(folder, {0: 1, 1: 2})
     ledger._heard_s = dict.fromkeys(ledger._heard_s, -100.0)
     with folder.start_attempt(job=1) as log:
         log.write("progress", step=1)
@@ -60,7 +60,7 @@ def test_a_worker_is_heard_by_any_event_of_its_own(tmp_path: Path) -> None:
 
 def test_a_result_is_lost_when_its_worker_has_gone_on_without_a_word_of_it(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
-    ledger, name = Ledger(folder, {0: 1}), "r00001-w00000"
+    ledger, name = SharedResults(folder, {0: 1}), "r00001-w00000"
     place = Turn.named(name)
     for kinds, lost in (
         (("candidate",), False),

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.automl_parts import candidate, new_run, proposer, settings, tell, trained, turn
 from vflops.record.log.events import EventWriter
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Ledger
-from vflops.workloads.automl.turns import LAG, Known, Order, known_now
+from vflops.workloads.automl.shared_results import SharedResults
+from vflops.workloads.automl.turns import LAG, KnownResults, TurnOrder, all_known
 
 
 class Meeting:
@@ -21,9 +21,9 @@ class Meeting:
 
     def __init__(self, place: Path, until: Turn) -> None:
         self.folder = new_run(place)
-        self.buffer = Buffer(self.folder.path)
-        self.ledger = Ledger(self.folder, {0: 1, 1: 2})
-        self.order = Order(2, self.ledger, self.buffer)
+        self.buffer = CandidateBuffer(self.folder.path)
+        self.ledger = SharedResults(self.folder, {0: 1, 1: 2})
+        self.order = TurnOrder(2, self.ledger, self.buffer)
         self.logs: dict[int, EventWriter] = {}
         for n in range(until.round + 1):
             for worker in range(2 if n < until.round else until.worker):
@@ -39,7 +39,7 @@ class Meeting:
     def result(self, place: Turn) -> None:
         tell(self.log(place.worker), "candidate-trained", trained(place.name, 0.5))
 
-    def known(self, place: Turn) -> Known | None:
+    def known(self, place: Turn) -> KnownResults | None:
         return self.order.known(place)
 
     def late(self, place: Turn) -> Turn | None:
@@ -112,7 +112,7 @@ def test_the_hash_of_what_is_known_tells_accuracies_apart(tmp_path: Path) -> Non
     assert first.sha256 == other.known(turn(2, 0)).sha256  # type: ignore[union-attr]
     tell(other.logs[0], "candidate-trained", trained("r00000-w00000", 0.5000001))
     assert first.sha256 != other.known(turn(2, 0)).sha256  # type: ignore[union-attr]
-    assert known_now(other.ledger, other.buffer).results[0].trained is not None
+    assert all_known(other.ledger, other.buffer).results[0].trained is not None
 
 
 def _made_up(found: Candidate) -> float:
@@ -130,9 +130,9 @@ class Simulation:
         self, place: Path, chosen: AutomlSettings, speeds: tuple[float, ...], seed: int = 1
     ) -> None:
         folder, workers = new_run(place), len(speeds)
-        self.buffer, self.speeds = Buffer(folder.path), speeds
-        self.ledger = Ledger(folder, {w: 1 + w for w in range(workers)})
-        self.orders = [Order(workers, self.ledger, self.buffer) for _ in speeds]
+        self.buffer, self.speeds = CandidateBuffer(folder.path), speeds
+        self.ledger = SharedResults(folder, {w: 1 + w for w in range(workers)})
+        self.orders = [TurnOrder(workers, self.ledger, self.buffer) for _ in speeds]
         self.logs = [folder.start_attempt(job=1 + worker) for worker in range(workers)]
         self.candidates: dict[str, Candidate] = {}
         self.passed: list[Turn] = []

@@ -16,14 +16,14 @@ from vflops.errors import FolderError, Interrupted, RunFailed
 from vflops.record.formats.job import Goal, JobRecord, WorkerRecord
 from vflops.train.phase_clock import Clock
 from vflops.workloads.automl.candidate import Deadline, candidate_record
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.candidate_source import FixedWork, Searched
-from vflops.workloads.automl.claiming import Taken
-from vflops.workloads.automl.proposer_process import Search
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_source import ReplaySource, SearchSource
+from vflops.workloads.automl.claiming import ClaimedCandidate
+from vflops.workloads.automl.proposer_process import ProposerLoop
 from vflops.workloads.automl.search_events import Turn, WorkerBegun
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.worker import Worker
-from vflops.workloads.automl.worker_history import Half
+from vflops.workloads.automl.worker_history import UnfinishedCandidate
 
 
 @dataclass
@@ -41,12 +41,12 @@ class FakeSearch:
 
 
 def test_ordered_offers_are_the_workers_own_turn_and_free_ones_everything(tmp_path: Path) -> None:
-    buffer, search = Buffer(tmp_path), FakeSearch()
+    buffer, search = CandidateBuffer(tmp_path), FakeSearch()
     for place in (turn(0, 0), turn(0, 1), turn(1, 1)):
         buffer.put(candidate(place))
     buffer.put(candidate(turn(2, 1)))
-    own = Searched(search, buffer, 1)  # type: ignore[arg-type]
-    free = Searched(search, buffer, None)  # type: ignore[arg-type]
+    own = SearchSource(search, buffer, 1)  # type: ignore[arg-type]
+    free = SearchSource(search, buffer, None)  # type: ignore[arg-type]
     assert own.now() == (turn(0, 1),)
     assert free.now() == (turn(0, 0), turn(0, 1), turn(1, 1), turn(2, 1))
     buffer.claim(turn(0, 1), 1, 2)
@@ -75,7 +75,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     folder = new_run(tmp_path)
     with folder.start_attempt(job=1) as log:
         tell(log, "worker", WorkerBegun(worker=0, left_s=100.0))
-    Buffer(folder.path).claim(turn(0, 0), 0, 1)
+    CandidateBuffer(folder.path).claim(turn(0, 0), 0, 1)
     log = folder.start_attempt(job=1)
 
     def barrier() -> None:  # what the first rank writes as soon as it may
@@ -85,7 +85,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     context.record, context.attempt = record_of(0), folder.attempt_folder(1, 1)
     plan: Any = SimpleNamespace(ranks=2, leads=False, barrier=barrier)
     other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
-    assert other.taking.left == [Half(turn(0, 0), tries=1)]
+    assert other.taking.left == [UnfinishedCandidate(turn(0, 0), tries=1)]
     assert [kind for kind, _ in context.told] == ["worker"]
     assert [event.kind for event in folder.job_history(1)[1].events] == ["worker"]
     log.__exit__()
@@ -93,10 +93,10 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
 
 def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
-    buffer, record = Buffer(folder.path), record_of(1)
+    buffer, record = CandidateBuffer(folder.path), record_of(1)
 
     def begins_at() -> Turn:
-        return Search(folder, record)._turn
+        return ProposerLoop(folder, record)._turn
 
     assert begins_at() == turn(0, 1)
     buffer.put(candidate(turn(0, 1)))
@@ -109,8 +109,8 @@ def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path
 
 
 def test_offers_end_when_nothing_waits_and_the_search_has_ended(tmp_path: Path) -> None:
-    buffer, search = Buffer(tmp_path), FakeSearch()
-    offers = Searched(search, buffer, None)  # type: ignore[arg-type]
+    buffer, search = CandidateBuffer(tmp_path), FakeSearch()
+    offers = SearchSource(search, buffer, None)  # type: ignore[arg-type]
     buffer.put(candidate(turn(0, 0)))
     offers.close()
     assert offers.now() == (turn(0, 0),)  # what it left is trained
@@ -122,11 +122,11 @@ def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
     tmp_path: Path,
 ) -> None:
     folder = new_run(tmp_path)
-    buffer, ledger = Buffer(folder.path), Ledger(folder, {0: 1, 1: 2})
+    buffer, ledger = CandidateBuffer(folder.path), SharedResults(folder, {0: 1, 1: 2})
     one, two, three = turn(0, 0), turn(2, 1), turn(4, 0)
     for place, parent in ((one, None), (two, one.name), (three, two.name)):
         buffer.put(candidate(place, parent=parent))
-    offers = FixedWork(buffer, ledger, patience_s=60)
+    offers = ReplaySource(buffer, ledger, patience_s=60)
     assert offers.now() == [one]
     buffer.claim(one, 0, 1)
     assert offers.now() == []
@@ -193,13 +193,13 @@ def failing(made: Any, error: Exception) -> Any:
 )
 def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) -> None:
     alone = failing(worker(), error)
-    alone._train(Taken(turn(0, 0)))
+    alone._train(ClaimedCandidate(turn(0, 0)))
     ((kind, failed),) = alone.context.told
     assert kind == "candidate-failed" and failed.candidate == "r00000-w00000"
     assert failed.message == str(error).splitlines()[0]
     several = failing(worker(ranks=2), error)
     with pytest.raises(type(error)):
-        several._train(Taken(turn(0, 0)))  # the other rank waits in the middle of a step
+        several._train(ClaimedCandidate(turn(0, 0)))  # the other rank waits in the middle of a step
     assert [kind for kind, _ in several.context.told] == ["candidate-failed"]
 
 
@@ -207,17 +207,19 @@ def test_a_candidate_that_cannot_be_trained_is_written_down(error: Exception) ->
 def test_what_is_no_fault_of_the_candidate_ends_the_attempt(error: Exception) -> None:
     made = failing(worker(), error)
     with pytest.raises(type(error)):
-        made._train(Taken(turn(0, 0)))
+        made._train(ClaimedCandidate(turn(0, 0)))
     assert made.context.told == []
 
 
 def test_a_candidate_that_kills_its_worker_again_and_again_is_left_out() -> None:
     made = failing(worker(), AssertionError("it is tried once more"))
-    made._train(Taken(turn(0, 0), Half(turn(0, 0), tries=2), hopeless=True))
+    made._train(
+        ClaimedCandidate(turn(0, 0), UnfinishedCandidate(turn(0, 0), tries=2), hopeless=True)
+    )
     ((kind, failed),) = made.context.told
     assert kind == "candidate-failed" and "2 attempts of the worker died" in failed.message
     with pytest.raises(AssertionError, match="once more"):
-        made._train(Taken(turn(0, 0), Half(turn(0, 0), tries=1)))
+        made._train(ClaimedCandidate(turn(0, 0), UnfinishedCandidate(turn(0, 0), tries=1)))
 
 
 def test_what_no_rank_can_build_is_written_down_without_beginning_anew() -> None:
@@ -230,7 +232,7 @@ def test_what_no_rank_can_build_is_written_down_without_beginning_anew() -> None
     ):
         made = worker(ranks=2, agreed=agreed)
         made.builder = SimpleNamespace(candidate=builds)
-        made._train(Taken(turn(0, 0)))
+        made._train(ClaimedCandidate(turn(0, 0)))
         ((kind, failed),) = made.context.told
         assert (kind, failed.message) == ("candidate-failed", message)
 

@@ -19,7 +19,7 @@ from vflops.workloads.automl.search_events import (
     CandidateFailed,
     WorkerBegun,
 )
-from vflops.workloads.automl.worker_history import Past
+from vflops.workloads.automl.worker_history import WorkerHistory
 
 _START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -52,7 +52,7 @@ _CHECKPOINT = ("checkpoint", None)
 _STOPPED = ("stopped", None)
 
 
-def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
+def past(*attempts: Sequence[tuple[str, Any]]) -> WorkerHistory:
     """Attempts with an event a second; 100 s of the clock lie between two of them."""
     logs, now_s = [], _START
     for number, attempt in enumerate(attempts):
@@ -63,7 +63,7 @@ def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
             events.append(Event(kind, data, utc, "", time_s=1000.0 * number + n))
         now_s += len(attempt) + 100
         logs.append(Log(events=tuple(events), faults=(), torn=None))
-    return Past(logs)
+    return WorkerHistory(logs)
 
 
 def test_nothing_before_is_nothing_to_go_on_with() -> None:
@@ -141,7 +141,7 @@ def test_a_clock_that_jumps_while_the_worker_works_is_told_and_costs_it_nothing(
     (log,) = past([_WORKER] * 11).logs
     later = datetime.fromtimestamp(_START + 10 + jump_s, UTC)
     jumped = replace(log.events[-1], utc=later.isoformat())
-    found = Past([replace(log, events=(*log.events[:-1], jumped))])
+    found = WorkerHistory([replace(log, events=(*log.events[:-1], jumped))])
     spent_s, line = found.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
     assert spent_s == pytest.approx(15)
     assert line == f"the clock was set {way} by {abs(jump_s):.0f} s; 15 s count"

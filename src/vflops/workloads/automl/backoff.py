@@ -8,7 +8,7 @@ _SHARE = 0.25
 """Of the time waited so far: nothing is seen later than by that."""
 
 
-class Pause:
+class Backoff:
     """One wait for something; many processes look at one shared file system."""
 
     def __init__(self, first_s: float = 0.05, most_s: float = 1.0) -> None:

@@ -20,7 +20,7 @@ from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
-def ops_of_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
+def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
     """Forward and in all, by the rules that score it, in a batch of a rank's."""
     ops = architecture_cost.ops(candidate.architecture, RULES, batch)
     return ops.forward // batch, ops.total // batch

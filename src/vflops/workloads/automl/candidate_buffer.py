@@ -17,10 +17,10 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import file_hash
-from vflops.workloads.automl.search_events import Candidate, Claim, Passed, Turn
+from vflops.workloads.automl.search_events import Candidate, Claim, Turn, TurnPassed
 
 
-class Buffer:
+class CandidateBuffer:
     """The candidates of a run that were proposed, by whomever."""
 
     def __init__(self, run: Path) -> None:
@@ -81,11 +81,11 @@ class Buffer:
     def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
         """No longer wait for a worker's turn; False where another has said so."""
         self._given_up.add(turn.name)
-        return _make_once(Passed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
+        return _make_once(TurnPassed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
 
     def end(self, turn: Turn) -> bool:
         """Say that its worker proposes nothing for this turn, nor for any later one."""
-        return _make_once(Passed(turn=turn, by=turn.worker, waited_s=0.0), self._last(turn))
+        return _make_once(TurnPassed(turn=turn, by=turn.worker, waited_s=0.0), self._last(turn))
 
     def given_up(self, turn: Turn) -> bool:
         """Whether nobody waited for this turn any more, at the last look."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.proposer_process import Searching
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.proposer_process import ProposerProcess
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 
 
-class Offers(ABC):
+class CandidateSource(ABC):
     """Candidates that a worker may claim."""
 
     @abstractmethod
@@ -27,10 +27,12 @@ class Offers(ABC):
         """The worker has ended."""
 
 
-class Searched(Offers):
+class SearchSource(CandidateSource):
     """What the process beside the worker proposes; in ordered mode only the worker's own turn."""
 
-    def __init__(self, searching: Searching, buffer: Buffer, own: int | None) -> None:
+    def __init__(
+        self, searching: ProposerProcess, buffer: CandidateBuffer, own: int | None
+    ) -> None:
         """``own``: the worker, in ordered mode."""
         self._searching, self._buffer, self._own = searching, buffer, own
 
@@ -53,14 +55,14 @@ class Searched(Offers):
         self._searching.close()
 
 
-class FixedWork(Offers):
+class ReplaySource(CandidateSource):
     """The candidates of a replay: those whose parents came to an end.
 
     A parent whose worker died for good is not waited for: its children start from new weights, do
     the same work, and their record says so.
     """
 
-    def __init__(self, buffer: Buffer, ledger: Ledger, patience_s: float) -> None:
+    def __init__(self, buffer: CandidateBuffer, ledger: SharedResults, patience_s: float) -> None:
         self._buffer, self._ledger, self._patience_s = buffer, ledger, patience_s
         self._parents: dict[str, str | None] = {}
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from vflops.errors import Interrupted
 from vflops.train.context import JobContext
 from vflops.train.parallel.factory import ParallelPlan
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.candidate_source import Offers
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_source import CandidateSource
 from vflops.workloads.automl.search_events import (
     CandidateCut,
     CandidateFailed,
     SearchEnded,
     Turn,
-    WorkerWaits,
+    WorkerWaiting,
 )
-from vflops.workloads.automl.worker_history import Half
+from vflops.workloads.automl.worker_history import UnfinishedCandidate
 
 _MOST_TRIES = 2
 """Attempts of a worker that may die over one candidate before it is left out: fewer than it has."""
@@ -36,26 +36,26 @@ _STOP = 1 << 62
 
 
 @dataclass(frozen=True)
-class Taken:
+class ClaimedCandidate:
     """A candidate to train."""
 
     turn: Turn
-    half: Half | None = None
+    half: UnfinishedCandidate | None = None
     """What an earlier attempt did of it."""
     hopeless: bool = False
     """Whether too many attempts died over it: it is left out."""
 
 
 @dataclass
-class Taking:
+class CandidateClaimer:
     """Takes one candidate after the other; every rank has one."""
 
     context: JobContext
     plan: ParallelPlan
-    buffer: Buffer
+    buffer: CandidateBuffer
     deadline: Deadline
     worker: int
-    left: list[Half]
+    left: list[UnfinishedCandidate]
     """What earlier attempts claimed and did not end."""
     turn_s: float
     """Silent for so long, it is taken for dead."""
@@ -69,11 +69,11 @@ class Taking:
     """For the newest one."""
     _sign_s: float = field(default=0.0, init=False)
 
-    def next(self, offers: Offers | None) -> Taken | None:
+    def next(self, offers: CandidateSource | None) -> ClaimedCandidate | None:
         """The candidate to train, the same on all ranks; None: it is over."""
         self.context.clock.enter("start-up")
         began_s = self._sign_s = time.monotonic()
-        pause = Pause()
+        pause = Backoff()
         while (agreed := self._agreed(offers, pause)) == _NOT_YET:
             pass
         self.waited_s = time.monotonic() - began_s
@@ -83,9 +83,9 @@ class Taking:
         turn = Turn.numbered(number)
         half = next((each for each in self.left if each.turn == turn), None)
         self.left = [each for each in self.left if each is not half]
-        return Taken(turn, half, bool(hopeless))
+        return ClaimedCandidate(turn, half, bool(hopeless))
 
-    def _agreed(self, offers: Offers | None, pause: Pause) -> int:
+    def _agreed(self, offers: CandidateSource | None, pause: Backoff) -> int:
         wish = self._wish(offers, pause) if self.plan.leads else _OVER
         agreed = self.plan.agree(_STOP if self.context.stop.signal else wish)
         if agreed == _STOP:
@@ -93,7 +93,7 @@ class Taking:
             raise Interrupted(f"stopped by {signal} between two candidates")
         return agreed
 
-    def _wish(self, offers: Offers | None, pause: Pause) -> int:
+    def _wish(self, offers: CandidateSource | None, pause: Backoff) -> int:
         """What the first rank says, after a few seconds at the latest."""
         self._drop_lost()
         if self.deadline.passed:
@@ -134,11 +134,11 @@ class Taking:
             self.context.write_event("candidate-cut", cut)
             self._drop(each)
 
-    def _drop(self, half: Half) -> None:
+    def _drop(self, half: UnfinishedCandidate) -> None:
         self.left.remove(half)
         self.clean(half.turn.name)
 
-    def _tell_end(self, offers: Offers) -> None:
+    def _tell_end(self, offers: CandidateSource) -> None:
         if offers.why is not None:
             ended = SearchEnded(worker=self.worker, message=offers.why)
             self.context.write_event("search-ended", ended)
@@ -147,4 +147,4 @@ class Taking:
         """Now and then; a worker that trains gives signs enough."""
         if time.monotonic() - self._sign_s >= self.turn_s / _SIGNS:
             self._sign_s = time.monotonic()
-            self.context.write_event("waiting", WorkerWaits(worker=self.worker), sync=False)
+            self.context.write_event("waiting", WorkerWaiting(worker=self.worker), sync=False)

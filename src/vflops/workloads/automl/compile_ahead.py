@@ -33,7 +33,7 @@ from vflops.train.rank_device import rank_device
 from vflops.train.signals import StopRequest
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.candidate import CandidateTraining, Deadline, candidate_record
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.automl.settings import AutomlSettings
 
@@ -138,7 +138,7 @@ def main(run: str, job: str, name: str, local_rank: str) -> None:
     os.nice(_NICE)
     folder = RunFolder.open(Path(run))
     record = read_staged(JobRecord.read(folder.job_file(int(job))))
-    candidate = Buffer(folder.path).get(Turn.named(name))
+    candidate = CandidateBuffer(folder.path).get(Turn.named(name))
     assert candidate is not None, "it is begun when there is one"
     record = candidate_record(record, candidate, compile="on")
     settings = AutomlSettings.model_validate(record.settings)

@@ -12,7 +12,7 @@ _A_YEAR_S = 3.2e7
 
 
 @dataclass
-class Pace:
+class CompileCosts:
     """What training costs on a worker: at first what an H200 needs, then what was measured here."""
 
     plain_s: float = 1e-14

@@ -13,13 +13,13 @@ from vflops.config.training import Compile, TrainSettings
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan
-from vflops.workloads.automl.candidate import Deadline, ops_of_sample
+from vflops.workloads.automl.candidate import Deadline, ops_per_sample
 from vflops.workloads.automl.compile_ahead import CompileAhead
-from vflops.workloads.automl.compile_payoff import Pace
+from vflops.workloads.automl.compile_payoff import CompileCosts
 from vflops.workloads.automl.search_events import Candidate
 
 
-class Modes:
+class CompilePolicy:
     """Chooses for one candidate after the other, and learns from each.
 
     What a clock says would make another search of each: exact ones are never compiled.
@@ -35,7 +35,7 @@ class Modes:
     ) -> None:
         self._context, self._train, self._plan = context, train, plan
         self._chooses = train.compile == "auto" and device.type != "cpu"
-        self._pace, self._deadline = Pace(), deadline
+        self._pace, self._deadline = CompileCosts(), deadline
         # Another process that compiles has been seen to help where one device makes a worker.
         alone = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
         alone = alone and self._chooses
@@ -66,7 +66,7 @@ class Modes:
         clock = self._context.clock
         before_s = clock.spent_s()["training"]
         yield
-        _, ops = ops_of_sample(candidate, engine.settings.rank_batch)
+        _, ops = ops_per_sample(candidate, engine.settings.rank_batch)
         samples = engine.state.step * engine.settings.batch
         training_s = clock.spent_s()["training"] - before_s
         self._pace.measured(samples * ops, training_s, compiled=engine.compiled)
@@ -79,7 +79,7 @@ class Modes:
     def _pays(self, candidate: Candidate, ahead_s: float | None) -> bool:
         """Whether its training is over sooner if it is compiled."""
         batch = candidate.hyper.batch // (self._plan.ranks * self._train.accumulate)
-        _, ops = ops_of_sample(candidate, batch)
+        _, ops = ops_per_sample(candidate, batch)
         epochs = min(candidate.end_epoch or candidate.epochs, candidate.epochs)
         layers = sum(layer.kind == "conv" for layer in candidate.architecture.layers)
         samples = epochs * self._context.record.data.train

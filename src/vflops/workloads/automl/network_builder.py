@@ -18,11 +18,11 @@ from vflops.train.parallel.factory import ParallelPlan
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.architecture.morphs import apply
 from vflops.workloads.automl.architecture.weight_transfer import transfer
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Candidate, Turn
-from vflops.workloads.automl.shared_results import Ledger, Result
+from vflops.workloads.automl.shared_results import CandidateResult, SharedResults
 from vflops.workloads.automl.weights import WeightStore
 
 Made = TypeVar("Made")
@@ -32,18 +32,18 @@ _SEEN_S = 30.0
 
 
 @dataclass(frozen=True)
-class Builder:
+class NetworkBuilder:
     """Builds candidates on the host; the same weights for the same candidate, on every rank."""
 
-    buffer: Buffer
-    ledger: Ledger
+    buffer: CandidateBuffer
+    ledger: SharedResults
     weights: WeightStore
     seed: int
     inherit: bool
 
     def candidate(self, turn: Turn) -> Candidate:
         """As it was proposed; on a shared file system it may come into sight late."""
-        pause = Pause()
+        pause = Backoff()
         while (found := self.buffer.get(turn)) is None:
             pause.wait()
         return found
@@ -70,9 +70,9 @@ class Builder:
             architecture = child
         return network
 
-    def _result(self, parent: Turn) -> Result:
+    def _result(self, parent: Turn) -> CandidateResult:
         """What became of a parent: it is known, because the child was proposed for it."""
-        pause, end_s = Pause(), time.monotonic() + _SEEN_S
+        pause, end_s = Backoff(), time.monotonic() + _SEEN_S
         self.ledger.read()
         while parent.name not in self.ledger.results:
             if self.ledger.lost(parent) or time.monotonic() > end_s:
@@ -100,7 +100,7 @@ class BuildAhead:
     """Builds the candidate of the next turn while another one trains."""
 
     def __init__(
-        self, builder: Builder, known: Callable[[Candidate], None], deadline: Deadline
+        self, builder: NetworkBuilder, known: Callable[[Candidate], None], deadline: Deadline
     ) -> None:
         """``known`` is told the candidate before it is built."""
         self._builder, self._known, self._deadline = builder, known, deadline
@@ -137,7 +137,7 @@ class BuildAhead:
             self._task = None
 
     def _build(self, task: _Task) -> nn.Module | None:
-        pause = Pause()
+        pause = Backoff()
         while not task.unwanted.is_set():
             candidate = self._builder.buffer.get(task.turn)
             if candidate is not None:
@@ -148,11 +148,11 @@ class BuildAhead:
         return None
 
 
-class Unfit(FolderError):
+class CandidateUnbuildable(FolderError):
     """A candidate that cannot be built, as all ranks know."""
 
 
-def together(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
+def on_all_ranks(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
     """What every rank makes; where one of them cannot, none goes on."""
     made, fault = None, None
     try:
@@ -160,5 +160,7 @@ def together(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
     except FolderError as error:
         fault = error
     if plan.agree(int(fault is not None)) or made is None:
-        raise Unfit(fault.message if fault else "another rank cannot build it") from fault
+        raise CandidateUnbuildable(
+            fault.message if fault else "another rank cannot build it"
+        ) from fault
     return made

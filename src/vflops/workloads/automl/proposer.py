@@ -18,9 +18,9 @@ from vflops.workloads.automl.search.evolution import RandomSearch
 from vflops.workloads.automl.search.searcher import Proposal, Trial
 from vflops.workloads.automl.search.searchers import searcher
 from vflops.workloads.automl.search.tuning import Setting, Space, Tried, suggest
-from vflops.workloads.automl.search_events import Candidate, Hyper, Turn
+from vflops.workloads.automl.search_events import Candidate, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.turns import Known
+from vflops.workloads.automl.turns import KnownResults
 
 _FIRST = "first"
 """Stands for the network that the search starts from, where nothing is trained yet."""
@@ -64,7 +64,7 @@ class Proposer:
     candidate: Callable[[Turn], Candidate]
     """What was proposed before."""
 
-    def propose(self, turn: Turn, known: Known) -> Candidate:
+    def propose(self, turn: Turn, known: KnownResults) -> Candidate:
         """The candidate of a turn."""
         began_s = time.monotonic()
         rng = random.Random(f"{self.seed} {turn.name}")  # a string: the same on every machine
@@ -91,7 +91,7 @@ class Proposer:
         """The very first candidate is the network that the search starts from."""
         return _Chosen(self.first, _FIRST, ()) if turn == Turn(round=0, worker=0) else None
 
-    def _search(self, known: Known, rng: random.Random) -> _Chosen:
+    def _search(self, known: KnownResults, rng: random.Random) -> _Chosen:
         pending = [self.candidate(turn).architecture.digest for turn in known.proposed]
         trials = self._trials(known)
         if trials:
@@ -101,7 +101,7 @@ class Proposer:
         found = way.propose(trials, rng, limits_of(self.settings), pending=pending)
         return _Chosen(found.architecture, found.parent, found.morphs, _figures(found))
 
-    def _trials(self, known: Known) -> list[Trial]:
+    def _trials(self, known: KnownResults) -> list[Trial]:
         return [
             Trial(
                 each.turn.name,
@@ -112,11 +112,13 @@ class Proposer:
             if each.trained is not None
         ]
 
-    def _hyper(self, turn: Turn, known: Known, rng: random.Random) -> tuple[Hyper, bool]:
+    def _hyper(
+        self, turn: Turn, known: KnownResults, rng: random.Random
+    ) -> tuple[Hyperparameters, bool]:
         """The workload's own batch in the first rounds; then what tuning suggests."""
         settings = self.settings
         if turn.round + 1 < settings.search.tune_from:
-            return Hyper(batch=settings.train.batch), False
+            return Hyperparameters(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
         # Without a kernel size it was not tuned: no choice to learn from, nor trained for as long.
         tried = [
@@ -125,9 +127,11 @@ class Proposer:
             if each.trained is not None and (hyper := each.trained.hyper).kernel is not None
         ]
         found = suggest(space, tried, rng.getrandbits(32))
-        return Hyper(batch=found.batch, kernel=found.kernel), True
+        return Hyperparameters(batch=found.batch, kernel=found.kernel), True
 
-    def _grown(self, chosen: _Chosen, hyper: Hyper, known: Known) -> tuple[_Chosen, Hyper]:
+    def _grown(
+        self, chosen: _Chosen, hyper: Hyperparameters, known: KnownResults
+    ) -> tuple[_Chosen, Hyperparameters]:
         """The network with kernels of the tuned size, if that is within the limits and new.
 
         A batch that does not fit with it is not taken: the workload's own does. The kernel size is
@@ -137,7 +141,7 @@ class Proposer:
             return chosen, hyper
         kernel = hyper.kernel
         if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
-            hyper = Hyper(batch=self.settings.train.batch, kernel=hyper.kernel)
+            hyper = Hyperparameters(batch=self.settings.train.batch, kernel=hyper.kernel)
         network, more = grow_kernels(chosen.architecture, kernel)
         before = [self.candidate(turn) for turn in known.proposed]
         new = all(
@@ -147,7 +151,7 @@ class Proposer:
         limits = limits_of(self.settings, hyper.batch)
         if not more or (new and morphs.allowed(network, limits)):
             chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *more))
-        return chosen, Hyper(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
+        return chosen, Hyperparameters(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.train.context import JobContext
 from vflops.train.parent_death import die_with
-from vflops.workloads.automl.backoff import Pause
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.backoff import Backoff
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import Proposer, first_network
 from vflops.workloads.automl.search.searcher import EmptySpace
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Ledger
-from vflops.workloads.automl.turns import Known, Order, known_now
+from vflops.workloads.automl.shared_results import SharedResults
+from vflops.workloads.automl.turns import KnownResults, TurnOrder, all_known
 
 _PARENT = "VFLOPS_WORKER"
 _NICE = 5
@@ -48,7 +48,7 @@ def jobs_of(record: JobRecord) -> dict[int, int]:
     return {worker: record.job - me + worker for worker in range(workers)}
 
 
-class Searching:
+class ProposerProcess:
     """The process that searches for a worker; it does not outlive it."""
 
     def __init__(self, context: JobContext) -> None:
@@ -86,14 +86,17 @@ class Searching:
         self._process.wait()
 
 
-class Search:
+class ProposerLoop:
     """Proposes for one worker."""
 
     def __init__(self, folder: RunFolder, record: JobRecord) -> None:
         self._me, self._workers = worker_of(record)
         self._settings = AutomlSettings.model_validate(record.settings)
-        self._buffer, self._ledger = Buffer(folder.path), Ledger(folder, jobs_of(record))
-        self._order = Order(self._workers, self._ledger, self._buffer)
+        self._buffer, self._ledger = (
+            CandidateBuffer(folder.path),
+            SharedResults(folder, jobs_of(record)),
+        )
+        self._order = TurnOrder(self._workers, self._ledger, self._buffer)
         first = first_network(self._settings, record.data)
         self._proposer = Proposer(self._settings, record.seed, first, cache(self._proposed))
         self._turn = self._first_open()
@@ -101,20 +104,20 @@ class Search:
     def run(self) -> None:
         """For ever, or until there is nothing new within the limits."""
         while True:
-            pause = Pause()
+            pause = Backoff()
             while (known := self._known()) is None:
                 pause.wait()
             self._buffer.put(self._propose(known))
             self._turn = Turn(round=self._turn.round + 1, worker=self._me)
 
-    def _propose(self, known: Known) -> Candidate:
+    def _propose(self, known: KnownResults) -> Candidate:
         try:
             return self._proposer.propose(self._turn, known)
         except EmptySpace:
             self._buffer.end(self._turn)  # nobody waits for what will not come
             raise
 
-    def _known(self) -> Known | None:
+    def _known(self) -> KnownResults | None:
         """What the next proposal is made from; None: it is not its time."""
         if self._settings.ordered:
             known = self._order.known(self._turn)
@@ -125,7 +128,7 @@ class Search:
         waiting = [turn for turn in self._buffer.waiting() if turn.worker == self._me]
         if len(waiting) >= self._settings.search.ahead:
             return None
-        return known_now(self._ledger, self._buffer)
+        return all_known(self._ledger, self._buffer)
 
     def _pass_late(self) -> None:
         """Give up the turn that all wait for, if nothing will come of it."""
@@ -156,7 +159,7 @@ def main(run: str, job: str) -> int:
     os.nice(_NICE)
     folder = RunFolder.open(Path(run))
     try:
-        Search(folder, JobRecord.read(folder.job_file(int(job)))).run()
+        ProposerLoop(folder, JobRecord.read(folder.job_file(int(job)))).run()
     except EmptySpace as error:
         print(error.message, file=sys.stderr)
         return 0

@@ -18,16 +18,16 @@ from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import DataFacts, JobRecord
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained
-from vflops.workloads.automl.search_history import Search, Story
+from vflops.workloads.automl.search_history import CandidateHistory, SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import load, profile
 
 _NO_END_S = 30 * 86400.0
 """A replay takes as long as it takes."""
 _DAMAGED = "the ledger is damaged: take it from the run folder again"
-REPLAYED = "ledger-replayed.json"
+REPLAYED_LEDGER = "ledger-replayed.json"
 """In the folder of a replay: the ledger that it was given."""
 _UNTRAINED = {
     "training": "its log holds no result of it",
@@ -55,7 +55,7 @@ _MAY_DIFFER = frozenset(
 """Settings of the workload that leave the work as it is."""
 
 
-class Replayed(Data):
+class ReplayedCandidate(Data):
     """One candidate of a ledger."""
 
     candidate: Candidate
@@ -84,7 +84,7 @@ class SearchLedger(Document):
     """Candidates without a result: the time was up, or they failed."""
     reasons: dict[str, str]
     """Why each of them was left out, by its name."""
-    candidates: tuple[Replayed, ...]
+    candidates: tuple[ReplayedCandidate, ...]
 
     @classmethod
     def find(cls, path: Path) -> SearchLedger:
@@ -208,13 +208,13 @@ class LedgerWritten(Data):
     """Of a replay: of the ledger that it was given."""
 
 
-def keep_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
+def write_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
     """Write the ledger of a search that ended into its run folder."""
     ledger = ledger_of(folder, records)
     repeat = records[0].repeat
     path = folder.path / ("ledger.json" if repeat == 0 else f"ledger-{repeat}.json")
     ledger.write(path)
-    given = folder.path / REPLAYED
+    given = folder.path / REPLAYED_LEDGER
     return LedgerWritten(
         file=path.name,
         sha256=file_hash(path),
@@ -231,12 +231,12 @@ def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
     """
     first = records[0]
     logs = [folder.job_history(record.job) for record in records]
-    stories = Search(logs).candidates
-    buffer = Buffer(folder.path)
-    found, reasons = dict[str, Replayed](), dict[str, str]()
+    stories = SearchHistory(logs).candidates
+    buffer = CandidateBuffer(folder.path)
+    found, reasons = dict[str, ReplayedCandidate](), dict[str, str]()
     for story in stories:
         name, row = story.begun.candidate, _row(story, buffer)
-        if isinstance(row, Replayed):
+        if isinstance(row, ReplayedCandidate):
             found[name] = row
         else:
             reasons[name] = row
@@ -258,7 +258,7 @@ def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
     )
 
 
-def _row(story: Story, buffer: Buffer) -> Replayed | str:
+def _row(story: CandidateHistory, buffer: CandidateBuffer) -> ReplayedCandidate | str:
     """A candidate of the ledger, or why it is none."""
     if story.trained is None:
         return story.message or _UNTRAINED[story.state]
@@ -268,12 +268,12 @@ def _row(story: Story, buffer: Buffer) -> Replayed | str:
         return error.message
     if candidate is None:
         return "its proposal is missing"
-    return Replayed(
+    return ReplayedCandidate(
         candidate=candidate, trained=story.trained, samples=story.samples, ops=story.ops
     )
 
 
-def _orphan(each: Replayed, found: Mapping[str, Replayed]) -> bool:
+def _orphan(each: ReplayedCandidate, found: Mapping[str, ReplayedCandidate]) -> bool:
     parent = each.candidate.parent
     return each.trained.inherited and parent is not None and parent not in found
 

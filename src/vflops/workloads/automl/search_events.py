@@ -50,7 +50,7 @@ class Turn(Data):
         return cls(round=number // _MOST_WORKERS, worker=number % _MOST_WORKERS)
 
 
-class Hyper(Data):
+class Hyperparameters(Data):
     """What is tuned."""
 
     batch: int
@@ -69,7 +69,7 @@ class Candidate(Document):
     """The candidate whose weights it may start from; None: the first network, untrained."""
     morphs: tuple[Morph, ...]
     """From the parent, or from the first network, to this one."""
-    hyper: Hyper
+    hyper: Hyperparameters
     tuned: bool
     """Whether ``hyper`` was chosen by tuning."""
     epochs: int
@@ -96,7 +96,7 @@ class Claim(Document):
     job: int
 
 
-class Passed(Document):
+class TurnPassed(Document):
     """``buffer/<candidate>.passed.json``: a worker's turn that is no longer waited for.
 
     ``buffer/<candidate>.last.json``: this one and all later ones, said by the worker itself, whose
@@ -121,7 +121,7 @@ class WorkerBegun(Data):
     """What is wrong with the machine's clock, where something is."""
 
 
-class WorkerWaits(Data):
+class WorkerWaiting(Data):
     """A worker waits for a candidate: a sign of life, so that its turns are not passed."""
 
     worker: int
@@ -170,7 +170,7 @@ class CandidateTrained(Data):
     """That were trained and evaluated."""
     reason: Literal["epochs", "patience", "target"]
     inherited: bool
-    hyper: Hyper
+    hyper: Hyperparameters
     weights_sha256: str | None = None
 
     @property

@@ -28,7 +28,7 @@ ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
 
 
 @dataclass(frozen=True)
-class Note:
+class HistoryPoint:
     """Where a candidate stood at a moment."""
 
     utc_s: float
@@ -40,14 +40,14 @@ class Note:
 
 
 @dataclass
-class Story:
+class CandidateHistory:
     """One candidate, over all attempts of the worker that trained it."""
 
     begun: CandidateBegun
     worker: int
     began_s: float
     state: State = "training"
-    notes: list[Note] = field(default_factory=list)
+    notes: list[HistoryPoint] = field(default_factory=list)
     samples: int = 0
     """Trained on, each place of the stream once."""
     evaluations: dict[float, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Story:
                 if standing.epoch not in self.evaluations:
                     self.evaluations[standing.epoch] = standing.evaluated
                     self._evaluated += standing.evaluated
-            self.notes.append(Note(utc_s, self.ops, standing.epoch, quality))
+            self.notes.append(HistoryPoint(utc_s, self.ops, standing.epoch, quality))
             return
         if event.kind == "candidate-trained":
             self.trained, self.state = event.payload(CandidateTrained), "trained"
@@ -114,11 +114,11 @@ class Story:
         if samples > self.samples:
             self.samples = samples
             epoch = self.notes[-1].epoch if self.notes else 0.0
-            self.notes.append(Note(utc_s, self.ops, epoch))
+            self.notes.append(HistoryPoint(utc_s, self.ops, epoch))
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchHistory:
     """A whole search, read from its workers' logs."""
 
     workers: Sequence[Sequence[Log]]
@@ -127,7 +127,7 @@ class Search:
     """How far the clock of each of them is ahead of the run's; empty: not at all."""
 
     @cached_property
-    def candidates(self) -> list[Story]:
+    def candidates(self) -> list[CandidateHistory]:
         """In the order of their turns; one in two workers' logs is there twice."""
         found = [story for worker in range(len(self.workers)) for story in self._stories(worker)]
         return sorted(found, key=lambda story: story.begun.candidate)
@@ -189,13 +189,13 @@ class Search:
                 for event in log.events:
                     yield event, zero_s + event.time_s
 
-    def _stories(self, worker: int) -> Iterator[Story]:
+    def _stories(self, worker: int) -> Iterator[CandidateHistory]:
         """The candidates of one worker; one that was gone on with after a death is one.
 
         What cannot be read is passed over: the check finds it.
         """
-        stories: dict[str, Story] = {}
-        now: Story | None = None
+        stories: dict[str, CandidateHistory] = {}
+        now: CandidateHistory | None = None
         for event, utc_s in self._events(worker):
             if event.kind == "worker":
                 now = None
@@ -204,7 +204,9 @@ class Search:
                 with suppress(FolderError):
                     begun = event.payload(CandidateBegun)
                     Turn.named(begun.candidate)
-                    now = stories.setdefault(begun.candidate, Story(begun, worker, utc_s))
+                    now = stories.setdefault(
+                        begun.candidate, CandidateHistory(begun, worker, utc_s)
+                    )
                     now.tries += 1
             elif event.kind in ENDS:
                 # Told by name: one that cannot be built fails before it is begun.

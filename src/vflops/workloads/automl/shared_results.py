@@ -21,7 +21,7 @@ _OF_CANDIDATES = ("candidate", "candidate-trained", "candidate-failed", "candida
 
 
 @dataclass(frozen=True)
-class Result:
+class CandidateResult:
     """What became of a candidate."""
 
     turn: Turn
@@ -29,7 +29,7 @@ class Result:
     """None: it could not be trained."""
 
 
-class Ledger:
+class SharedResults:
     """The logs of a run's workers as one history; lines that cannot be read are passed over."""
 
     def __init__(self, folder: RunFolder, workers: Mapping[int, int]) -> None:
@@ -40,7 +40,7 @@ class Ledger:
         self._heard_s: dict[int, float] = dict.fromkeys(workers, time.monotonic())
         self._at: dict[int, str] = {}
         self._left: set[str] = set()
-        self.results: dict[str, Result] = {}
+        self.results: dict[str, CandidateResult] = {}
 
     def read(self) -> None:
         """Take in what was written since; other threads may do so too."""
@@ -74,7 +74,7 @@ class Ledger:
 
     def _take(self, ended: CandidateTrained | CandidateFailed) -> None:
         trained = ended if isinstance(ended, CandidateTrained) else None
-        self.results[ended.candidate] = Result(Turn.named(ended.candidate), trained)
+        self.results[ended.candidate] = CandidateResult(Turn.named(ended.candidate), trained)
 
     def _listener(self, worker: int) -> Listener:
         def take(kind: str, data: dict[str, Any]) -> None:

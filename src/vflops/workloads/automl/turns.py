@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger, Result
+from vflops.workloads.automl.shared_results import CandidateResult, SharedResults
 
 LAG = 2
 """Ordered: a proposal of round r depends on the results of rounds up to r - 2. So it is made while
@@ -16,10 +16,10 @@ the worker trains round r - 1, and nobody waits for a worker that is less than a
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownResults:
     """What a proposal is made from."""
 
-    results: tuple[Result, ...]
+    results: tuple[CandidateResult, ...]
     """In the order of their turns."""
     proposed: tuple[Turn, ...]
     """Candidates before it, whatever became of them: none of them is proposed again."""
@@ -34,23 +34,23 @@ class Known:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def known_now(ledger: Ledger, buffer: Buffer) -> Known:
+def all_known(ledger: SharedResults, buffer: CandidateBuffer) -> KnownResults:
     """Free: all results by now."""
     ledger.read()
     buffer.look()
     results = sorted(ledger.results.values(), key=lambda each: each.turn.name)
-    return Known(tuple(results), buffer.turns())
+    return KnownResults(tuple(results), buffer.turns())
 
 
-class Order:
+class TurnOrder:
     """Ordered: what a turn waits for; it remembers how far all have come, looks only beyond."""
 
-    def __init__(self, workers: int, ledger: Ledger, buffer: Buffer) -> None:
+    def __init__(self, workers: int, ledger: SharedResults, buffer: CandidateBuffer) -> None:
         self._workers, self._ledger, self._buffer = workers, ledger, buffer
         self._settled = 0
         """Turns from the first on that nobody waits for any more: with a result, or given up."""
 
-    def known(self, turn: Turn) -> Known | None:
+    def known(self, turn: Turn) -> KnownResults | None:
         """What the turn waits for, once all of that is there; None before.
 
         Those are the results of all rounds up to the turn's less ``LAG``, and the proposals of all
@@ -63,7 +63,7 @@ class Order:
         needed = before[: self._needed(turn)]
         results = [self._ledger.results[t.name] for t in needed if not self._buffer.given_up(t)]
         proposed = [each for each in before if self._buffer.has(each)]
-        return Known(tuple(results), tuple(proposed))
+        return KnownResults(tuple(results), tuple(proposed))
 
     def first_late(self, turn: Turn) -> Turn | None:
         """The first turn, in their order, that this one waits for; None: it waits for nothing.

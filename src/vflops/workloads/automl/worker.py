@@ -30,14 +30,19 @@ from vflops.workloads.automl.candidate import (
     CandidateTraining,
     Deadline,
     candidate_record,
-    ops_of_sample,
+    ops_per_sample,
 )
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.candidate_source import FixedWork, Offers, Searched
-from vflops.workloads.automl.claiming import Taken, Taking
-from vflops.workloads.automl.compile_policy import Modes
-from vflops.workloads.automl.network_builder import BuildAhead, Builder, Unfit, together
-from vflops.workloads.automl.proposer_process import Searching, jobs_of, worker_of
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_source import CandidateSource, ReplaySource, SearchSource
+from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
+from vflops.workloads.automl.compile_policy import CompilePolicy
+from vflops.workloads.automl.network_builder import (
+    BuildAhead,
+    CandidateUnbuildable,
+    NetworkBuilder,
+    on_all_ranks,
+)
+from vflops.workloads.automl.proposer_process import ProposerProcess, jobs_of, worker_of
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import (
     Candidate,
@@ -49,9 +54,9 @@ from vflops.workloads.automl.search_events import (
     WorkerBegun,
 )
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
-from vflops.workloads.automl.worker_history import Half, Past
+from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
 
 _KEEP_AFTER_S = 20.0
 """A candidate that has trained for less is sooner trained again than kept."""
@@ -90,12 +95,12 @@ class Worker:
         self.me, self.workers = worker_of(self.context.record)
         run = self.context.attempt.parents[2]
         self.folder = RunFolder.open(run)
-        self.buffer, self.weights = Buffer(run), WeightStore(run)
-        self.ledger = Ledger(self.folder, jobs_of(self.context.record))
-        own = Ledger(self.folder, jobs_of(self.context.record))  # it is read in a thread
+        self.buffer, self.weights = CandidateBuffer(run), WeightStore(run)
+        self.ledger = SharedResults(self.folder, jobs_of(self.context.record))
+        own = SharedResults(self.folder, jobs_of(self.context.record))  # it is read in a thread
         inherit, seed = self.settings.search.inherit, self.context.record.seed
-        self.builder = Builder(self.buffer, own, self.weights, seed, inherit)
-        past = Past(self.folder.job_history(self.context.record.job))
+        self.builder = NetworkBuilder(self.buffer, own, self.weights, seed, inherit)
+        past = WorkerHistory(self.folder.job_history(self.context.record.job))
         left = past.left(self.buffer.claims_of(self.me))
         self.plan.barrier()  # all have read it before the first rank writes on
         for name in past.ended if self.plan.leads else ():  # what died may not have come to it
@@ -104,10 +109,10 @@ class Worker:
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
         train, search = self.settings.train, self.settings.search
-        self.modes = Modes(self.context, train, self.plan, self.device, self.deadline)
+        self.modes = CompilePolicy(self.context, train, self.plan, self.device, self.deadline)
         knows = self._knows_next
         self._ahead = BuildAhead(self.builder, self.modes.expect, self.deadline) if knows else None
-        self.taking = Taking(
+        self.taking = CandidateClaimer(
             self.context,
             self.plan,
             self.buffer,
@@ -142,13 +147,13 @@ class Worker:
                 self._ahead.close()
             self.modes.close()
 
-    def _offers(self) -> Offers:
+    def _offers(self) -> CandidateSource:
         if self.settings.search.ledger is not None:
-            return FixedWork(self.buffer, self.ledger, self.settings.search.turn_s)
+            return ReplaySource(self.buffer, self.ledger, self.settings.search.turn_s)
         own = self.me if self.settings.ordered else None
-        return Searched(Searching(self.context), self.buffer, own)
+        return SearchSource(ProposerProcess(self.context), self.buffer, own)
 
-    def _train(self, taken: Taken) -> None:
+    def _train(self, taken: ClaimedCandidate) -> None:
         """Train a candidate, and tell what came of it."""
         turn, half = taken.turn, taken.half
         if taken.hopeless:
@@ -158,11 +163,11 @@ class Worker:
             self._try(turn, half)
         self._clean(turn.name)
 
-    def _try(self, turn: Turn, half: Half | None) -> None:
+    def _try(self, turn: Turn, half: UnfinishedCandidate | None) -> None:
         self._samples = 0
         try:
-            self._attempt(together(self.plan, lambda: self.builder.candidate(turn)), half)
-        except Unfit as error:
+            self._attempt(on_all_ranks(self.plan, lambda: self.builder.candidate(turn)), half)
+        except CandidateUnbuildable as error:
             self._fail(turn, error.message)
         except (RunFailed, FolderError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
@@ -176,7 +181,7 @@ class Worker:
         failed = CandidateFailed(candidate=turn.name, message=message, samples=self._samples)
         self.context.write_event("candidate-failed", failed)
 
-    def _attempt(self, candidate: Candidate, half: Half | None) -> None:
+    def _attempt(self, candidate: Candidate, half: UnfinishedCandidate | None) -> None:
         """To the end of its training, or of the worker's time."""
         began_s = time.monotonic()
         context = self._candidate_context(candidate, half)
@@ -202,7 +207,9 @@ class Worker:
         finally:
             self._samples = engine.state.step * engine.settings.batch
 
-    def _candidate_context(self, candidate: Candidate, half: Half | None) -> CandidateContext:
+    def _candidate_context(
+        self, candidate: Candidate, half: UnfinishedCandidate | None
+    ) -> CandidateContext:
         """The worker's own with the candidate's record, checkpoints and time."""
         own = {each.name: getattr(self.context, each.name) for each in fields(JobContext)}
         own |= {
@@ -220,7 +227,7 @@ class Worker:
             context.ended.extend([half.finished] if half.finished else [])
         return context
 
-    def _finished_step(self, half: Half | None) -> int | None:
+    def _finished_step(self, half: UnfinishedCandidate | None) -> int | None:
         """The last step, where an earlier attempt came to it, as the first rank has read it."""
         finished = half.finished if half is not None and self.plan.leads else None
         agreed = self.plan.agree(1 + finished.step if finished is not None else 0)
@@ -229,7 +236,7 @@ class Worker:
     def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
-        network = together(self.plan, lambda: self._network(candidate))
+        network = on_all_ranks(self.plan, lambda: self._network(candidate))
         workload = CandidateTraining(settings, record.data, network)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
@@ -239,7 +246,7 @@ class Worker:
 
     def _begun(self, candidate: Candidate, built_s: float, compiled: bool) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
-        forward, total = ops_of_sample(candidate, batch)
+        forward, total = ops_per_sample(candidate, batch)
         return CandidateBegun(
             candidate=candidate.turn.name,
             digest=candidate.architecture.digest,

@@ -17,7 +17,7 @@ _ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
 
 
 @dataclass
-class Half:
+class UnfinishedCandidate:
     """A candidate that an earlier attempt began and did not end."""
 
     turn: Turn
@@ -40,7 +40,7 @@ class Half:
 
 
 @dataclass(frozen=True)
-class Past:
+class WorkerHistory:
     """The earlier attempts of one worker."""
 
     logs: Sequence[Log]
@@ -73,11 +73,11 @@ class Past:
                 break
         return died
 
-    def left(self, claims: Sequence[Turn]) -> list[Half]:
+    def left(self, claims: Sequence[Turn]) -> list[UnfinishedCandidate]:
         """What it had claimed and not ended, in the order to take it up: half a candidate first."""
         half = self.half()
         opens = [turn for turn in claims if turn.name not in self.ended] if self.begun else []
-        found = [Half(turn, lost=turn.name in self._tried) for turn in opens]
+        found = [UnfinishedCandidate(turn, lost=turn.name in self._tried) for turn in opens]
         found = [each for each in found if half is None or each.turn != half.turn]
         if half is not None:
             return [half, *found]
@@ -91,13 +91,13 @@ class Past:
         begun = (event for event in self._events() if event.kind == "candidate")
         return frozenset(str(event.data.get("candidate")) for event in begun)
 
-    def half(self) -> Half | None:
+    def half(self) -> UnfinishedCandidate | None:
         """The candidate to go on with, if there is one."""
-        found: Half | None = None
+        found: UnfinishedCandidate | None = None
         for event in self._events():
             if event.kind == "candidate":
                 turn = Turn.named(event.payload(CandidateBegun).candidate)
-                found = found if found and found.turn == turn else Half(turn)
+                found = found if found and found.turn == turn else UnfinishedCandidate(turn)
                 found.tries += 1
             elif event.kind in _ENDS:
                 found = None

@@ -11,9 +11,9 @@ from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.automl.architecture.cost_limits import reasons
 from vflops.workloads.automl.architecture.module_builder import build
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import first_network, limits_of
-from vflops.workloads.automl.replay import REPLAYED, SearchLedger
+from vflops.workloads.automl.replay import REPLAYED_LEDGER, SearchLedger
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.workload import ImageClassification
@@ -58,8 +58,8 @@ class Automl(ImageClassification):
         """The candidates of a replay, and the ledger that they are from."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
-            ledger, buffer = SearchLedger.find(Path(settings.search.ledger)), Buffer(run)
-            ledger.write(run / REPLAYED)
+            ledger, buffer = SearchLedger.find(Path(settings.search.ledger)), CandidateBuffer(run)
+            ledger.write(run / REPLAYED_LEDGER)
             for candidate in ledger.fixed_work():
                 buffer.put(candidate)
 
