@@ -74,7 +74,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     for process in processes_of(Path(folder.path.name)):  # agents know it by a relative path
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    half = WorkerHistory(folder.job_history(1)).half()
+    half = WorkerHistory(folder.job_history(1)).unfinished()
     assert half is not None and half.turn.name == "r00002-w00000"
     resume = server().start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
     assert essence(ended(resume, tmp_path)) == essence(search)

@@ -67,7 +67,7 @@ def past(*attempts: Sequence[tuple[str, Any]]) -> WorkerHistory:
 
 
 def test_nothing_before_is_nothing_to_go_on_with() -> None:
-    assert past().half() is None and past().rounds == 0 and not past().begun
+    assert past().unfinished() is None and not past().ended and not past().begun
     assert past().spent_s() == (0.0, None)
     assert past([_WORKER]).begun
 
@@ -79,18 +79,18 @@ def test_half_a_candidate_is_gone_on_with_and_all_its_evaluations_are_kept() -> 
         [_WORKER, *whole, _begun(two), _evaluated(1, 0.1)],
         [_WORKER, _begun(two), _evaluated(2, 0.2)],
     )
-    half = found.half()
+    half = found.unfinished()
     assert half is not None
     assert (half.turn, half.tries, half.finished) == (turn(1, 0), 2, None)
     assert [each.quality for each in half.evaluations] == [0.1, 0.2] and half.samples == 2
-    assert found.rounds == 1 and found.ended == {one}
+    assert found.ended == {one}
 
 
 def test_a_candidate_that_finished_but_was_not_told_is_half_too() -> None:
     finished = Finished(
         step=7, samples=7, epoch=2.0, reason="epochs", phases={}, weights_sha256=None
     )
-    half = past([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).half()
+    half = past([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).unfinished()
     assert half is not None and half.finished == finished
 
 
@@ -102,13 +102,13 @@ def test_whatever_its_end_a_candidate_that_ended_is_not_gone_on_with() -> None:
         ("candidate-cut", CandidateCut(candidate=name, samples=1)),
     ):
         found = past([_WORKER, _begun(name), (kind, payload)])
-        assert found.half() is None and found.rounds == 1 and found.ended == {name}
+        assert found.unfinished() is None and found.ended == {name}
 
 
 def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
     name = "r00000-w00000"
     for middle, tries in (((), 2), ((_CHECKPOINT,), 1), ((_STOPPED,), 1)):
-        half = past([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).half()
+        half = past([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).unfinished()
         assert half is not None and half.tries == tries
 
 

@@ -11,6 +11,7 @@ from vflops.results.check.search_rules import NONE, Fault, Searched, all_searche
 from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import searches
 from vflops.units import quantity
+from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.replay import (
     REPLAYED_LEDGER,
     LedgerWritten,
@@ -18,7 +19,6 @@ from vflops.workloads.automl.replay import (
     SearchLedger,
     ledger_of,
 )
-from vflops.workloads.automl.search_history import ENDS, CandidateHistory
 
 
 def ledgered(contents: Contents) -> Outcome:
@@ -80,7 +80,7 @@ def _replayed(ledger: SearchLedger, searched: Searched) -> Outcome | None:
             return Outcome("fail", f"{name} of the ledger was not trained", REPLAYED_LEDGER)
         fault = _undone(story, row)
         if fault:
-            return Fault(fault, ENDS).outcome(searched.members, story)
+            return Fault(fault, END_EVENTS).outcome(searched.members, story)
     for story in stories.values():
         return Fault("it is not in the ledger").outcome(searched.members, story)
     return None

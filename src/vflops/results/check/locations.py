@@ -8,7 +8,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.workloads.automl.search_history import CandidateHistory
+from vflops.workloads.automl.candidate_history import CandidateHistory
 
 RUN_LOG = "jobs/0/0/events.jsonl"
 """Of the run itself: what was planned, measured and counted."""

@@ -21,9 +21,10 @@ from vflops.results.score.search_workers import searches, story_of
 from vflops.units import integer
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import RULES, Candidate, Claim
-from vflops.workloads.automl.search_history import ENDS, CandidateHistory, SearchHistory
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 NONE = Outcome("not applicable", "nothing was searched in this run")
@@ -213,7 +214,7 @@ def _samples(searched: Searched, story: CandidateHistory) -> Fault | None:
         if seen != data.validation:
             words = f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
             return Fault(words, ("evaluation",), {"epoch": epoch})
-    noted = (*PROGRESS_EVENTS, *ENDS)
+    noted = (*PROGRESS_EVENTS, *END_EVENTS)
     if story.samples > story.begun.epochs * data.train + story.begun.batch:
         most = f"{count(story.begun.epochs, 'epoch')} of {integer(data.train)}"
         return Fault(f"{count(story.samples, 'sample')} are more than {most}", noted)

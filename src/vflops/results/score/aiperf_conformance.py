@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import AiperfVerdict, Deviation
 from vflops.units import seconds
-from vflops.workloads.automl.search_history import CandidateHistory
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.settings import ResNetSettings
 

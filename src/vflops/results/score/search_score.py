@@ -20,9 +20,10 @@ from vflops.results.score.search_workers import (
     spent,
     story_of,
 )
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
 from vflops.workloads.automl.search_events import RULES
-from vflops.workloads.automl.search_history import CandidateHistory, SearchHistory
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
@@ -190,7 +191,7 @@ def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
 
     for story in search.candidates:
         before = 0
-        for note in story.notes:
+        for note in story.points:
             now = step(note.utc_s)
             now.ops += note.ops - before
             before = note.ops
@@ -245,7 +246,7 @@ def _candidate(story: CandidateHistory, settings: AutomlSettings) -> CandidateSc
         state=story.state,
         accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
         predicted=trained.predicted if trained else None,
-        epochs=max((note.epoch for note in story.notes), default=0.0),
+        epochs=max((note.epoch for note in story.points), default=0.0),
         batch=story.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
         tuned=story.turn.round + 1 >= settings.search.tune_from,

@@ -19,8 +19,9 @@ from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import DataFacts, JobRecord
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained
-from vflops.workloads.automl.search_history import CandidateHistory, SearchHistory
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import load, profile
 

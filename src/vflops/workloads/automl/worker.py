@@ -122,7 +122,7 @@ class Worker:
             search.turn_s,
             self._clean,
             search.candidates,
-            past.rounds,
+            len(past.ended),
         )
         began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
         self.context.write_event("worker", began)
