@@ -179,4 +179,4 @@ def test_the_ranks_of_a_search_share_their_data_only(
 ) -> None:
     words = ("--ranks", 2, "--set", "parallel.mode=sharded")
     said = refused(capsys, monkeypatch, "automl", "--profile", "tiny", *words)
-    assert "take parallel.mode data" in said
+    assert "use parallel.mode data" in said

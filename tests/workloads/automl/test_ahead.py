@@ -105,7 +105,7 @@ def test_a_parent_whose_result_cannot_be_read_is_an_error_of_the_candidate(
     with folder.start_attempt(job=1) as log:
         log.write("candidate", candidate=parent.name)
         log.write("candidate", candidate="r00001-w00000")  # the line between was damaged
-        with pytest.raises(FolderError, match="parent r00000-w00000 is in no worker's log"):
+        with pytest.raises(FolderError, match="contains the result of its parent r00000-w00000"):
             builder.network(child)
         log.write("candidate", candidate=parent.name)  # it may still come, but not for ever
         monkeypatch.setattr(network_builder, "_SEEN_S", 0.01)
@@ -159,25 +159,25 @@ def compiler(place: Path, left_s: float = 60) -> CompileAhead:
 def test_a_candidate_is_compiled_and_taken(tmp_path: Path, started: Any) -> None:
     made = compiler(tmp_path)
     made.begin(turn(1, 0))
-    taken_s = made.taken_s(turn(1, 0))
-    assert taken_s is not None and taken_s < 10
+    elapsed_s = made.elapsed_s(turn(1, 0))
+    assert elapsed_s is not None and elapsed_s < 10
     started["r00001-w00000"].returncode = 0
-    assert made.taken_s(turn(1, 0)) == math.inf
-    made.end(turn(1, 0), wanted=True)
-    assert made.taken_s(turn(1, 0)) is None
+    assert made.elapsed_s(turn(1, 0)) == math.inf
+    made.finish(turn(1, 0), wanted=True)
+    assert made.elapsed_s(turn(1, 0)) is None
 
 
 def test_what_was_missed_ends_and_the_next_one_is_compiled(tmp_path: Path, started: Any) -> None:
     made = compiler(tmp_path)
-    made.end(turn(1, 0), wanted=False)  # it trains before anybody began to compile it
+    made.finish(turn(1, 0), wanted=False)  # it trains before anybody began to compile it
     made.begin(turn(1, 0))
     assert started == {}
     made.begin(turn(2, 0))  # it is passed
     made.begin(turn(4, 0))
     assert started["r00002-w00000"].returncode == -9
-    assert made.taken_s(turn(4, 0)) is not None
-    assert made.taken_s(turn(5, 0)) is None and started["r00004-w00000"].returncode == -9
-    made.end(turn(5, 0), wanted=True)
+    assert made.elapsed_s(turn(4, 0)) is not None
+    assert made.elapsed_s(turn(5, 0)) is None and started["r00004-w00000"].returncode == -9
+    made.finish(turn(5, 0), wanted=True)
     made.begin(turn(6, 0))
     made.close()
     assert started["r00006-w00000"].returncode == -9
@@ -190,7 +190,7 @@ def test_compiling_is_not_waited_for_beyond_the_end_of_the_time(
 ) -> None:
     made = compiler(tmp_path, left_s=0.05)
     made.begin(turn(1, 0))
-    made.end(turn(1, 0), wanted=True)
+    made.finish(turn(1, 0), wanted=True)
     assert started["r00001-w00000"].returncode == -9
 
 

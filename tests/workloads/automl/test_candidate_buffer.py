@@ -75,11 +75,11 @@ def test_what_waits_is_what_nobody_claimed(tmp_path: Path) -> None:
     for place in (turn(1, 0), turn(0, 1), turn(0, 0)):
         buffer.put(candidate(place))
     assert buffer.turns() == ()  # not before it looks
-    buffer.look()
+    buffer.refresh()
     assert buffer.turns() == (turn(0, 0), turn(0, 1), turn(1, 0))
     assert buffer.claimed_by(turn(0, 1)) is None
     buffer.claim(turn(0, 1), 3, 4)
-    assert buffer.waiting() == (turn(0, 0), turn(1, 0))
+    assert buffer.unclaimed() == (turn(0, 0), turn(1, 0))
     assert buffer.has(turn(0, 1)) and not buffer.has(turn(2, 0))
     assert buffer.get(turn(2, 0)) is None
 
@@ -100,8 +100,8 @@ def test_files_of_others_and_torn_ones_are_not_seen(tmp_path: Path) -> None:
     for folder in ("buffer", "claims"):
         for name in foreign:
             (tmp_path / folder / name).write_text("{")
-    buffer.look()
-    assert buffer.turns() == buffer.waiting() == (turn(0, 0),)
+    buffer.refresh()
+    assert buffer.turns() == buffer.unclaimed() == (turn(0, 0),)
     assert buffer.claims_of(0) == ()
     assert not buffer.given_up(turn(1, 0))
 
@@ -117,8 +117,8 @@ def test_a_turn_is_given_up_once_and_a_last_one_with_all_after_it(tmp_path: Path
     buffer = CandidateBuffer(tmp_path)
     assert buffer.give_up(turn(3, 1), 0, 7.5)
     assert not buffer.give_up(turn(3, 1), 2, 8.0)
-    assert buffer.end(turn(5, 2)) and buffer.end(turn(6, 2))
-    buffer.look()
+    assert buffer.end_turns(turn(5, 2)) and buffer.end_turns(turn(6, 2))
+    buffer.refresh()
     assert buffer.given_up(turn(3, 1)) and not buffer.given_up(turn(4, 1))
     given_up = [buffer.given_up(turn(n, 2)) for n in range(8)]
     assert given_up == [False] * 5 + [True] * 3

@@ -40,9 +40,9 @@ class Later:
 
     looks: int
     turns: Sequence[Turn] | None
-    why: str | None = "nothing within the limits"
+    end_reason: str | None = "nothing within the limits"
 
-    def now(self) -> Sequence[Turn] | None:
+    def available(self) -> Sequence[Turn] | None:
         self.looks -= 1
         return self.turns if self.looks < 0 else ()
 
@@ -56,7 +56,7 @@ def taking(place: Path, *left: UnfinishedCandidate, left_s: float = 60, **facts:
     usual = {"worker": 0, "turn_s": 300.0, "clean": lambda name: None}
     own: Any = usual | facts
     buffer = CandidateBuffer(place)
-    return CandidateClaimer(context, plan, buffer, deadline, left=list(left), **own)  # type: ignore[arg-type]
+    return CandidateClaimer(context, plan, buffer, deadline, unfinished=list(left), **own)  # type: ignore[arg-type]
 
 
 def telling(wishes: list[int]) -> Callable[[int], int]:
@@ -170,7 +170,7 @@ def test_the_first_rank_decides_what_is_hopeless_and_the_others_follow(tmp_path:
         other = taking(tmp_path, *left, leads=False, agree=lambda wish: said[0])
         found = other.next(None)
         assert (found.turn, found.hopeless) == (turn(1, 0), True)
-        assert found.half == next((each for each in left if each.turn == turn(1, 0)), None)
+        assert found.unfinished == next((one for one in left if one.turn == turn(1, 0)), None)
 
 
 def test_ranks_agree_on_the_end_and_on_a_stop_that_only_one_of_them_heard(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]
     [
         (ONE.name, {"parent": THREE.name}, {}, f"{ONE.name} is its own ancestor"),
         (TWO.name, {"parent": TWO.name}, {}, f"{TWO.name} is its own ancestor"),
-        (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is not in"),
-        (ONE.name, {"turn": TWO}, {}, "is in it twice"),
+        (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is missing"),
+        (ONE.name, {"turn": TWO}, {}, "contains a candidate twice"),
         (ONE.name, {}, {"candidate": TWO.name}, f"{ONE.name} is that of {TWO.name}"),
         (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
         (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
@@ -74,5 +74,5 @@ def test_settings_without_a_search_are_refused(tmp_path: Path) -> None:
     path = ledger(tmp_path, {})
     found = SearchLedger.read(path)
     found.model_copy(update={"settings": {"train": {}}}).write(path)
-    with pytest.raises(FolderError, match="no section search"):
+    with pytest.raises(FolderError, match="no search section"):
         SearchLedger.find(path)

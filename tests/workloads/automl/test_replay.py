@@ -87,7 +87,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
     path = tmp_path / "ledger.json"
     ledger(candidates=()).write(path)
     done = vflops("replay", path)
-    assert done.returncode == 2 and "holds no candidate that was trained" in done.stderr
+    assert done.returncode == 2 and "contains no trained candidate" in done.stderr
     ledger().write(path)
     done = vflops("replay", path, "--workers", "1")
     assert done.returncode == 2 and "not the data that one searched with" in done.stderr
@@ -107,7 +107,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
 )
 def test_a_replay_refuses_what_would_be_other_work(tmp_path: Path, change: str) -> None:
     ledger().write(tmp_path / "ledger.json")
-    with pytest.raises(UsageError, match="and a replay does the same work") as caught:
+    with pytest.raises(UsageError, match="and a replay has to do the same work") as caught:
         ledger().replay_settings(tmp_path, {}, [change])
     assert caught.value.message.startswith(change.partition("=")[0])
 
@@ -134,9 +134,9 @@ def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
     shared = settings().train.model_copy(update={"ranks": ranks, "accumulate": accumulate})
     asked = settings().model_copy(update={"train": shared})
     with pytest.raises(UsageError, match="r00002-w00000 has a batch of 18") as caught:
-        found.refuse_unshared(asked)
+        found.check_batches(asked)
     assert hint in (caught.value.hint or "")
-    found.refuse_unshared(settings())
+    found.check_batches(settings())
     found.write(tmp_path / "ledger.json")
     search = asked.search.model_copy(update={"ledger": str(tmp_path)})
     with pytest.raises(UsageError, match="batch of 18"):  # before any data is made

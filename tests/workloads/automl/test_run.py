@@ -126,7 +126,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
         (("--set", "search.error=1"), "search.error = 1"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),
         (("--set", "search.kernels=[3,3]"), "each once"),
-        (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches holds 7"),
+        (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches contains 7"),
         (("--set", "search.limits.parameters=100"), "32,844 is more than 100"),
         (("--set", "search.limits.depth=1", "--set", "search.limits.parameters=9"), "depth: "),
     ],

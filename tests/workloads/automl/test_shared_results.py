@@ -74,12 +74,12 @@ def test_a_result_is_lost_when_its_worker_has_gone_on_without_a_word_of_it(tmp_p
             for kind in kinds:
                 log.write(kind, candidate=name if kind.startswith("candidate") else None)
         ledger.read()
-        assert ledger.lost(place) is lost, kinds
+        assert ledger.is_lost(place) is lost, kinds
     with folder.start_attempt(job=1) as log:
         log.write("candidate", candidate="r00002-w00000")
     ledger.read()
-    assert ledger.lost(place) and not ledger.lost(Turn.named("r00002-w00000"))
+    assert ledger.is_lost(place) and not ledger.is_lost(Turn.named("r00002-w00000"))
     with folder.start_attempt(job=1) as log:
         tell(log, "candidate-failed", CandidateFailed(candidate=name, message="damaged"))
     ledger.read()
-    assert not ledger.lost(place)
+    assert not ledger.is_lost(place)

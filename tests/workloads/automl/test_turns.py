@@ -96,7 +96,7 @@ def test_a_worker_whose_search_is_over_is_waited_for_no_more(tmp_path: Path) -> 
     assert meeting.known(turn(4, 0)) is None
     assert meeting.late(turn(4, 0)) == turn(1, 1)
     meeting.result(turn(1, 1))
-    meeting.buffer.end(turn(2, 1))
+    meeting.buffer.end_turns(turn(2, 1))
     known = meeting.known(turn(4, 0))
     assert known is not None
     assert [each.turn for each in known.results] == [

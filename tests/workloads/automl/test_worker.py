@@ -31,9 +31,9 @@ class FakeSearch:
     """Stands for the process that searches."""
 
     on: bool = True
-    last_words: str = "nothing within the limits"
+    last_line: str = "nothing within the limits"
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         return self.on
 
     def close(self) -> None:
@@ -47,13 +47,13 @@ def test_ordered_offers_are_the_workers_own_turn_and_free_ones_everything(tmp_pa
     buffer.put(candidate(turn(2, 1)))
     own = SearchSource(search, buffer, 1)  # type: ignore[arg-type]
     free = SearchSource(search, buffer, None)  # type: ignore[arg-type]
-    assert own.now() == (turn(0, 1),)
-    assert free.now() == (turn(0, 0), turn(0, 1), turn(1, 1), turn(2, 1))
+    assert own.available() == (turn(0, 1),)
+    assert free.available() == (turn(0, 0), turn(0, 1), turn(1, 1), turn(2, 1))
     buffer.claim(turn(0, 1), 1, 2)
-    assert own.now() == (turn(1, 1),)
+    assert own.available() == (turn(1, 1),)
     for place in (turn(1, 1), turn(2, 1)):
         buffer.claim(place, 1, 2)
-    assert own.now() == () and free.now() == (turn(0, 0),)
+    assert own.available() == () and free.available() == (turn(0, 0),)
 
 
 def record_of(worker: int) -> JobRecord:
@@ -85,7 +85,7 @@ def test_all_ranks_read_the_past_before_the_first_one_writes_on(tmp_path: Path) 
     context.record, context.attempt = record_of(0), folder.attempt_folder(1, 1)
     plan: Any = SimpleNamespace(ranks=2, leads=False, barrier=barrier)
     other = Worker(context, settings(), plan, None, torch.device("cpu"), 1)  # type: ignore[arg-type]
-    assert other.taking.left == [UnfinishedCandidate(turn(0, 0), tries=1)]
+    assert other.claimer.unfinished == [UnfinishedCandidate(turn(0, 0), tries=1)]
     assert [kind for kind, _ in context.told] == ["worker"]
     assert [event.kind for event in folder.job_history(1)[1].events] == ["worker"]
     log.__exit__()
@@ -104,7 +104,7 @@ def test_a_worker_that_comes_late_joins_the_others_where_they_are(tmp_path: Path
     for n in (1, 2, 3):
         buffer.give_up(turn(n, 1), 0, 300.0)
     assert begins_at() == turn(4, 1)
-    buffer.end(turn(4, 1))  # an earlier attempt found nothing there: this one finds out again
+    buffer.end_turns(turn(4, 1))  # an earlier attempt found nothing there: this one finds out again
     assert begins_at() == turn(4, 1)
 
 
@@ -113,9 +113,9 @@ def test_offers_end_when_nothing_waits_and_the_search_has_ended(tmp_path: Path) 
     offers = SearchSource(search, buffer, None)  # type: ignore[arg-type]
     buffer.put(candidate(turn(0, 0)))
     offers.close()
-    assert offers.now() == (turn(0, 0),)  # what it left is trained
+    assert offers.available() == (turn(0, 0),)  # what it left is trained
     buffer.claim(turn(0, 0), 0, 1)
-    assert offers.now() is None and offers.why == "nothing within the limits"
+    assert offers.available() is None and offers.end_reason == "nothing within the limits"
 
 
 def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
@@ -127,26 +127,26 @@ def test_a_replay_offers_parents_before_children_and_orphans_when_nobody_comes(
     for place, parent in ((one, None), (two, one.name), (three, two.name)):
         buffer.put(candidate(place, parent=parent))
     offers = ReplaySource(buffer, ledger, patience_s=60)
-    assert offers.now() == [one]
+    assert offers.available() == [one]
     buffer.claim(one, 0, 1)
-    assert offers.now() == []
+    assert offers.available() == []
     with folder.start_attempt(job=1) as log:
         tell(log, "candidate-trained", trained(one.name, 0.5))
-    assert offers.now() == [two]
+    assert offers.available() == [two]
     buffer.claim(two, 1, 2)
-    assert offers.now() == []
+    assert offers.available() == []
     ledger._heard_s[1] = time.monotonic() - 61  # its worker died for good
-    assert offers.now() == [three]
+    assert offers.available() == [three]
     ledger._heard_s[1] = time.monotonic()
-    assert offers.now() == []
+    assert offers.available() == []
     with folder.start_attempt(job=2) as log:
         for name in (two.name, "r00009-w00001"):  # it went on: the line between was damaged
             log.write("candidate", candidate=name)
-    assert offers.now() == [three]
+    assert offers.available() == [three]
     buffer.claim(three, 0, 1)
-    assert offers.now() is None and offers.why is None
+    assert offers.available() is None and offers.end_reason is None
     buffer.put(candidate(turn(6, 0), parent="r00005-w00000"))  # of a parent that nobody can train
-    assert offers.now() == [turn(6, 0)]
+    assert offers.available() == [turn(6, 0)]
 
 
 @dataclass
@@ -217,7 +217,10 @@ def test_a_candidate_that_kills_its_worker_again_and_again_is_left_out() -> None
         ClaimedCandidate(turn(0, 0), UnfinishedCandidate(turn(0, 0), tries=2), hopeless=True)
     )
     ((kind, failed),) = made.context.told
-    assert kind == "candidate-failed" and "2 attempts of the worker died" in failed.message
+    assert (
+        kind == "candidate-failed"
+        and "2 attempts of the worker died while training it" in failed.message
+    )
     with pytest.raises(AssertionError, match="once more"):
         made._train(ClaimedCandidate(turn(0, 0), UnfinishedCandidate(turn(0, 0), tries=1)))
 

@@ -51,7 +51,7 @@ class SharedResults:
         """Return how long ago this process last saw a new event of ``worker``."""
         return time.monotonic() - self._heard_s[worker]
 
-    def lost(self, turn: Turn) -> bool:
+    def is_lost(self, turn: Turn) -> bool:
         """Whether a result will never come: the worker moved on, and no result could be read."""
         abandoned = any(turn.name in tracker.abandoned for tracker in self._trackers.values())
         return abandoned and turn.name not in self.results

@@ -25,7 +25,7 @@ class WorkloadCode(ABC):
     """
 
     graph_declared: ClassVar[bool] = False
-    """Whether the graph that ``work`` returns was supplied by the user, not captured from a model."""
+    """Whether ``work`` returns a graph that the user supplied, not one captured from the model."""
 
     @classmethod
     @abstractmethod

@@ -38,8 +38,8 @@ class WorkloadSpec:
     profiles: Mapping[str, Callable[[], WorkloadSettings]]
     """The settings of each profile: tiny, laptop, gpu and reference."""
     code: str
-    """``package.module:class``: a subclass of ``Workload``, or of ``WorkloadCode`` if ``runner`` is set
-    to another one."""
+    """``package.module:class``: a subclass of ``Workload``, or of ``WorkloadCode`` if the workload
+    has another ``runner``."""
     runner: str = ENGINE
     """``package.module:function`` that every rank of a job calls with its ``JobContext``."""
     exhibit: str | None = None
