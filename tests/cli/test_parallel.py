@@ -170,7 +170,7 @@ def test_a_command_shares_its_work_itself(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     said = refused(capsys, monkeypatch, *COMMAND, "--ranks", 2, "--set", f"command.train.{word}")
-    assert f"train.{word.partition('.')[0]} is of models that vflops trains" in said
+    assert f"train.{word.partition('.')[0]} is for models that vflops trains" in said
     assert "leave it out" in said
 
 

@@ -31,4 +31,4 @@ def test_own_images_need_a_target(tmp_path: Path) -> None:
     settings = spec.profile("tiny").model_copy(update={"data": str(tmp_path)})
     with pytest.raises(VflopsError, match="yours to give") as refused:
         spec.load_code().prepare_data(settings, lambda what, done, whole: None)
-    assert refused.value.hint == "for example --set target=0.8"
+    assert refused.value.hint == "set one, for example --set target=0.8"

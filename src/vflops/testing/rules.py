@@ -1,4 +1,4 @@
-"""What any rule set must meet; subclass it with a parameter or fixture ``rules``.
+"""Conformance tests for rule sets; subclass with a parameter or fixture ``rules``.
 
 @pytest.mark.parametrize("rules", [MY_RULES])
 class TestMine(RuleSetConformance):
@@ -13,7 +13,7 @@ from vflops.record.formats.graph import Graph, Node, Value
 
 
 def sample_graph(batch: int = 1) -> Graph:
-    """A convolution, a batch normalization, a ReLU and a classifier on ``batch`` 4×4 images."""
+    """Return a graph: convolution, batch normalization, ReLU and classifier on 4×4 images."""
 
     def value(*shape: int, grad: bool = True, parameter: str | None = None) -> Value:
         return Value(shape=shape, dtype="float32", grad=grad, parameter=parameter)
@@ -70,10 +70,10 @@ def sample_graph(batch: int = 1) -> Graph:
 
 
 class RuleSetConformance:
-    """Facts about every rule set: pure, integer, linear in the batch, honest about gaps."""
+    """Every rule set is a pure function with integer results, linear in the batch."""
 
     def test_it_has_an_id_a_version_and_a_source(self, rules: RuleSet) -> None:
-        """A score must be able to name what it was counted by."""
+        """A score names the rules that it was counted by."""
         assert rules.id == rules.id.strip().lower() != ""
         assert rules.version >= 1
         assert rules.title
@@ -92,18 +92,18 @@ class RuleSetConformance:
         assert count(sample_graph(), rules).ops == count(sample_graph(), rules).ops
 
     def test_work_grows_with_the_batch(self, rules: RuleSet) -> None:
-        """Forward and backward of n samples are n times those of one."""
+        """Forward and backward operations are proportional to the batch."""
         one, five = (count(sample_graph(batch), rules).total for batch in (1, 5))
         assert (five.forward, five.backward) == (5 * one.forward, 5 * one.backward)
 
     def test_kinds_and_layers_add_up_to_the_total(self, rules: RuleSet) -> None:
-        """No table hides a part of the whole."""
+        """The rows of each table add up to the total."""
         counted = count(sample_graph(), rules)
         for rows in (counted.by_kind, counted.by_layer):
             assert sum(row.ops.total for row in rows) == counted.total.total
 
     def test_what_it_does_not_count_is_listed(self, rules: RuleSet) -> None:
-        """Every operator with arithmetic is either counted or listed."""
+        """Every operator with arithmetic is either counted or listed as uncounted."""
         counted = count(sample_graph(), rules)
         listed = {item.op for item in counted.uncounted}
         silent = [

@@ -108,7 +108,7 @@ def test_a_parent_whose_result_cannot_be_read_is_an_error_of_the_candidate(
         with pytest.raises(FolderError, match="contains the result of its parent r00000-w00000"):
             builder.network(child)
         log.write("candidate", candidate=parent.name)  # it may still come, but not for ever
-        monkeypatch.setattr(network_builder, "_SEEN_S", 0.01)
+        monkeypatch.setattr(network_builder, "_VISIBLE_S", 0.01)
         with pytest.raises(FolderError, match="in no worker's log"):
             builder.network(child)
         tell(log, "candidate-trained", trained(parent.name, 0.5))

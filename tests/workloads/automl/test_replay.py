@@ -69,7 +69,7 @@ def test_a_replay_has_the_settings_of_the_search_but_its_end_and_workers(tmp_pat
 
 
 def test_a_ledger_that_is_not_there_or_not_one_is_refused(vflops: Vflops, tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"holds no ledger\.json"):
+    with pytest.raises(FolderError, match=r"contains no ledger\.json"):
         SearchLedger.find(tmp_path)
     with pytest.raises(FolderError, match="does not exist"):
         SearchLedger.find(tmp_path / "gone.json")

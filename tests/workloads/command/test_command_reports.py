@@ -70,7 +70,7 @@ def test_other_lines_are_the_scripts_own(line: str) -> None:
         ('{"samples": 5, "quality": -0.1}', "quality is -0.1"),
         ('{"samples": 5, "quality": null}', "quality is None"),
         ('{"samples": 5, "quality": 1, "evaluated": 0}', "evaluated is 0"),
-        ('{"samples": 5, "evaluated": 3}', "belongs to a quality"),
+        ('{"samples": 5, "evaluated": 3}', "only valid together with quality"),
         ('{"phase": "resting"}', "expected one of compilation, data"),
         ('{"phase": "start-up"}', "expected one of"),
         ('{"phase": ["data"]}', "expected one of"),

@@ -257,7 +257,7 @@ class TestCurves:
 
     def test_the_caption_has_the_mean_and_names_the_class_without_truths(self) -> None:
         caption = figures(arrays())[-1].caption
-        assert f"{(0.365 + 0.5 + 1) / 3:.3f} in the mean over the classes" in caption
+        assert f"its mean over the classes is {(0.365 + 0.5 + 1) / 3:.3f}" in caption
         assert "without a curve: atmospheric river" in caption
 
 

@@ -230,9 +230,9 @@ def test_a_split_of_packed_years_cannot_be_changed(years: Path, tmp_path: Path) 
     pack(years, tmp_path / "packed")
     data = f"data={tmp_path / 'packed'}", "target=0.1"
     for wish in ("years.validation=[1990]", "years.validation=[1992]"):  # no test year: another
-        with pytest.raises(UsageError, match=r"packed with a split of its own: train 1990 1991; "):
+        with pytest.raises(UsageError, match=r"is already split: train 1990 1991; "):
             prepared(*data, wish)
-    with pytest.raises(UsageError, match="its boxes are read") as caught:
+    with pytest.raises(UsageError, match="are already packed") as caught:
         prepared(*data, "box_order=xyxyc")
     assert "--box-order xyxyc" in str(caught.value.hint)
     same = prepared(*data, "years.validation=[1992]", "years.test=[1993]")
