@@ -127,7 +127,7 @@ def test_a_turn_is_given_up_once_and_a_last_one_with_all_after_it(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["r0-w0", "r00000w00000", "r00000-w00000 ", "r-1-w00000", ""])
 def test_what_is_no_turn_is_refused(name: str) -> None:
-    with pytest.raises(FolderError, match="no candidate's name"):
+    with pytest.raises(FolderError, match="not the name of a candidate"):
         Turn.named(name)
 
 

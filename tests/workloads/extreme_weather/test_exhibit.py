@@ -148,7 +148,7 @@ class TestFrames:
         detections[0, :3, 4] = [0.2, 0.15, 0.1]
         figure = figures(arrays(detections=detections))[0]
         assert "tropical cyclone, predicted, score 0.20" in boxes_of(figure)
-        assert "No prediction has a score of 0.5" in figure.caption
+        assert "No prediction reaches a score of 0.5" in figure.caption
 
     def test_a_frame_without_any_box_is_drawn(self) -> None:
         figure = figures(arrays())[1]
@@ -258,7 +258,7 @@ class TestCurves:
     def test_the_caption_has_the_mean_and_names_the_class_without_truths(self) -> None:
         caption = figures(arrays())[-1].caption
         assert f"its mean over the classes is {(0.365 + 0.5 + 1) / 3:.3f}" in caption
-        assert "without a curve: atmospheric river" in caption
+        assert "so no curve: atmospheric river" in caption
 
 
 _IMPORT = "import sys; from vflops.extensions import imported; imported(sys.argv[1]); "

@@ -102,7 +102,7 @@ def test_packed_years_and_packed_on_the_spot_are_the_same(years: Path, tmp_path:
 
 
 def test_a_target_of_own_years_must_be_given(years: Path) -> None:
-    with pytest.raises(UsageError, match="yours to give"):
+    with pytest.raises(UsageError, match="no target quality"):
         prepared(f"data={years}")
 
 

@@ -26,8 +26,10 @@ class SearchHistory:
 
         A candidate that is in the logs of two workers is listed twice.
         """
-        begun = [each for tracker in self._trackers for each in tracker.candidates.values()]
-        return sorted(begun, key=lambda candidate: candidate.begun.candidate)
+        histories = [
+            history for tracker in self._trackers for history in tracker.candidates.values()
+        ]
+        return sorted(histories, key=lambda history: history.begun.candidate)
 
     @cached_property
     def unbuilt(self) -> dict[str, str]:

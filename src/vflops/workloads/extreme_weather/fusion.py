@@ -91,18 +91,18 @@ def _require_alike(predictions: Sequence[Detections]) -> None:
 
 def _calibrated(models: Detections) -> _Boxes:
     model, frame, row = np.nonzero(models[..., 5] >= 0)
-    found = models[model, frame, row].astype(np.float64)
-    label = found[:, 5].astype(np.int64)
-    score = np.empty(len(found))
+    rows = models[model, frame, row].astype(np.float64)
+    label = rows[:, 5].astype(np.int64)
+    score = np.empty(len(rows))
     for kind in np.unique(label):
         same = np.flatnonzero(label == kind)
-        score[same] = _on_one_scale(found[same, 4], model[same], len(models))
+        score[same] = _on_one_scale(rows[same, 4], model[same], len(models))
     classes = int(label.max(initial=0)) + 1
     group = frame * classes + label
     order = np.lexsort((model, row, -score, group))  # the last key is the primary one
     return _Boxes(
         group=group[order],
-        box=found[order, :4],
+        box=rows[order, :4],
         score=score[order],
         model=model[order],
         row=row[order],
@@ -132,8 +132,8 @@ def _fused(boxes: _Boxes, models: int) -> _Fused:
     near, free = _Neighbours(boxes), np.ones(len(boxes.group), np.bool_)
     start, size = np.unique(boxes.group, return_index=True, return_counts=True)[1:]
     first, score, box = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros((0, 4))]
-    for place in range(int(size.max(initial=0))):
-        caller = start[size > place] + place
+    for position in range(int(size.max(initial=0))):
+        caller = start[size > position] + position
         caller = caller[free[caller]]
         free[caller] = False
         who, came = near.collected(caller, boxes.box[caller], free)
@@ -174,10 +174,10 @@ class _Neighbours:
         high = np.searchsorted(self._keys, self._key(group, left + width / 2), side="right")
         count = high - low
         who = np.repeat(np.arange(len(caller)), count)
-        place = np.arange(len(who)) + np.repeat(low - (np.cumsum(count) - count), count)
-        begins = self._tops[place]
+        position = np.arange(len(who)) + np.repeat(low - (np.cumsum(count) - count), count)
+        begins = self._tops[position]
         level = (begins >= (top - height)[who]) & (begins <= (top + height / 2)[who])
-        who, came = who[level], self._by_left[place[level]]
+        who, came = who[level], self._by_left[position[level]]
         able = free[came] & (boxes.model[came] != boxes.model[caller][who])
         who, came = who[able], came[able]
         share = overlaps(by[who], boxes.box[came])
@@ -211,11 +211,11 @@ def _as_rows(boxes: _Boxes, fused: _Fused, shape: tuple[int, ...]) -> Detections
     first, score = fused.first, fused.score.astype(np.float32)
     order = np.lexsort((boxes.label[first], boxes.row[first], -score, boxes.frame[first]))
     frame = boxes.frame[first[order]]
-    place = np.arange(len(frame)) - np.searchsorted(frame, frame)
-    order, frame, place = (values[place < shape[1]] for values in (order, frame, place))
+    position = np.arange(len(frame)) - np.searchsorted(frame, frame)
+    order, frame, position = (values[position < shape[1]] for values in (order, frame, position))
     rows = np.zeros(shape, np.float32)
     rows[..., 5] = -1
-    rows[frame, place, :4] = fused.box[order]
-    rows[frame, place, 4] = score[order]
-    rows[frame, place, 5] = boxes.label[first[order]]
+    rows[frame, position, :4] = fused.box[order]
+    rows[frame, position, 4] = score[order]
+    rows[frame, position, 5] = boxes.label[first[order]]
     return rows

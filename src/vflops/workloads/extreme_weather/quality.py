@@ -41,13 +41,15 @@ class DetectionMeter(Meter):
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # wait for the copies
         columns = zip(*self._batches, strict=True)
-        found, boxes, labels, frames, valid = (torch.cat(column).numpy() for column in columns)
-        found, boxes, labels, frames = (array[valid] for array in (found, boxes, labels, frames))
+        detections, boxes, labels, frames, valid = (torch.cat(column).numpy() for column in columns)
+        detections, boxes, labels, frames = (
+            array[valid] for array in (detections, boxes, labels, frames)
+        )
         shown = np.isin(frames, self._shown)
         return {
-            **match_frames(found, boxes, labels, classes=len(CLASSES), frames=frames).arrays(),
+            **match_frames(detections, boxes, labels, classes=len(CLASSES), frames=frames).arrays(),
             "shown": frames[shown],
-            "shown_detections": found[shown],
+            "shown_detections": detections[shown],
             "shown_boxes": boxes[shown],
             "shown_labels": labels[shown],
         }

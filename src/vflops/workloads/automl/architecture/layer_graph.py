@@ -112,11 +112,11 @@ class Architecture(Document):
     @cached_property
     def consumers(self) -> dict[int, tuple[Layer, ...]]:
         """The layers that take the output of each layer, and of the image."""
-        found: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
+        takers: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
         for layer in self.layers:
             for source in dict.fromkeys(layer.inputs):
-                found[source].append(layer)
-        return {source: tuple(takers) for source, takers in found.items()}
+                takers[source].append(layer)
+        return {source: tuple(layers) for source, layers in takers.items()}
 
     @cached_property
     def shapes(self) -> dict[int, Shape]:

@@ -49,7 +49,7 @@ class Prediction:
 def predict(curve: Sequence[tuple[int, float]], epoch: int) -> Prediction:
     """Predict the accuracy at ``epoch`` from (epoch, accuracy) pairs; epochs count from 1."""
     if not curve:
-        raise ValueError("a curve needs at least one point")
+        raise ValueError("the curve is empty: expected at least one point")
     for at, accuracy in curve:
         if at < 1 or not isfinite(accuracy):
             raise ValueError(f"epoch {at} with accuracy {accuracy}: expected 1 or more, finite")
