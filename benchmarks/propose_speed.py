@@ -38,10 +38,10 @@ def history(start: Architecture, models: int, limits: Limits) -> list[Trial]:
         drawn = sample(rng.choice(list(found.values())), rng, limits)
         if drawn is not None:
             found[drawn[1].digest] = drawn[1]
-    accuracy = [0.5 + 0.01 * (each.depth - start.depth) for each in found.values()]
+    accuracy = [0.5 + 0.01 * (item.depth - start.depth) for item in found.values()]
     return [
-        Trial(f"{place:05d}", each, known + rng.gauss(0, 0.01))
-        for place, (each, known) in enumerate(zip(found.values(), accuracy, strict=True))
+        Trial(f"{index:05d}", item, known + rng.gauss(0, 0.01))
+        for index, (item, known) in enumerate(zip(found.values(), accuracy, strict=True))
     ]
 
 
@@ -89,7 +89,7 @@ def main() -> None:
             for seed in range(arguments.rounds)
         ]
         tried = max(proposal.why.tried for proposal, _ in proposals)
-        taken_s = [each for _, each in proposals]
+        taken_s = [item for _, item in proposals]
         row(f"a proposal, {name} ({tried} tried)", taken_s)
         slowest_s = max(slowest_s, *taken_s)
     met = "met" if slowest_s < TARGET_S else "missed"

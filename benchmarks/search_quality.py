@@ -66,7 +66,7 @@ def octaves(network: Architecture) -> float:
 
 def skips(network: Architecture, kind: str) -> int:
     """Skips of a kind."""
-    return sum(each == kind for *_, each in network.skips())
+    return sum(skip == kind for *_, skip in network.skips())
 
 
 def near(value: float, best: float, width: float) -> float:
@@ -144,19 +144,19 @@ def value(
     name, searcher, seed = job
     settings = setting(searcher, workers)
     first = first_network(settings, DATA)
-    task = next(each for each in tasks(first) if each.name == name)
+    task = next(item for item in tasks(first) if item.name == name)
     drawn = random.Random(f"{name} {seed}")
     found: dict[Turn, Candidate] = {}
     results: list[CandidateResult] = []
     proposer = Proposer(settings, seed, first, found.__getitem__)
     for number in range(candidates):
         turn = Turn(round=number // workers, worker=number % workers)
-        known = [each for each in results if each.turn.round <= turn.round - LAG]
+        known = [result for result in results if result.turn.round <= turn.round - LAG]
         candidate = proposer.propose(turn, KnownResults(tuple(known), tuple(found)))
         found[turn] = candidate
         accuracy = task.true(candidate.architecture) + drawn.gauss(0, noise)
         results.append(CandidateResult(turn, trained(candidate, min(max(accuracy, 0), 1))))
-    best = max(results, key=lambda each: each.trained.accuracy if each.trained else 0)
+    best = max(results, key=lambda item: item.trained.accuracy if item.trained else 0)
     return task.true(found[best.turn].architecture)
 
 
@@ -176,7 +176,7 @@ def against(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """The mean difference of two searches with the same seeds, and wins and losses."""
     apart = [a - b for a, b in zip(ours, theirs, strict=True)]
     error = stdev(apart) / sqrt(len(apart)) if len(apart) > 1 else 0.0
-    won, lost = sum(each > 0 for each in apart), sum(each < 0 for each in apart)
+    won, lost = sum(item > 0 for item in apart), sum(item < 0 for item in apart)
     return f"{mean(apart):+.3f} ± {error:.3f}, {won:2} : {lost:2}"
 
 
@@ -214,16 +214,16 @@ def main() -> None:
     main_one, *others = searchers
     print(
         f"{'value (regret)':16}"
-        + "".join(f"{each:>16}" for each in searchers)
-        + "".join(f"{f'{main_one} − {each}':>28}" for each in others)
+        + "".join(f"{item:>16}" for item in searchers)
+        + "".join(f"{f'{main_one} − {other}':>28}" for other in others)
     )
-    columns: dict[str, list[float]] = {each: [] for each in searchers}
+    columns: dict[str, list[float]] = {item: [] for item in searchers}
 
     def row(what: str, most: float, by_searcher: dict[str, list[float]]) -> None:
-        means = {each: mean(found) for each, found in by_searcher.items()}
+        means = {item: mean(found) for item, found in by_searcher.items()}
         print(
             f"{what:16}"
-            + "".join(f"{f'{each:.3f} ({most - each:.3f})':>16}" for each in means.values())
+            + "".join(f"{f'{item:.3f} ({most - item:.3f})':>16}" for item in means.values())
             + "".join(f"{against(by_searcher[main_one], by_searcher[o]):>28}" for o in others)
         )
 
@@ -231,16 +231,16 @@ def main() -> None:
         group = [task for task in chosen if task.held_out == held_out]
         for task in group:
             found = {
-                each: [values[task.name, each, seed] for seed in range(arguments.seeds)]
-                for each in searchers
+                item: [values[task.name, item, seed] for seed in range(arguments.seeds)]
+                for item in searchers
             }
             row(task.name, task.most, found)
-            for each in searchers:
-                columns[each].extend(found[each])
+            for item in searchers:
+                columns[item].extend(found[item])
         if group:
             most = mean(task.most for task in group)
             row("all held out" if held_out else "all development", most, columns)
-            columns = {each: [] for each in searchers}
+            columns = {item: [] for item in searchers}
 
 
 if __name__ == "__main__":

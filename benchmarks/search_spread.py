@@ -79,36 +79,36 @@ def outcome(what: str, command: list[str], out: Path) -> Outcome:
 def rows(outcomes: list[Outcome]) -> list[str]:
     """A table's rows, with the variation of all of them at the end."""
     lines = [
-        f"| {each.what} | {each.candidates} | {quantity(each.ops, 'OP')} "
-        f"| {each.seconds:.1f} s | {quantity(each.ops_per_s, 'OPS')} |"
-        for each in outcomes
+        f"| {item.what} | {item.candidates} | {quantity(item.ops, 'OP')} "
+        f"| {item.seconds:.1f} s | {quantity(item.ops_per_s, 'OPS')} |"
+        for item in outcomes
     ]
-    work = percent(coefficient_of_variation([each.ops for each in outcomes]), digits=2)
-    speed = percent(coefficient_of_variation([each.ops_per_s for each in outcomes]), digits=2)
+    work = percent(coefficient_of_variation([item.ops for item in outcomes]), digits=2)
+    speed = percent(coefficient_of_variation([item.ops_per_s for item in outcomes]), digits=2)
     return [*lines, f"| **coefficient of variation** | | {work} | | {speed} |"]
 
 
 def spreads(runs: str, outcomes: list[Outcome]) -> list[Spread]:
     """Of the work and of the speed of searches, or of replays."""
     return [
-        Spread.of("work", "GOP", runs, [each.ops / 1e9 for each in outcomes]),
-        Spread.of("speed", "GOPS", runs, [each.ops_per_s / 1e9 for each in outcomes]),
+        Spread.of("work", "GOP", runs, [item.ops / 1e9 for item in outcomes]),
+        Spread.of("speed", "GOPS", runs, [item.ops_per_s / 1e9 for item in outcomes]),
     ]
 
 
 def draw(found: list[Spread], path: Path) -> None:
     """A picture of how far searches differ, and how far replays do: a bar from least to most."""
     panels = []
-    for what, unit in dict.fromkeys((each.what, each.unit) for each in found):
+    for what, unit in dict.fromkeys((item.what, item.unit) for item in found):
         rows = [
             {
-                "runs": each.runs,
-                "low": each.low,
-                "high": each.high,
-                "label": f"± {percent(each.variation, digits=1)}",
+                "runs": item.runs,
+                "low": item.low,
+                "high": item.high,
+                "label": f"± {percent(item.variation, digits=1)}",
             }
-            for each in found
-            if each.what == what
+            for item in found
+            if item.what == what
         ]
         chart = alt.Chart(alt.Data(values=rows)).encode(
             y=alt.Y("runs:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.4)),
@@ -140,7 +140,7 @@ def main() -> None:
     if arguments.runs < 2:
         parser.error("a spread takes two runs at least")
     assigned = ["micro.benchmarks=[]", *arguments.set]
-    settings = [part for each in assigned for part in ("--set", each)]
+    settings = [part for item in assigned for part in ("--set", item)]
     search = ["run", "automl", "--profile", arguments.profile, "--for", arguments.time]
     search += ["--workers", str(arguments.workers), "--set", "search.order=free", *settings]
     with tempfile.TemporaryDirectory() as scratch:

@@ -27,28 +27,28 @@ SMALL = (
 """4 steps an epoch; nothing ends by the clock."""
 
 
-def started(place: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def started(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """A search of the profile ``tiny`` in ``place``."""
-    assigned = [part for each in (*SMALL, *settings) for part in ("--set", each)]
+    assigned = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     run = ["-m", "vflops", "run", "automl", "--profile", "tiny", *words]
-    return server().start([*run, *assigned], place, os.environ)
+    return server().start([*run, *assigned], folder, os.environ)
 
 
-def searched(place: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
+def searched(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
     """The same, once it has ended well."""
-    return ensemble_runs.ended(started(place, *settings, words=words), place)
+    return ensemble_runs.ended(started(folder, *settings, words=words), folder)
 
 
-def replayed(place: Path, ledger: Path, *words: str) -> RunFolder:
+def replayed(folder: Path, ledger: Path, *words: str) -> RunFolder:
     """The replay of a search in a folder of its own."""
     command = ["-m", "vflops", "replay", str(ledger), "--set", "micro.benchmarks=[]", *words]
-    return ensemble_runs.ended(server().start(command, place, os.environ), place)
+    return ensemble_runs.ended(server().start(command, folder, os.environ), folder)
 
 
 def results(folder: RunFolder) -> dict[str, CandidateTrained]:
     """What each candidate came to; none of them twice."""
     told = folder.history().events("candidate-trained")
-    found = {each.data["candidate"]: each.payload(CandidateTrained) for each in told}
+    found = {item.data["candidate"]: item.payload(CandidateTrained) for item in told}
     assert len(found) == len(told), "a candidate was trained twice"
     return found
 
@@ -57,13 +57,13 @@ def essence(folder: RunFolder) -> dict[str, tuple[object, ...]]:
     """Architecture, accuracy and weights of each candidate that was trained."""
     ledger = SearchLedger.find(folder.path)
     return {
-        each.candidate.turn.name: (
-            each.candidate.architecture.digest,
-            each.candidate.hyper,
-            each.trained.accuracy,
-            each.trained.weights_sha256,
+        row.candidate.turn.name: (
+            row.candidate.architecture.digest,
+            row.candidate.hyper,
+            row.trained.accuracy,
+            row.trained.weights_sha256,
         )
-        for each in ledger.candidates
+        for row in ledger.candidates
     }
 
 

@@ -18,22 +18,22 @@ from vflops.workloads.contract.run_settings import load, profile
 _RANK = Path(__file__).with_name("forked_rank.py")
 
 
-def planned(place: Path, *settings: str) -> RunFolder:
+def planned(folder: Path, *settings: str) -> RunFolder:
     """The run folder of a search whose workers have not begun."""
     base = for_one(profile("tiny", ["automl"]))
-    return _planned(place, load(base, None, [*SMALL, *settings]))
+    return _planned(folder, load(base, None, [*SMALL, *settings]))
 
 
-def planned_replay(place: Path, ledger: Path) -> RunFolder:
+def planned_replay(folder: Path, ledger: Path) -> RunFolder:
     """The same of a replay by one worker."""
     found = SearchLedger.find(ledger)
     settings = found.replay_settings(ledger, {"search.workers": 1}, ["micro.benchmarks=[]"])
-    return _planned(place, settings)
+    return _planned(folder, settings)
 
 
-def _planned(place: Path, settings: Settings) -> RunFolder:
+def _planned(parent: Path, settings: Settings) -> RunFolder:
     prepared = training.prepare(settings, lambda *_: None)
-    folder = RunFolder.create(place / "runs", "automl", settings)
+    folder = RunFolder.create(parent / "runs", "automl", settings)
     with folder.start_attempt(job=0) as events:
         training.plan(folder, events, prepared, lambda *_: None)
     return folder
@@ -42,7 +42,7 @@ def _planned(place: Path, settings: Settings) -> RunFolder:
 def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
     """The ranks of a new attempt of a worker; ``die``: see ``forked_rank``."""
     number, ranks = folder.claim_attempt(job), JobRecord.read(folder.job_file(job)).ranks
-    place = folder.attempt_folder(job, number)
+    attempt = folder.attempt_folder(job, number)
     words = [str(_RANK), str(folder.path), str(job), str(number)]
     own = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "DIE": die}
     return [
@@ -50,7 +50,7 @@ def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
             words,
             folder.path,
             {**os.environ, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            place / f"rank-{rank}.log",
+            attempt / f"rank-{rank}.log",
         )
         for rank in range(ranks)
     ]
@@ -59,7 +59,7 @@ def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
 def worked(folder: RunFolder, *jobs: int, die: str = "", code: int = 0) -> RunFolder:
     """The run once the workers of these jobs, 1 by default, have ended as expected."""
     started = [begun(folder, job, die) for job in jobs or (1,)]
-    for process in (each for ranks in started for each in ranks):
+    for process in (rank for ranks in started for rank in ranks):
         found = process.wait(timeout=120)
         logs = [log.read_text()[-1500:] for log in folder.path.glob("jobs/*/*/*.log")]
         assert found == code, "\n".join(logs)

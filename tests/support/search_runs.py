@@ -190,7 +190,7 @@ class HandmadeSearch:
         for epoch, accuracy in enumerate(accuracies, start=1):
             notes.append((at_s + 20 * epoch, "evaluation", evaluated(epoch, accuracy)))
         standing = {**stands(len(accuracies)), "reason": "epochs", "weights_sha256": None}
-        points = [(epoch, each) for epoch, each in enumerate(accuracies, start=1)]
+        points = [(epoch, item) for epoch, item in enumerate(accuracies, start=1)]
         warm = candidate.turn.round + 1 < self.records[0].settings["search"]["tune_from"]
         result = {
             "candidate": name,
@@ -213,7 +213,7 @@ class HandmadeSearch:
             for job in given_up:
                 reason = "it died after 'candidate'"
                 log.write("job-given-up", job=job, attempts=3, reason=reason)
-            for record in (each for each in self.records if each.job not in given_up):
+            for record in (item for item in self.records if item.job not in given_up):
                 number = int(self.folder.logged_attempts(record.job)[-1].name)
                 place = self.folder.attempt_folder(record.job, number)
                 pinned = file_hash(place / "events.jsonl")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.automl_parts import candidate, new_run, tell, trained, turn
+from tests.support.automl_parts import candidate, new_run, trained, turn, write_event
 from vflops.errors import FolderError
 from vflops.workloads.automl import network_builder
 from vflops.workloads.automl.backoff import Backoff
@@ -37,13 +37,13 @@ class Shelf:
         self.gate, self.building = threading.Event(), threading.Event()
         self.gate.set()
 
-    def get(self, place: Turn) -> Turn | None:
-        return place if place in self.have else None
+    def get(self, at: Turn) -> Turn | None:
+        return at if at in self.have else None
 
-    def network(self, place: Turn) -> str:
+    def network(self, at: Turn) -> str:
         self.building.set()
         self.gate.wait(10)
-        return f"network of {place.name}"
+        return f"network of {at.name}"
 
 
 def ahead(shelf: Shelf, left_s: float = 60) -> tuple[BuildAhead, list[Turn]]:
@@ -51,9 +51,9 @@ def ahead(shelf: Shelf, left_s: float = 60) -> tuple[BuildAhead, list[Turn]]:
     return BuildAhead(shelf, told.append, deadline(left_s)), told  # type: ignore[arg-type]
 
 
-def taken(made: BuildAhead, place: Turn, shelf: Shelf) -> Any:
+def taken(made: BuildAhead, at: Turn, shelf: Shelf) -> Any:
     assert shelf.building.wait(10)
-    return made.take(place)
+    return made.take(at)
 
 
 def test_what_was_begun_is_taken_once() -> None:
@@ -111,7 +111,7 @@ def test_a_parent_whose_result_cannot_be_read_is_an_error_of_the_candidate(
         monkeypatch.setattr(network_builder, "_VISIBLE_S", 0.01)
         with pytest.raises(FolderError, match="no worker's log contains"):
             builder.network(child)
-        tell(log, "candidate-trained", trained(parent.name, 0.5))
+        write_event(log, "candidate-trained", trained(parent.name, 0.5))
     assert isinstance(builder.network(child), torch.nn.Module)
 
 
@@ -149,8 +149,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeProcess]:
     return found
 
 
-def compiler(place: Path, left_s: float = 60) -> CompileAhead:
-    attempt = place / "jobs" / "1" / "0"
+def compiler(folder: Path, left_s: float = 60) -> CompileAhead:
+    attempt = folder / "jobs" / "1" / "0"
     attempt.mkdir(parents=True)
     context: Any = SimpleNamespace(attempt=attempt, local_rank=0, record=SimpleNamespace(job=1))
     return CompileAhead(context, torch.device("cuda"), deadline(left_s))

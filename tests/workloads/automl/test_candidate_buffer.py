@@ -36,7 +36,7 @@ def test_of_many_processes_that_claim_at_once_exactly_one_wins(tmp_path: Path) -
     won = dict(wins.get(timeout=30) for _ in rivals)
     for rival in rivals:
         rival.join()
-    assert sorted(n for each in won.values() for n in each) == list(range(_TURNS))
+    assert sorted(n for item in won.values() for n in item) == list(range(_TURNS))
     buffer = CandidateBuffer(tmp_path)
     for worker, turns in won.items():
         assert buffer.claims_of(worker) == tuple(turn(n, 0) for n in turns)
@@ -72,8 +72,8 @@ def test_a_claim_whose_answer_got_lost_on_the_way_is_still_a_claim(
 
 def test_what_waits_is_what_nobody_claimed(tmp_path: Path) -> None:
     buffer = CandidateBuffer(tmp_path)
-    for place in (turn(1, 0), turn(0, 1), turn(0, 0)):
-        buffer.put(candidate(place))
+    for at in (turn(1, 0), turn(0, 1), turn(0, 0)):
+        buffer.put(candidate(at))
     assert buffer.turns() == ()  # not before it looks
     buffer.refresh()
     assert buffer.turns() == (turn(0, 0), turn(0, 1), turn(1, 0))
@@ -132,5 +132,5 @@ def test_what_is_no_turn_is_refused(name: str) -> None:
 
 
 def test_turns_have_names_and_numbers_that_come_back() -> None:
-    for place in (turn(0, 0), turn(4, 11), turn(123456, 65535)):
-        assert Turn.named(place.name) == place == Turn.numbered(place.number)
+    for at in (turn(0, 0), turn(4, 11), turn(123456, 65535)):
+        assert Turn.named(at.name) == at == Turn.numbered(at.number)

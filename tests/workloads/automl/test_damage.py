@@ -21,18 +21,18 @@ def rows(
 ) -> tuple[ReplayedCandidate, ...]:
     """A family of three, the last a child of a later turn, as a free search may have it."""
     found = []
-    for place, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
-        proposed = candidate(place, parent=parent, epochs=9)
-        result = trained(place.name, 0.5, epochs=4, inherited=parent is not None)
-        one, two = changed(place.name, proposed, result)
+    for at, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
+        proposed = candidate(at, parent=parent, epochs=9)
+        result = trained(at.name, 0.5, epochs=4, inherited=parent is not None)
+        one, two = changed(at.name, proposed, result)
         proposed, result = proposed.model_copy(update=one), result.model_copy(update=two)
         found.append(ReplayedCandidate(candidate=proposed, trained=result, samples=2048, ops=1))
     return tuple(found)
 
 
-def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Path:
+def ledger(folder: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Path:
     """A ledger in which some candidates and results are other than they were."""
-    path = place / "ledger.json"
+    path = folder / "ledger.json"
     SearchLedger(
         run="one",
         profile="tiny",

@@ -28,7 +28,7 @@ def searched(chosen: AutomlSettings, rounds: int, seed: int = 1) -> list[Candida
     results: list[CandidateResult] = []
     for n in range(rounds):
         at = turn(n, 0)
-        known = KnownResults(tuple(results), tuple(each.turn for each in results))
+        known = KnownResults(tuple(results), tuple(result.turn for result in results))
         found = candidates[at.name] = proposes.propose(at, known)
         accuracy = int(found.architecture.digest[:6], 16) / 16**6
         ended = trained(at.name, accuracy).model_copy(update={"hyper": found.hyper})
@@ -49,33 +49,33 @@ def test_candidates_keep_the_limits_differ_and_come_from_a_parent_that_is_known(
     chosen = settings(searcher=searcher, limits=limits)
     found = searched(chosen, 9)
     assert found[0].architecture == first and found[0].parent is None and not found[0].morphs
-    seen = {each.turn.name: each.architecture for each in found}
-    for each in found[1:]:
-        assert morphs.allowed(each.architecture, limits_of(chosen))
-        assert each.parent in seen and each.parent < each.turn.name
-        network = seen[each.parent]
-        for morph in each.morphs:
+    seen = {item.turn.name: item.architecture for item in found}
+    for item in found[1:]:
+        assert morphs.allowed(item.architecture, limits_of(chosen))
+        assert item.parent in seen and item.parent < item.turn.name
+        network = seen[item.parent]
+        for morph in item.morphs:
             network = morphs.apply(network, morph)
-        assert network == each.architecture  # the morphs lead from the parent to it
-        assert each.known == each.turn.round
-    whole = [(each.architecture.digest, each.hyper.batch) for each in found]
+        assert network == item.architecture  # the morphs lead from the parent to it
+        assert item.known == item.turn.round
+    whole = [(item.architecture.digest, item.hyper.batch) for item in found]
     assert len(set(whole)) == len(whole)
 
 
 def test_the_first_rounds_train_with_the_workloads_own_batch_and_the_fifth_is_tuned() -> None:
     found = searched(settings(), 8)
-    assert [each.tuned for each in found] == [False] * 4 + [True] * 4
-    for each in found[:4]:
-        assert (each.hyper.batch, each.hyper.kernel) == (settings().train.batch, None)
-    for each in found[4:]:
-        assert each.hyper.batch in settings().batches
-    assert [each.epochs for each in found[:5]] == [1, 1, 2, 2, 2]
+    assert [item.tuned for item in found] == [False] * 4 + [True] * 4
+    for item in found[:4]:
+        assert (item.hyper.batch, item.hyper.kernel) == (settings().train.batch, None)
+    for item in found[4:]:
+        assert item.hyper.batch in settings().batches
+    assert [item.epochs for item in found[:5]] == [1, 1, 2, 2, 2]
 
 
 def test_tuning_can_begin_with_the_first_round_and_kernels_that_are_tuned_are_built() -> None:
     found = searched(settings(tune_from=1, kernels=(7,), batches=(32,)), 4)
-    for each in found:
-        assert each.hyper.kernel == 7 and set(kernels(each.architecture)) == {7}
+    for item in found:
+        assert item.hyper.kernel == 7 and set(kernels(item.architecture)) == {7}
     first = first_network(settings(), DATA)
     assert set(kernels(first)) == {3, 5}
     assert architecture_cost.ops(found[0].architecture).total > architecture_cost.ops(first).total
@@ -84,7 +84,7 @@ def test_tuning_can_begin_with_the_first_round_and_kernels_that_are_tuned_are_bu
 def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> None:
     """TPE may ask for 3 where the parent has 7: what ran is what is told, and learnt from."""
     chosen = settings(tune_from=1, kernels=(7,), batches=(32,))
-    candidates = {each.turn.name: each for each in searched(chosen, 1)}
+    candidates = {item.turn.name: item for item in searched(chosen, 1)}
     result = trained(turn(0, 0).name, 0.5).model_copy(
         update={"hyper": candidates[turn(0, 0).name].hyper}
     )
@@ -93,19 +93,19 @@ def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> Non
     found = proposer(three, candidates).propose(turn(1, 0), known)
     # A block that was just put in may have a kernel of its own.
     assert found.hyper.kernel == min(kernels(found.architecture))
-    assert found.hyper.kernel == 7 or any(each.kind == "deepen" for each in found.morphs)
+    assert found.hyper.kernel == 7 or any(morph.kind == "deepen" for morph in found.morphs)
 
 
 def test_tuning_learns_from_tuned_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[Setting]] = []
 
     def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
-        asked.append([each.setting for each in tried])
+        asked.append([item.setting for item in tried])
         return Setting(16, 5)
 
     monkeypatch.setattr(propose, "suggest", suggest)
     found = searched(settings(tune_from=3), 5)
-    tuned = [Setting(each.hyper.batch, each.hyper.kernel or 0) for each in found[2:]]
+    tuned = [Setting(item.hyper.batch, item.hyper.kernel or 0) for item in found[2:]]
     assert asked == [[], tuned[:1], tuned[:2]]
 
 
@@ -135,12 +135,12 @@ def test_a_batch_that_needs_more_memory_than_there_may_be_is_not_taken() -> None
     first = first_network(settings(), DATA)
     room = architecture_cost.memory_bytes(first, 48, 4)
     chosen = settings(tune_from=1, kernels=(3,), limits={"memory_bytes": room})
-    batches = {each.hyper.batch for seed in range(8) for each in searched(chosen, 2, seed)}
+    batches = {item.hyper.batch for seed in range(8) for item in searched(chosen, 2, seed)}
     assert batches == {16, 32}  # 64 is among the choices
-    for each in searched(chosen, 6):
-        limits = limits_of(chosen, each.hyper.batch)
-        assert limits.batch == each.hyper.batch
-        assert morphs.allowed(each.architecture, limits)
+    for item in searched(chosen, 6):
+        limits = limits_of(chosen, item.hyper.batch)
+        assert limits.batch == item.hyper.batch
+        assert morphs.allowed(item.architecture, limits)
 
 
 def test_limits_that_leave_nothing_end_the_search() -> None:
@@ -176,7 +176,7 @@ def test_a_warm_up_result_counts_by_its_prediction_and_a_failed_one_not_at_all()
     again = KnownResults((result(0, predicted=0.8), *results[1:]), known.proposed)
     assert again.sha256 != known.sha256  # it is known by what proposals go by
     trials = proposes._trials(known)
-    assert [(each.id, each.accuracy) for each in trials] == [
+    assert [(trial.id, trial.accuracy) for trial in trials] == [
         ("r00000-w00000", 0.9),
         ("r00000-w00001", 0.8),
     ]

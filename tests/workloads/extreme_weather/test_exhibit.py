@@ -174,7 +174,7 @@ class TestFrames:
         assert svg is not None
         shafts = re.findall(r"M([\d.-]+),([\d.-]+)L([\d.-]+),([\d.-]+)M", svg)
         assert len(shafts) > 24 * 16 - 30  # all but the last of each path and the scale's
-        x1, y1, x2, y2 = (float(each) for each in shafts[100])
+        x1, y1, x2, y2 = (float(shaft) for shaft in shafts[100])
         assert (np.sign(round(x2 - x1)), np.sign(round(y2 - y1))) == way
 
     def test_longer_arrows_are_stronger_winds(self) -> None:
