@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/propose_speed.py [--models N] [--rounds R] [--profile P]
 
 The history is a random search from ResNet-50 (or from a profile's small network) with made-up
-accuracies; every figure is the processor time of one core, a fresh process's first proposal
-included, since nothing is kept between proposals. The target is 5 s for 500 models.
+accuracies. Every figure is processor time on one core, including the first proposal of a new
+process, since nothing is kept between proposals. The target is 5 s for 500 models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEED = 1
 
 
 def history(start: Architecture, models: int, limits: Limits) -> list[Trial]:
-    """Morphs of morphs of the start, and accuracies that grow with depth."""
+    """Return trials: repeated morphs of the start, with accuracies that grow with depth."""
     rng = random.Random(SEED)
     found = {start.digest: start}
     while len(found) < models:

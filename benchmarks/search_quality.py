@@ -1,17 +1,17 @@
-"""How good the searches are: the best network that each finds, on tasks whose answer is known.
+"""Compares searchers by the best network that they find, on tasks with a known answer.
 
     OMP_NUM_THREADS=1 python benchmarks/search_quality.py [--tasks development|held-out|NAME,…]
         [--searchers bayesian,evolution,random] [--candidates 30] [--seeds 10] [--workers 1]
         [--noise 0.01] [--processes 2]
 
-A task is a formula from an architecture to an accuracy; what a search is told has noise on it, as a
-training has. Nothing is trained. Candidates come from the same proposer that the workers use, in
-ordered mode: a proposal knows the results of two rounds before. A search's value is the true
-accuracy of the network that it would hand over: the one with the best measured accuracy. Regret is
-what that lacks to the best accuracy that the task can give. All searches get the same seeds; the
-last columns are the mean of the differences, their standard error, and who won how often.
+A task is a formula for the accuracy of an architecture; the search sees it with noise, as in real
+training. Nothing is trained. Candidates come from the same proposer that the workers use, in
+ordered mode: a proposal knows results up to two rounds before. The value of a search is the true
+accuracy of the network with the best measured accuracy. Regret is its difference from the best
+accuracy that is possible. All searches use the same seeds; the last columns are the mean of the
+differences, their standard error, and the numbers of wins and losses.
 
-The search was tuned on the development tasks. The held-out ones are for judging it, not for tuning.
+The search was tuned on the development tasks. The held-out ones are for evaluation only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from vflops.workloads.automl.shared_results import CandidateResult
 from vflops.workloads.automl.turns import LAG, KnownResults
 
 NOISE = 0.01
-"""Standard deviation of a measured accuracy: that of one seed against another."""
+"""Standard deviation of a measured accuracy between seeds."""
 ROOM = 8
-"""Candidates may have so many times the parameters of the first network."""
+"""The limit on parameters, relative to the first network."""
 DATA = DataFacts(
     synthetic=True, path="", fingerprint="", train=512, validation=256, facts={"classes": 4}
 )
@@ -44,43 +44,43 @@ DATA = DataFacts(
 
 @dataclass(frozen=True)
 class Task:
-    """An accuracy that is known for every architecture."""
+    """A formula for the accuracy of every architecture."""
 
     name: str
     held_out: bool
     true: Callable[[Architecture], float]
     most: float
-    """No architecture is better."""
+    """The best possible accuracy."""
 
 
 def kernels(network: Architecture) -> int:
-    """By how much the kernels of the main chain are larger than 3, together."""
+    """Return by how much the kernels of the main chain exceed 3, in total."""
     return sum(max(0, kernel - 3) for _, _, kernel, _ in network.signature_layers())
 
 
 def octaves(network: Architecture) -> float:
-    """Doublings of the filters of a layer of the main chain, on average."""
+    """Return the mean number of filter doublings per layer of the main chain."""
     filters = [log2(filters) for _, filters, _, _ in network.signature_layers()]
     return mean(filters)
 
 
 def skips(network: Architecture, kind: str) -> int:
-    """Skips of a kind."""
+    """Return the number of skips of a kind."""
     return sum(skip == kind for *_, skip in network.skips())
 
 
 def near(value: float, best: float, width: float) -> float:
-    """1 where a value is the best one, falling to both sides."""
+    """Return 1 for the best value, falling to both sides."""
     return exp(-(((value - best) / width) ** 2) / 2)
 
 
 def saturated(value: float, scale: float) -> float:
-    """0 for nothing, and ever closer to 1."""
+    """Return 0 for 0, approaching 1 for large values."""
     return 1 - exp(-value / scale)
 
 
 def tasks(first: Architecture) -> tuple[Task, ...]:
-    """All tasks, for a search that starts from ``first``."""
+    """Return all tasks for a search that starts from ``first``."""
     depth, width, size = first.depth, octaves(first), first.parameters
 
     def early(network: Architecture) -> float:
@@ -129,7 +129,7 @@ def tasks(first: Architecture) -> tuple[Task, ...]:
 
 
 def setting(searcher: str, workers: int) -> AutomlSettings:
-    """The profile ``tiny`` without tuning, which would change the kernels of what is proposed."""
+    """Return the profile ``tiny`` without tuning, which would change kernels."""
     own = tiny().model_dump()
     first = first_network(tiny(), DATA)
     limits = {"parameters": ROOM * first.parameters}
@@ -140,7 +140,7 @@ def setting(searcher: str, workers: int) -> AutomlSettings:
 def value(
     job: tuple[str, str, int], *, candidates: int, workers: int, noise: float = NOISE
 ) -> float:
-    """The true accuracy of what one search hands over, by task, searcher and seed."""
+    """Run one search, and return the true accuracy of its best network."""
     name, searcher, seed = job
     settings = setting(searcher, workers)
     first = first_network(settings, DATA)
@@ -161,7 +161,7 @@ def value(
 
 
 def trained(candidate: Candidate, accuracy: float) -> CandidateTrained:
-    """A made-up result."""
+    """Return a made-up result."""
     return CandidateTrained(
         candidate=candidate.turn.name,
         accuracy=accuracy,
@@ -173,7 +173,7 @@ def trained(candidate: Candidate, accuracy: float) -> CandidateTrained:
 
 
 def against(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """The mean difference of two searches with the same seeds, and wins and losses."""
+    """Return the mean difference of two searches with the same seeds, wins and losses."""
     apart = [a - b for a, b in zip(ours, theirs, strict=True)]
     error = stdev(apart) / sqrt(len(apart)) if len(apart) > 1 else 0.0
     won, lost = sum(item > 0 for item in apart), sum(item < 0 for item in apart)

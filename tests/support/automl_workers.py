@@ -1,4 +1,4 @@
-"""Workers of a search as processes without agents: forked, so that many deaths cost little."""
+"""Workers of a search as forked processes without agents, which are cheap to kill and restart."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _RANK = Path(__file__).with_name("forked_rank.py")
 
 
 def planned(folder: Path, *settings: str) -> RunFolder:
-    """The run folder of a search whose workers have not begun."""
+    """Return the run folder of a search whose workers have not begun."""
     base = for_one(profile("tiny", ["automl"]))
     return _planned(folder, load(base, None, [*SMALL, *settings]))
 
 
 def planned_replay(folder: Path, ledger: Path) -> RunFolder:
-    """The same of a replay by one worker."""
+    """Return the run folder of a replay by one worker that has not begun."""
     found = SearchLedger.find(ledger)
     settings = found.replay_settings(ledger, {"search.workers": 1}, ["micro.benchmarks=[]"])
     return _planned(folder, settings)
@@ -40,7 +40,7 @@ def _planned(parent: Path, settings: Settings) -> RunFolder:
 
 
 def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
-    """The ranks of a new attempt of a worker; ``die``: see ``forked_rank``."""
+    """Start the ranks of a new attempt of a worker; for ``die`` see ``forked_rank``."""
     number, ranks = folder.claim_attempt(job), JobRecord.read(folder.job_file(job)).ranks
     attempt = folder.attempt_folder(job, number)
     words = [str(_RANK), str(folder.path), str(job), str(number)]
@@ -57,7 +57,7 @@ def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
 
 
 def worked(folder: RunFolder, *jobs: int, die: str = "", code: int = 0) -> RunFolder:
-    """The run once the workers of these jobs, 1 by default, have ended as expected."""
+    """Wait until the workers of these jobs, by default job 1, have ended as expected."""
     started = [begun(folder, job, die) for job in jobs or (1,)]
     for process in (rank for ranks in started for rank in ranks):
         found = process.wait(timeout=120)
@@ -67,7 +67,7 @@ def worked(folder: RunFolder, *jobs: int, die: str = "", code: int = 0) -> RunFo
 
 
 def concluded(folder: RunFolder) -> RunFolder:
-    """With its ledger, as the controller writes it at the end."""
+    """Write the ledger as the controller does at the end."""
     told = folder.history().events("job-planned")
     records = [JobRecord.read(folder.job_file(e.payload(JobPlanned).job)) for e in told]
     with folder.start_attempt(job=0) as events:

@@ -16,7 +16,7 @@ from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 
 
 def _die_after(cls: Any, name: str, here: Any) -> None:
-    """Kill this process after a call of a method for which ``here`` holds."""
+    """Kill this process after a method call for which ``here`` returns True."""
     method = getattr(cls, name)
 
     def deadly(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -34,5 +34,5 @@ if __name__ == "__main__":
         _die_after(CandidateBuffer, "claim", lambda *_: True)
     elif moment:
         _die_after(EventWriter, "write", lambda kind: kind == moment)
-    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it waits for this process alone
+    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # which waits for this process only
     sys.exit(rank.main(*sys.argv[1:4]))

@@ -1,4 +1,4 @@
-"""Searches written by hand: every figure of theirs can be worked out on paper.
+"""Handmade searches, whose figures can all be computed by hand.
 
 A candidate trains on 1,000 samples an epoch in batches of 100 and is evaluated on 200; training on
 a sample is charged 30 operations and evaluating one 10, unless the true ones are asked for.
@@ -37,13 +37,13 @@ TRAIN, VALIDATION, BATCH = 1000, 200, 100
 OPS_FORWARD, OPS_TOTAL = 10, 30
 ZERO_S = 1.7e9
 LOADING_S = 2.0
-"""Of an attempt's processes before the worker begins."""
+"""The start-up time of an attempt before the worker begins."""
 Note = tuple[float, str, dict[str, Any]]
 FIRST = small("tiny", (3, 8, 8))
 
 
 class HandmadeSearch:
-    """A run folder whose workers are written event by event, at times of our choice."""
+    """A run folder whose workers' events are written at chosen times."""
 
     def __init__(self, parent: Path, patch: pytest.MonkeyPatch, workers: int = 1, **search: Any):
         self.now_s, self.jump_s, self.true_ops = 0.0, 0.0, False
@@ -98,13 +98,13 @@ class HandmadeSearch:
                 log.write("job-planned", job=record.job, sha256=record.digest())
 
     def monotonic(self) -> float:
-        """What events ask ``time`` for."""
+        """Return the time that events record."""
         return self.now_s
 
     def worker(
         self, worker: int, notes: Sequence[Note], *, began_s: float = 0.0, ahead_s: float = 0.0
     ) -> Path:
-        """An attempt of a worker on a node whose clock is ``ahead_s`` too early."""
+        """Write an attempt of a worker on a node whose clock is ahead by ``ahead_s``."""
         job = 1 + worker
         number = self.folder.next_attempt(job)
         between_s, free_s = 0.0, began_s
@@ -158,12 +158,12 @@ class HandmadeSearch:
         return candidate
 
     def network(self, name: str | None) -> Architecture:
-        """The architecture of a candidate, or the first one."""
+        """Return the architecture of a candidate, or the first one."""
         found = self.buffer.get(Turn.named(name)) if name else None
         return found.architecture if found else FIRST
 
     def begun(self, candidate: Candidate, *, inherited: bool | None = None) -> dict[str, Any]:
-        """What a worker says when it begins a candidate."""
+        """Return the payload with which a worker begins a candidate."""
         ops = (OPS_FORWARD, OPS_TOTAL)
         if self.true_ops:
             found = architecture_cost.ops(candidate.architecture, RULES, BATCH)
@@ -184,7 +184,7 @@ class HandmadeSearch:
         }
 
     def trained(self, candidate: Candidate, at_s: float, *accuracies: float) -> list[Note]:
-        """A candidate begun at ``at_s`` that takes 20 s an epoch, and is evaluated after each."""
+        """Return the events of a candidate that takes 20 s per epoch, each evaluated."""
         name, ends = candidate.turn.name, at_s + 20 * len(accuracies)
         notes = [(at_s, "candidate", self.begun(candidate))]
         for epoch, accuracy in enumerate(accuracies, start=1):
@@ -225,7 +225,7 @@ class HandmadeSearch:
 
 
 def stands(epoch: float) -> dict[str, Any]:
-    """Where training is after that many epochs."""
+    """Return the progress after that many epochs."""
     return {"step": int(epoch * TRAIN / BATCH), "samples": int(epoch * TRAIN), "epoch": epoch}
 
 
@@ -253,7 +253,7 @@ def started(precision: str = "fp32") -> dict[str, Any]:
 
 
 def one_worker(run: HandmadeSearch) -> list[Note]:
-    """Two candidates, the second a child of the first, and a third that the end cuts."""
+    """Return the events of two candidates, parent and child, and a third that is cut."""
     first = run.propose(Turn(round=0, worker=0), epochs=1)
     wider = Morph(kind="widen", layer=FIRST.layers[1].id, filters=16)
     second = run.propose(Turn(round=1, worker=0), first.turn.name, (wider,))
@@ -279,7 +279,7 @@ def _phases(since_s: float, between_s: float) -> dict[str, float]:
 
 
 def judged(folder: RunFolder) -> dict[str, str]:
-    """The rules that are not met, with their evidence."""
+    """Return the rules that fail, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
     return {finding.rule: finding.told for finding in findings if finding.failed}
