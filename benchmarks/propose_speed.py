@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/propose_speed.py [--models N] [--rounds R] [--profile P]
 
 The history is a random search from ResNet-50 (or from a profile's small network) with made-up
-accuracies; every figure is the processor time of one core, a fresh process's first proposal
-included, since nothing is kept between proposals. The target is 5 s for 500 models.
+accuracies. Every figure is processor time on one core, including the first proposal of a new
+process, since nothing is kept between proposals. The target is 5 s for 500 models.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ SEED = 1
 
 
 def history(start: Architecture, models: int, limits: Limits) -> list[Trial]:
-    """Morphs of morphs of the start, and accuracies that grow with depth."""
+    """Return trials: repeated morphs of the start, with accuracies that grow with depth."""
     rng = random.Random(SEED)
     found = {start.digest: start}
     while len(found) < models:
         drawn = sample(rng.choice(list(found.values())), rng, limits)
         if drawn is not None:
             found[drawn[1].digest] = drawn[1]
-    accuracy = [0.5 + 0.01 * (each.depth - start.depth) for each in found.values()]
+    accuracy = [0.5 + 0.01 * (item.depth - start.depth) for item in found.values()]
     return [
-        Trial(f"{place:05d}", each, known + rng.gauss(0, 0.01))
-        for place, (each, known) in enumerate(zip(found.values(), accuracy, strict=True))
+        Trial(f"{index:05d}", item, known + rng.gauss(0, 0.01))
+        for index, (item, known) in enumerate(zip(found.values(), accuracy, strict=True))
     ]
 
 
@@ -89,7 +89,7 @@ def main() -> None:
             for seed in range(arguments.rounds)
         ]
         tried = max(proposal.why.tried for proposal, _ in proposals)
-        taken_s = [each for _, each in proposals]
+        taken_s = [item for _, item in proposals]
         row(f"a proposal, {name} ({tried} tried)", taken_s)
         slowest_s = max(slowest_s, *taken_s)
     met = "met" if slowest_s < TARGET_S else "missed"

@@ -1,17 +1,17 @@
-"""How good the searches are: the best network that each finds, on tasks whose answer is known.
+"""Compares searchers by the best network that they find, on tasks with a known answer.
 
     OMP_NUM_THREADS=1 python benchmarks/search_quality.py [--tasks development|held-out|NAME,…]
         [--searchers bayesian,evolution,random] [--candidates 30] [--seeds 10] [--workers 1]
         [--noise 0.01] [--processes 2]
 
-A task is a formula from an architecture to an accuracy; what a search is told has noise on it, as a
-training has. Nothing is trained. Candidates come from the same proposer that the workers use, in
-ordered mode: a proposal knows the results of two rounds before. A search's value is the true
-accuracy of the network that it would hand over: the one with the best measured accuracy. Regret is
-what that lacks to the best accuracy that the task can give. All searches get the same seeds; the
-last columns are the mean of the differences, their standard error, and who won how often.
+A task is a formula for the accuracy of an architecture; the search sees it with noise, as in real
+training. Nothing is trained. Candidates come from the same proposer that the workers use, in
+ordered mode: a proposal knows results up to two rounds before. The value of a search is the true
+accuracy of the network with the best measured accuracy. Regret is its difference from the best
+accuracy that is possible. All searches use the same seeds; the last columns are the mean of the
+differences, their standard error, and the numbers of wins and losses.
 
-The search was tuned on the development tasks. The held-out ones are for judging it, not for tuning.
+The search was tuned on the development tasks. The held-out ones are for evaluation only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.proposer import Proposer, first_network
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
-from vflops.workloads.automl.shared_results import Result
-from vflops.workloads.automl.turns import LAG, Known
+from vflops.workloads.automl.shared_results import CandidateResult
+from vflops.workloads.automl.turns import LAG, KnownResults
 
 NOISE = 0.01
-"""Standard deviation of a measured accuracy: that of one seed against another."""
+"""Standard deviation of a measured accuracy between seeds."""
 ROOM = 8
-"""Candidates may have so many times the parameters of the first network."""
+"""The limit on parameters, relative to the first network."""
 DATA = DataFacts(
     synthetic=True, path="", fingerprint="", train=512, validation=256, facts={"classes": 4}
 )
@@ -44,43 +44,43 @@ DATA = DataFacts(
 
 @dataclass(frozen=True)
 class Task:
-    """An accuracy that is known for every architecture."""
+    """A formula for the accuracy of every architecture."""
 
     name: str
     held_out: bool
     true: Callable[[Architecture], float]
     most: float
-    """No architecture is better."""
+    """The best possible accuracy."""
 
 
 def kernels(network: Architecture) -> int:
-    """By how much the kernels of the main chain are larger than 3, together."""
+    """Return by how much the kernels of the main chain exceed 3, in total."""
     return sum(max(0, kernel - 3) for _, _, kernel, _ in network.signature_layers())
 
 
 def octaves(network: Architecture) -> float:
-    """Doublings of the filters of a layer of the main chain, on average."""
+    """Return the mean number of filter doublings per layer of the main chain."""
     filters = [log2(filters) for _, filters, _, _ in network.signature_layers()]
     return mean(filters)
 
 
 def skips(network: Architecture, kind: str) -> int:
-    """Skips of a kind."""
-    return sum(each == kind for *_, each in network.skips())
+    """Return the number of skips of a kind."""
+    return sum(skip == kind for *_, skip in network.skips())
 
 
 def near(value: float, best: float, width: float) -> float:
-    """1 where a value is the best one, falling to both sides."""
+    """Return 1 for the best value, falling to both sides."""
     return exp(-(((value - best) / width) ** 2) / 2)
 
 
 def saturated(value: float, scale: float) -> float:
-    """0 for nothing, and ever closer to 1."""
+    """Return 0 for 0, approaching 1 for large values."""
     return 1 - exp(-value / scale)
 
 
 def tasks(first: Architecture) -> tuple[Task, ...]:
-    """All tasks, for a search that starts from ``first``."""
+    """Return all tasks for a search that starts from ``first``."""
     depth, width, size = first.depth, octaves(first), first.parameters
 
     def early(network: Architecture) -> float:
@@ -129,7 +129,7 @@ def tasks(first: Architecture) -> tuple[Task, ...]:
 
 
 def setting(searcher: str, workers: int) -> AutomlSettings:
-    """The profile ``tiny`` without tuning, which would change the kernels of what is proposed."""
+    """Return the profile ``tiny`` without tuning, which would change kernels."""
     own = tiny().model_dump()
     first = first_network(tiny(), DATA)
     limits = {"parameters": ROOM * first.parameters}
@@ -140,28 +140,28 @@ def setting(searcher: str, workers: int) -> AutomlSettings:
 def value(
     job: tuple[str, str, int], *, candidates: int, workers: int, noise: float = NOISE
 ) -> float:
-    """The true accuracy of what one search hands over, by task, searcher and seed."""
+    """Run one search, and return the true accuracy of its best network."""
     name, searcher, seed = job
     settings = setting(searcher, workers)
     first = first_network(settings, DATA)
-    task = next(each for each in tasks(first) if each.name == name)
+    task = next(item for item in tasks(first) if item.name == name)
     drawn = random.Random(f"{name} {seed}")
     found: dict[Turn, Candidate] = {}
-    results: list[Result] = []
+    results: list[CandidateResult] = []
     proposer = Proposer(settings, seed, first, found.__getitem__)
     for number in range(candidates):
         turn = Turn(round=number // workers, worker=number % workers)
-        known = [each for each in results if each.turn.round <= turn.round - LAG]
-        candidate = proposer.propose(turn, Known(tuple(known), tuple(found)))
+        known = [result for result in results if result.turn.round <= turn.round - LAG]
+        candidate = proposer.propose(turn, KnownResults(tuple(known), tuple(found)))
         found[turn] = candidate
         accuracy = task.true(candidate.architecture) + drawn.gauss(0, noise)
-        results.append(Result(turn, trained(candidate, min(max(accuracy, 0), 1))))
-    best = max(results, key=lambda each: each.trained.accuracy if each.trained else 0)
+        results.append(CandidateResult(turn, trained(candidate, min(max(accuracy, 0), 1))))
+    best = max(results, key=lambda item: item.trained.accuracy if item.trained else 0)
     return task.true(found[best.turn].architecture)
 
 
 def trained(candidate: Candidate, accuracy: float) -> CandidateTrained:
-    """A made-up result."""
+    """Return a made-up result."""
     return CandidateTrained(
         candidate=candidate.turn.name,
         accuracy=accuracy,
@@ -173,10 +173,10 @@ def trained(candidate: Candidate, accuracy: float) -> CandidateTrained:
 
 
 def against(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """The mean difference of two searches with the same seeds, and wins and losses."""
+    """Return the mean difference of two searches with the same seeds, wins and losses."""
     apart = [a - b for a, b in zip(ours, theirs, strict=True)]
     error = stdev(apart) / sqrt(len(apart)) if len(apart) > 1 else 0.0
-    won, lost = sum(each > 0 for each in apart), sum(each < 0 for each in apart)
+    won, lost = sum(item > 0 for item in apart), sum(item < 0 for item in apart)
     return f"{mean(apart):+.3f} ± {error:.3f}, {won:2} : {lost:2}"
 
 
@@ -214,16 +214,16 @@ def main() -> None:
     main_one, *others = searchers
     print(
         f"{'value (regret)':16}"
-        + "".join(f"{each:>16}" for each in searchers)
-        + "".join(f"{f'{main_one} − {each}':>28}" for each in others)
+        + "".join(f"{item:>16}" for item in searchers)
+        + "".join(f"{f'{main_one} − {other}':>28}" for other in others)
     )
-    columns: dict[str, list[float]] = {each: [] for each in searchers}
+    columns: dict[str, list[float]] = {item: [] for item in searchers}
 
     def row(what: str, most: float, by_searcher: dict[str, list[float]]) -> None:
-        means = {each: mean(found) for each, found in by_searcher.items()}
+        means = {item: mean(found) for item, found in by_searcher.items()}
         print(
             f"{what:16}"
-            + "".join(f"{f'{each:.3f} ({most - each:.3f})':>16}" for each in means.values())
+            + "".join(f"{f'{item:.3f} ({most - item:.3f})':>16}" for item in means.values())
             + "".join(f"{against(by_searcher[main_one], by_searcher[o]):>28}" for o in others)
         )
 
@@ -231,16 +231,16 @@ def main() -> None:
         group = [task for task in chosen if task.held_out == held_out]
         for task in group:
             found = {
-                each: [values[task.name, each, seed] for seed in range(arguments.seeds)]
-                for each in searchers
+                item: [values[task.name, item, seed] for seed in range(arguments.seeds)]
+                for item in searchers
             }
             row(task.name, task.most, found)
-            for each in searchers:
-                columns[each].extend(found[each])
+            for item in searchers:
+                columns[item].extend(found[item])
         if group:
             most = mean(task.most for task in group)
             row("all held out" if held_out else "all development", most, columns)
-            columns = {each: [] for each in searchers}
+            columns = {item: [] for item in searchers}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How far searches of different seeds differ in work and speed, and how far replays of one do.
+"""How much searches with different seeds vary in work and speed, compared with replays of one.
 
     python benchmarks/search_spread.py [--profile laptop] [--workers 2] [--for 40s] [--runs 5]
                                        [--set KEY=VALUE] [--out FOLDER] [--picture FILE.png]
 
-Free searches as published, each with a seed of its own, in a given time: each finds other networks,
-so the work and the speed are those of other networks too. This is what HPC AI500 V3.0 holds against
-AutoML as a benchmark (figure 2). Then the first search's ledger, replayed as often: the same
-networks, epochs and samples each time, so that only the machine is left to differ. Searches and
-replays take turns, so that a machine that is busy for a while is busy for both.
+Free searches as published, with different seeds and a given time, find different networks, so that
+work and speed differ too. This is the objection of HPC AI500 V3.0 to AutoML as a benchmark
+(figure 2). Replays of the first search's ledger have the same networks, epochs and samples, so that
+only the machine makes a difference. Searches and replays alternate, so that background load affects
+both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vflops.units import percent, quantity
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did."""
+    """The result of a run."""
 
     what: str
     path: Path
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far runs of one kind differ in one thing."""
+    """The spread of one figure over runs of one kind."""
 
     what: str
     unit: str
@@ -62,7 +62,7 @@ class Spread:
 
 
 def outcome(what: str, command: list[str], out: Path) -> Outcome:
-    """Of one run of the command."""
+    """Run the command once, and return its outcome."""
     ended = subprocess.run(
         [sys.executable, "-m", "vflops", *command, "--quiet", "--out", str(out)],
         capture_output=True,
@@ -77,38 +77,38 @@ def outcome(what: str, command: list[str], out: Path) -> Outcome:
 
 
 def rows(outcomes: list[Outcome]) -> list[str]:
-    """A table's rows, with the variation of all of them at the end."""
+    """Return the rows of a table, with the variation in the last one."""
     lines = [
-        f"| {each.what} | {each.candidates} | {quantity(each.ops, 'OP')} "
-        f"| {each.seconds:.1f} s | {quantity(each.ops_per_s, 'OPS')} |"
-        for each in outcomes
+        f"| {item.what} | {item.candidates} | {quantity(item.ops, 'OP')} "
+        f"| {item.seconds:.1f} s | {quantity(item.ops_per_s, 'OPS')} |"
+        for item in outcomes
     ]
-    work = percent(coefficient_of_variation([each.ops for each in outcomes]), digits=2)
-    speed = percent(coefficient_of_variation([each.ops_per_s for each in outcomes]), digits=2)
+    work = percent(coefficient_of_variation([item.ops for item in outcomes]), digits=2)
+    speed = percent(coefficient_of_variation([item.ops_per_s for item in outcomes]), digits=2)
     return [*lines, f"| **coefficient of variation** | | {work} | | {speed} |"]
 
 
 def spreads(runs: str, outcomes: list[Outcome]) -> list[Spread]:
-    """Of the work and of the speed of searches, or of replays."""
+    """Return the spreads of work and speed of searches or replays."""
     return [
-        Spread.of("work", "GOP", runs, [each.ops / 1e9 for each in outcomes]),
-        Spread.of("speed", "GOPS", runs, [each.ops_per_s / 1e9 for each in outcomes]),
+        Spread.of("work", "GOP", runs, [item.ops / 1e9 for item in outcomes]),
+        Spread.of("speed", "GOPS", runs, [item.ops_per_s / 1e9 for item in outcomes]),
     ]
 
 
 def draw(found: list[Spread], path: Path) -> None:
-    """A picture of how far searches differ, and how far replays do: a bar from least to most."""
+    """Draw the spread of searches and of replays: one bar from least to most."""
     panels = []
-    for what, unit in dict.fromkeys((each.what, each.unit) for each in found):
+    for what, unit in dict.fromkeys((item.what, item.unit) for item in found):
         rows = [
             {
-                "runs": each.runs,
-                "low": each.low,
-                "high": each.high,
-                "label": f"± {percent(each.variation, digits=1)}",
+                "runs": item.runs,
+                "low": item.low,
+                "high": item.high,
+                "label": f"± {percent(item.variation, digits=1)}",
             }
-            for each in found
-            if each.what == what
+            for item in found
+            if item.what == what
         ]
         chart = alt.Chart(alt.Data(values=rows)).encode(
             y=alt.Y("runs:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.4)),
@@ -140,7 +140,7 @@ def main() -> None:
     if arguments.runs < 2:
         parser.error("a spread takes two runs at least")
     assigned = ["micro.benchmarks=[]", *arguments.set]
-    settings = [part for each in assigned for part in ("--set", each)]
+    settings = [part for item in assigned for part in ("--set", item)]
     search = ["run", "automl", "--profile", arguments.profile, "--for", arguments.time]
     search += ["--workers", str(arguments.workers), "--set", "search.order=free", *settings]
     with tempfile.TemporaryDirectory() as scratch:

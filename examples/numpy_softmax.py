@@ -1,9 +1,9 @@
-"""A two-layer network in NumPy alone, benchmarked by vflops as it is.
+"""A two-layer network in plain NumPy, benchmarked by vflops without changes.
 
 vflops run command --config examples/numpy_softmax.toml
 
-It learns which of ten prototypes a noisy vector came from. What vflops tells it is in VFLOPS_*;
-without vflops it trains too: python examples/numpy_softmax.py
+It learns which of ten prototypes a noisy vector came from. vflops passes settings in VFLOPS_*;
+it also trains without vflops: python examples/numpy_softmax.py
 """
 
 import json
@@ -17,17 +17,17 @@ TRAIN, VALIDATION, NOISE = 4000, 1000, 1.4
 
 
 def environment(name: str, default: str) -> str:
-    """What vflops says, or the default without it."""
+    """Return a setting from vflops, or the default without it."""
     return os.environ.get(f"VFLOPS_{name}") or default
 
 
-def say(**report: object) -> None:
-    """Report to vflops: a JSON object a line."""
-    print(json.dumps(report), flush=True)
+def report(**values: object) -> None:
+    """Report to vflops: one JSON object per line."""
+    print(json.dumps(values), flush=True)
 
 
 def draw(count: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy prototypes and their classes: the same in every run."""
+    """Return noisy prototypes and their classes, the same in every run."""
     prototypes = np.random.default_rng(0).standard_normal((CLASSES, FEATURES))
     rng = np.random.default_rng(stream)
     labels = rng.integers(0, CLASSES, count)
@@ -37,14 +37,14 @@ def draw(count: int, stream: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def forward(w: dict, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden activations and class probabilities."""
+    """Return hidden activations and class probabilities."""
     hidden = np.maximum(x @ w["w1"] + w["b1"], 0)
     scores = np.exp((s := hidden @ w["w2"] + w["b2"]) - s.max(1, keepdims=True))
     return hidden, scores / scores.sum(1, keepdims=True)
 
 
 def step(w: dict, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
-    """One update by gradient descent; the loss before it."""
+    """Update the weights by gradient descent, and return the loss before the update."""
     hidden, p = forward(w, x)
     loss = -np.log(p[np.arange(len(x)), labels] + 1e-9).mean()
     p[np.arange(len(x)), labels] -= 1
@@ -57,7 +57,7 @@ def step(w: dict, x: np.ndarray, labels: np.ndarray, rate: float) -> float:
 
 
 def main() -> None:
-    """Train from the last epoch that was kept, or from the start."""
+    """Train from the last checkpoint, or from the start."""
     seed, epochs = int(environment("SEED", "1")), int(environment("EPOCHS", "6"))
     batch, kept = int(environment("BATCH", "50")), environment("CHECKPOINT", "")
     inputs, labels = draw(TRAIN, stream=1)
@@ -75,21 +75,21 @@ def main() -> None:
     if kept and state.is_file():
         saved = dict(np.load(state))
         done, w = int(saved.pop("epoch")), saved
-    say(samples=done * len(indices))
+    report(samples=done * len(indices))
     for epoch in range(done, epochs):
         order = np.random.default_rng([seed, epoch]).permutation(indices)
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
             loss = step(w, inputs[chosen], labels[chosen], rate=0.1)
-        say(samples=(epoch + 1) * len(indices), loss=loss)
-        say(phase="evaluation")
+        report(samples=(epoch + 1) * len(indices), loss=loss)
+        report(phase="evaluation")
         right = float((forward(w, checks)[1].argmax(1) == answers).mean())
-        say(samples=(epoch + 1) * len(indices), quality=right, evaluated=len(checks))
+        report(samples=(epoch + 1) * len(indices), quality=right, evaluated=len(checks))
         if kept:
-            say(phase="checkpointing")
+            report(phase="checkpointing")
             np.savez(state.with_name("new.npz"), epoch=epoch + 1, **w)
             state.with_name("new.npz").replace(state)
-            say(phase="training")
+            report(phase="training")
 
 
 if __name__ == "__main__":

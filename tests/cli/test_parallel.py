@@ -170,7 +170,7 @@ def test_a_command_shares_its_work_itself(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     said = refused(capsys, monkeypatch, *COMMAND, "--ranks", 2, "--set", f"command.train.{word}")
-    assert f"train.{word.partition('.')[0]} is of models that vflops trains" in said
+    assert f"train.{word.partition('.')[0]} is for models that vflops trains" in said
     assert "leave it out" in said
 
 
@@ -179,4 +179,4 @@ def test_the_ranks_of_a_search_share_their_data_only(
 ) -> None:
     words = ("--ranks", 2, "--set", "parallel.mode=sharded")
     said = refused(capsys, monkeypatch, "automl", "--profile", "tiny", *words)
-    assert "take parallel.mode data" in said
+    assert "use parallel.mode data" in said

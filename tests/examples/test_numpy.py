@@ -33,7 +33,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     reports(VFLOPS_EPOCHS="1", VFLOPS_CHECKPOINT=str(tmp_path))
     resumed = reports(VFLOPS_EPOCHS="2", VFLOPS_CHECKPOINT=str(tmp_path))
     assert resumed[0] == {"samples": 4000}
-    assert [each for each in resumed if "quality" in each] == [straight[-1]]
+    assert [item for item in resumed if "quality" in item] == [straight[-1]]
 
 
 def test_it_trains_on_the_samples_that_it_is_given(tmp_path: Path) -> None:

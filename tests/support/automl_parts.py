@@ -1,4 +1,4 @@
-"""Parts of a search by hand: settings, data, candidates, logs of workers with made-up results."""
+"""Handmade parts of a search: settings, data, candidates, and logs of workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts
 from vflops.record.log.events import EventWriter
 from vflops.workloads.automl.proposer import Proposer, first_network
-from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper, Turn
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings, tiny
 from vflops.workloads.contract import run_settings
 
@@ -24,10 +24,10 @@ DATA = DataFacts(
 
 
 def settings(**search: Any) -> AutomlSettings:
-    """The profile ``tiny`` with other settings of its search."""
-    own = tiny()
-    changed = own.search.model_dump() | {"searcher": "evolution"} | search
-    return AutomlSettings.model_validate({**own.model_dump(), "search": changed})
+    """The profile ``tiny`` with changed search settings."""
+    base = tiny()
+    changed = base.search.model_dump() | {"searcher": "evolution"} | search
+    return AutomlSettings.model_validate({**base.model_dump(), "search": changed})
 
 
 def turn(round: int, worker: int) -> Turn:
@@ -35,17 +35,17 @@ def turn(round: int, worker: int) -> Turn:
 
 
 def proposer(chosen: AutomlSettings, candidates: dict[str, Candidate], seed: int = 1) -> Proposer:
-    """One that knows what was proposed before from a dict."""
+    """A proposer that looks up earlier proposals in a dict."""
     first = first_network(chosen, DATA)
-    return Proposer(chosen, seed, first, lambda place: candidates[place.name])
+    return Proposer(chosen, seed, first, lambda at: candidates[at.name])
 
 
-def candidate(place: Turn, **facts: Any) -> Candidate:
-    """The first network, to be trained at a turn."""
+def candidate(at: Turn, **facts: Any) -> Candidate:
+    """The starting network as the candidate of a turn."""
     return Candidate(
-        turn=place,
+        turn=at,
         architecture=first_network(settings(), DATA),
-        hyper=Hyper(batch=32),
+        hyper=Hyperparameters(batch=32),
         known_sha256="",
         **{
             "parent": None,
@@ -64,15 +64,15 @@ def trained(name: str, accuracy: float, **facts: Any) -> CandidateTrained:
     """A made-up result."""
     usual: dict[str, Any] = {"epochs": 2, "reason": "epochs", "inherited": False}
     return CandidateTrained(
-        candidate=name, accuracy=accuracy, hyper=Hyper(batch=32), **(usual | facts)
+        candidate=name, accuracy=accuracy, hyper=Hyperparameters(batch=32), **(usual | facts)
     )
 
 
-def new_run(place: Path) -> RunFolder:
+def new_run(folder: Path) -> RunFolder:
     """A run folder without any job."""
-    return RunFolder.create(place, "automl", run_settings.profile("tiny", ["automl"]))
+    return RunFolder.create(folder, "automl", run_settings.profile("tiny", ["automl"]))
 
 
-def tell(log: EventWriter, kind: str, payload: Any) -> None:
+def write_event(log: EventWriter, kind: str, payload: Any) -> None:
     """Write an event as a worker does."""
     log.write(kind, **payload.model_dump(mode="json"))

@@ -24,51 +24,51 @@ SMALL = (
     "search.duration_s=400",
     "train.checkpoint_share=1",
 )
-"""4 steps an epoch; nothing ends by the clock."""
+"""Four steps per epoch, and no time limit that matters."""
 
 
-def started(place: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A search of the profile ``tiny`` in ``place``."""
-    assigned = [part for each in (*SMALL, *settings) for part in ("--set", each)]
+def started(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Start a search of the profile ``tiny`` in ``folder``."""
+    assigned = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     run = ["-m", "vflops", "run", "automl", "--profile", "tiny", *words]
-    return server().start([*run, *assigned], place, os.environ)
+    return server().start([*run, *assigned], folder, os.environ)
 
 
-def searched(place: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
-    """The same, once it has ended well."""
-    return ensemble_runs.ended(started(place, *settings, words=words), place)
+def searched(folder: Path, *settings: str, words: tuple[str, ...] = ()) -> RunFolder:
+    """Run a search, and return its folder."""
+    return ensemble_runs.ended(started(folder, *settings, words=words), folder)
 
 
-def replayed(place: Path, ledger: Path, *words: str) -> RunFolder:
-    """The replay of a search in a folder of its own."""
+def replayed(folder: Path, ledger: Path, *words: str) -> RunFolder:
+    """Replay a search, and return the new run folder."""
     command = ["-m", "vflops", "replay", str(ledger), "--set", "micro.benchmarks=[]", *words]
-    return ensemble_runs.ended(server().start(command, place, os.environ), place)
+    return ensemble_runs.ended(server().start(command, folder, os.environ), folder)
 
 
 def results(folder: RunFolder) -> dict[str, CandidateTrained]:
-    """What each candidate came to; none of them twice."""
+    """Return the result of each candidate; no candidate is trained twice."""
     told = folder.history().events("candidate-trained")
-    found = {each.data["candidate"]: each.payload(CandidateTrained) for each in told}
+    found = {item.data["candidate"]: item.payload(CandidateTrained) for item in told}
     assert len(found) == len(told), "a candidate was trained twice"
     return found
 
 
 def essence(folder: RunFolder) -> dict[str, tuple[object, ...]]:
-    """Architecture, accuracy and weights of each candidate that was trained."""
+    """Return architecture, accuracy and weights of each trained candidate."""
     ledger = SearchLedger.find(folder.path)
     return {
-        each.candidate.turn.name: (
-            each.candidate.architecture.digest,
-            each.candidate.hyper,
-            each.trained.accuracy,
-            each.trained.weights_sha256,
+        row.candidate.turn.name: (
+            row.candidate.architecture.digest,
+            row.candidate.hyper,
+            row.trained.accuracy,
+            row.trained.weights_sha256,
         )
-        for each in ledger.candidates
+        for row in ledger.candidates
     }
 
 
 def wait_until(folder: RunFolder, sees: Callable[[list[Event]], bool], job: int) -> list[Event]:
-    """The events of a job, once they are so."""
+    """Wait for a condition on the events of a job, and return them."""
     end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         events = [event for log in folder.history().jobs.get(job, ()) for event in log.events]
@@ -79,7 +79,7 @@ def wait_until(folder: RunFolder, sees: Callable[[list[Event]], bool], job: int)
 
 
 def rank_of(folder: RunFolder, job: int) -> psutil.Process:
-    """The process that trains for a worker of this run."""
+    """Return the process that trains for a worker of this run."""
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
         if "vflops.train.rank" not in line:

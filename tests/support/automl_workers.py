@@ -1,4 +1,4 @@
-"""Workers of a search as processes without agents: forked, so that many deaths cost little."""
+"""Workers of a search as forked processes without agents, which are cheap to kill and restart."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobPlanned
 from vflops.run import jobs as training
-from vflops.workloads.automl.replay import SearchLedger, keep_ledger
+from vflops.workloads.automl.replay import SearchLedger, write_ledger
 from vflops.workloads.contract.run_settings import load, profile
 
 _RANK = Path(__file__).with_name("forked_rank.py")
 
 
-def planned(place: Path, *settings: str) -> RunFolder:
-    """The run folder of a search whose workers have not begun."""
+def planned(folder: Path, *settings: str) -> RunFolder:
+    """Return the run folder of a search whose workers have not begun."""
     base = for_one(profile("tiny", ["automl"]))
-    return _planned(place, load(base, None, [*SMALL, *settings]))
+    return _planned(folder, load(base, None, [*SMALL, *settings]))
 
 
-def planned_replay(place: Path, ledger: Path) -> RunFolder:
-    """The same of a replay by one worker."""
+def planned_replay(folder: Path, ledger: Path) -> RunFolder:
+    """Return the run folder of a replay by one worker that has not begun."""
     found = SearchLedger.find(ledger)
     settings = found.replay_settings(ledger, {"search.workers": 1}, ["micro.benchmarks=[]"])
-    return _planned(place, settings)
+    return _planned(folder, settings)
 
 
-def _planned(place: Path, settings: Settings) -> RunFolder:
+def _planned(parent: Path, settings: Settings) -> RunFolder:
     prepared = training.prepare(settings, lambda *_: None)
-    folder = RunFolder.create(place / "runs", "automl", settings)
+    folder = RunFolder.create(parent / "runs", "automl", settings)
     with folder.start_attempt(job=0) as events:
         training.plan(folder, events, prepared, lambda *_: None)
     return folder
 
 
 def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
-    """The ranks of a new attempt of a worker; ``die``: see ``forked_rank``."""
+    """Start the ranks of a new attempt of a worker; for ``die`` see ``forked_rank``."""
     number, ranks = folder.claim_attempt(job), JobRecord.read(folder.job_file(job)).ranks
-    place = folder.attempt_folder(job, number)
+    attempt = folder.attempt_folder(job, number)
     words = [str(_RANK), str(folder.path), str(job), str(number)]
     own = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "DIE": die}
     return [
@@ -51,16 +51,16 @@ def begun(folder: RunFolder, job: int = 1, die: str = "") -> list[Forked]:
             words,
             folder.path,
             {**os.environ, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            place / f"rank-{rank}.log",
+            attempt / f"rank-{rank}.log",
         )
         for rank in range(ranks)
     ]
 
 
 def worked(folder: RunFolder, *jobs: int, die: str = "", code: int = 0) -> RunFolder:
-    """The run once the workers of these jobs, 1 by default, have ended as expected."""
+    """Wait until the workers of these jobs, by default job 1, have ended as expected."""
     started = [begun(folder, job, die) for job in jobs or (1,)]
-    for process in (each for ranks in started for each in ranks):
+    for process in (rank for ranks in started for rank in ranks):
         found = process.wait(timeout=120)
         logs = [log.read_text()[-1500:] for log in folder.path.glob("jobs/*/*/*.log")]
         assert found == code, "\n".join(logs)
@@ -68,11 +68,11 @@ def worked(folder: RunFolder, *jobs: int, die: str = "", code: int = 0) -> RunFo
 
 
 def concluded(folder: RunFolder) -> RunFolder:
-    """With its ledger, as the controller writes it at the end."""
+    """Write the ledger as the controller does at the end."""
     told = folder.history().events("job-planned")
     records = [JobRecord.read(folder.job_file(e.payload(JobPlanned).job)) for e in told]
     with folder.start_attempt(job=0) as events:
-        written = keep_ledger(folder, records)
+        written = write_ledger(folder, records)
         events.write("ledger", **written.model_dump(mode="json"))
         events.write("end")
     return folder

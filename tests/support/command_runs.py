@@ -1,4 +1,4 @@
-"""Commands run as jobs, for the tests of the command workload."""
+"""Commands that run as jobs, for tests of the command workload."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ DECLARED = {"samples": 50, "target": 0.8, "ops_forward": 1000, "ops_total": 3000
 
 
 def script(folder: Path, text: str) -> str:
-    """A script with ``say``, as a command line."""
+    """Return the command line of a script that may use ``say``."""
     path = folder / "script.py"
     path.write_text(HEADER + text)
     return f"{sys.executable} {path}"
 
 
 def settings(command: str | None, **changes: Any) -> Settings:
-    """A run of one command, without ceilings."""
+    """Return the settings of a run of one command, without ceilings."""
     section: dict[str, Any] = {**DECLARED, **changes}
     train = {"batch": 10, **section.pop("train", {})}
     section = {name: value for name, value in section.items() if value is not None}
@@ -54,12 +54,12 @@ def settings(command: str | None, **changes: Any) -> Settings:
 
 
 def run(folder: Path, text: str, **changes: Any) -> RunFolder:
-    """The script as a whole run."""
+    """Run the script as a complete run."""
     chosen = settings(script(folder, text), **changes)
     return pipeline.start(folder / "runs", "command", chosen, pipeline.Watch())
 
 
 def scored(folder: RunFolder) -> TrainingScore:
-    """The score of the run's one job."""
+    """Return the score of the run's only job."""
     (score,) = training_scores(Contents(folder))
     return score

@@ -25,7 +25,7 @@ from vflops.record.log.telemetry_log import TelemetryWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 from vflops.workloads.automl.architecture.morphs import Morph
-from vflops.workloads.automl.replay import keep_ledger
+from vflops.workloads.automl.replay import write_ledger
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.automl.settings import reference as automl_reference
 from vflops.workloads.image_classification.settings import reference
@@ -135,7 +135,7 @@ class Forger:
                 line["data"]["telemetry_sha256"] = file_hash(place / "telemetry.jsonl")
         for line in self.lines("ledger"):
             jobs = sorted(self.folder.path.glob("jobs/*/job.json"))
-            written = keep_ledger(self.folder, [JobRecord.read(path) for path in jobs])
+            written = write_ledger(self.folder, [JobRecord.read(path) for path in jobs])
             line["data"] = written.model_dump(mode="json")
 
 

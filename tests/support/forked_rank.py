@@ -12,11 +12,11 @@ from typing import Any
 
 from vflops.record.log.events import EventWriter
 from vflops.train import rank
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 
 
 def _die_after(cls: Any, name: str, here: Any) -> None:
-    """Kill this process after a call of a method for which ``here`` holds."""
+    """Kill this process after a method call for which ``here`` returns True."""
     method = getattr(cls, name)
 
     def deadly(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -31,8 +31,8 @@ def _die_after(cls: Any, name: str, here: Any) -> None:
 if __name__ == "__main__":
     moment = os.environ.get("DIE")
     if moment == "claim":
-        _die_after(Buffer, "claim", lambda *_: True)
+        _die_after(CandidateBuffer, "claim", lambda *_: True)
     elif moment:
         _die_after(EventWriter, "write", lambda kind: kind == moment)
-    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # it waits for this process alone
+    os.environ["VFLOPS_LAUNCHER"] = str(os.getppid())  # which waits for this process only
     sys.exit(rank.main(*sys.argv[1:4]))

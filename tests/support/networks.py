@@ -1,4 +1,4 @@
-"""Small networks that together use what the rules tell apart."""
+"""Small networks that together cover everything that the rules distinguish."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def transposed() -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """Two LSTM layers, both ways, and a classifier on the last step."""
+    """Two bidirectional LSTM layers, and a classifier on the last step."""
 
     def __init__(self) -> None:
         super().__init__()

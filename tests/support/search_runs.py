@@ -1,4 +1,4 @@
-"""Searches written by hand: every figure of theirs can be worked out on paper.
+"""Handmade searches, whose figures can all be computed by hand.
 
 A candidate trains on 1,000 samples an epoch in batches of 100 and is evaluated on 200; training on
 a sample is charged 30 operations and evaluating one 10, unless the true ones are asked for.
@@ -28,22 +28,22 @@ from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
 from vflops.workloads.automl.architecture.morphs import Morph, apply
 from vflops.workloads.automl.architecture.starting_networks import small
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.replay import keep_ledger
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.replay import write_ledger
 from vflops.workloads.automl.search import learning_curve
-from vflops.workloads.automl.search_events import RULES, Candidate, Hyper, Turn
+from vflops.workloads.automl.search_events import RULES, Candidate, Hyperparameters, Turn
 
 TRAIN, VALIDATION, BATCH = 1000, 200, 100
 OPS_FORWARD, OPS_TOTAL = 10, 30
 ZERO_S = 1.7e9
 LOADING_S = 2.0
-"""Of an attempt's processes before the worker begins."""
+"""The start-up time of an attempt before the worker begins."""
 Note = tuple[float, str, dict[str, Any]]
 FIRST = small("tiny", (3, 8, 8))
 
 
 class HandmadeSearch:
-    """A run folder whose workers are written event by event, at times of our choice."""
+    """A run folder whose workers' events are written at chosen times."""
 
     def __init__(self, parent: Path, patch: pytest.MonkeyPatch, workers: int = 1, **search: Any):
         self.now_s, self.jump_s, self.true_ops = 0.0, 0.0, False
@@ -87,7 +87,7 @@ class HandmadeSearch:
             )
             for worker in range(workers)
         ]
-        self.buffer = Buffer(self.folder.path)
+        self.buffer = CandidateBuffer(self.folder.path)
         with self.folder.start_attempt(job=0) as log:
             log.write("start", workload="automl")
             log.write("plan", measurements=[])
@@ -98,13 +98,13 @@ class HandmadeSearch:
                 log.write("job-planned", job=record.job, sha256=record.digest())
 
     def monotonic(self) -> float:
-        """What events ask ``time`` for."""
+        """Return the time that events record."""
         return self.now_s
 
     def worker(
         self, worker: int, notes: Sequence[Note], *, began_s: float = 0.0, ahead_s: float = 0.0
     ) -> Path:
-        """An attempt of a worker on a node whose clock is ``ahead_s`` too early."""
+        """Write an attempt of a worker on a node whose clock is ahead by ``ahead_s``."""
         job = 1 + worker
         number = self.folder.next_attempt(job)
         between_s, free_s = 0.0, began_s
@@ -137,7 +137,11 @@ class HandmadeSearch:
         base = self.network(parent)
         for morph in morphs:
             base = apply(base, morph)
-        given: dict[str, Any] = {"hyper": Hyper(batch=BATCH), "epochs": 2, "patience": None}
+        given: dict[str, Any] = {
+            "hyper": Hyperparameters(batch=BATCH),
+            "epochs": 2,
+            "patience": None,
+        }
         candidate = Candidate(
             turn=turn,
             architecture=base,
@@ -154,12 +158,12 @@ class HandmadeSearch:
         return candidate
 
     def network(self, name: str | None) -> Architecture:
-        """The architecture of a candidate, or the first one."""
+        """Return the architecture of a candidate, or the first one."""
         found = self.buffer.get(Turn.named(name)) if name else None
         return found.architecture if found else FIRST
 
     def begun(self, candidate: Candidate, *, inherited: bool | None = None) -> dict[str, Any]:
-        """What a worker says when it begins a candidate."""
+        """Return the payload with which a worker begins a candidate."""
         ops = (OPS_FORWARD, OPS_TOTAL)
         if self.true_ops:
             found = architecture_cost.ops(candidate.architecture, RULES, BATCH)
@@ -180,13 +184,13 @@ class HandmadeSearch:
         }
 
     def trained(self, candidate: Candidate, at_s: float, *accuracies: float) -> list[Note]:
-        """A candidate begun at ``at_s`` that takes 20 s an epoch, and is evaluated after each."""
+        """Return the events of a candidate that takes 20 s per epoch, each evaluated."""
         name, ends = candidate.turn.name, at_s + 20 * len(accuracies)
         notes = [(at_s, "candidate", self.begun(candidate))]
         for epoch, accuracy in enumerate(accuracies, start=1):
             notes.append((at_s + 20 * epoch, "evaluation", evaluated(epoch, accuracy)))
         standing = {**stands(len(accuracies)), "reason": "epochs", "weights_sha256": None}
-        points = [(epoch, each) for epoch, each in enumerate(accuracies, start=1)]
+        points = [(epoch, item) for epoch, item in enumerate(accuracies, start=1)]
         warm = candidate.turn.round + 1 < self.records[0].settings["search"]["tune_from"]
         result = {
             "candidate": name,
@@ -209,19 +213,19 @@ class HandmadeSearch:
             for job in given_up:
                 reason = "it died after 'candidate'"
                 log.write("job-given-up", job=job, attempts=3, reason=reason)
-            for record in (each for each in self.records if each.job not in given_up):
+            for record in (item for item in self.records if item.job not in given_up):
                 number = int(self.folder.logged_attempts(record.job)[-1].name)
                 place = self.folder.attempt_folder(record.job, number)
                 pinned = file_hash(place / "events.jsonl")
                 log.write("job-trained", job=record.job, attempt=number, sha256=pinned)
-            written = keep_ledger(self.folder, self.records)
+            written = write_ledger(self.folder, self.records)
             log.write("ledger", **written.model_dump(mode="json"))
             log.write("end")
         return self.folder
 
 
 def stands(epoch: float) -> dict[str, Any]:
-    """Where training is after that many epochs."""
+    """Return the progress after that many epochs."""
     return {"step": int(epoch * TRAIN / BATCH), "samples": int(epoch * TRAIN), "epoch": epoch}
 
 
@@ -249,7 +253,7 @@ def started(precision: str = "fp32") -> dict[str, Any]:
 
 
 def one_worker(run: HandmadeSearch) -> list[Note]:
-    """Two candidates, the second a child of the first, and a third that the end cuts."""
+    """Return the events of two candidates, parent and child, and a third that is cut."""
     first = run.propose(Turn(round=0, worker=0), epochs=1)
     wider = Morph(kind="widen", layer=FIRST.layers[1].id, filters=16)
     second = run.propose(Turn(round=1, worker=0), first.turn.name, (wider,))
@@ -275,7 +279,7 @@ def _phases(since_s: float, between_s: float) -> dict[str, float]:
 
 
 def judged(folder: RunFolder) -> dict[str, str]:
-    """The rules that are not met, with their evidence."""
+    """Return the rules that fail, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
     return {finding.rule: finding.told for finding in findings if finding.failed}

@@ -81,7 +81,7 @@ class Context(JobContext):
 
     recorded: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
-    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+    def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
         self.recorded.append((kind, payload.model_dump(mode="json")))
 
 

@@ -69,7 +69,7 @@ def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
         (["train.epoch=3"], "unknown setting 'train.epoch'", "train.epochs"),
         (["size=64", "resize=32"], "resize 32 is less than size 64", ""),
         (["synthetic.classes=1"], "synthetic.classes = 1", ""),
-        (["crop_area=[0.5,0.1]"], "no range of shares", ""),
+        (["crop_area=[0.5,0.1]"], "is not a range within 0 and 1", ""),
     ],
 )
 def test_a_wrong_setting_begins_no_run(

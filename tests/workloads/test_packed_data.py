@@ -29,6 +29,6 @@ def test_own_images_need_a_target(tmp_path: Path) -> None:
             Image.new("RGB", (8, 8)).save(tmp_path / part / label / "1.png")
     spec = workload("image-classification")
     settings = spec.profile("tiny").model_copy(update={"data": str(tmp_path)})
-    with pytest.raises(VflopsError, match="yours to give") as refused:
+    with pytest.raises(VflopsError, match="no target quality") as refused:
         spec.load_code().prepare_data(settings, lambda what, done, whole: None)
-    assert refused.value.hint == "for example --set target=0.8"
+    assert refused.value.hint == "set one, for example --set target=0.8"

@@ -1,4 +1,4 @@
-"""The digits meet what every workload must."""
+"""The digits pass the conformance tests of workloads."""
 
 from torch import Tensor, nn
 from vflops_digits import digits
@@ -8,10 +8,10 @@ from vflops.workloads.contract.workload import Inputs
 
 
 class TestDigits(WorkloadConformance):
-    """Inherited: every test of the suite."""
+    """Inherits every test of the suite."""
 
     spec = digits
 
     def perfect(self, inputs: Inputs) -> Tensor:
-        """All the probability on the right class."""
+        """Return a probability of 1 for the right class."""
         return nn.functional.one_hot(inputs[1], 10).float()

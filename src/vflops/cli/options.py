@@ -76,7 +76,7 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
     named = [f"{flag} {value}" for flag, value in given.items() if value is not None]
     if not named:
         return {}
-    if workload is None or "search" not in find(workload).settings.model_fields:
+    if workload is None or not find(workload).is_search:
         what = f"{workload} is none" if workload else "no workload is named"
         raise UsageError(
             f"{' '.join(named)} is for a search, and {what}",

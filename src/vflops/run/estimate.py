@@ -52,7 +52,7 @@ def check_searches(settings: Settings) -> None:
     """Refuse a search that a run would refuse once it had the data."""
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        if "search" in type(section).model_fields and spec.expected is not None:
+        if spec.is_search and spec.expected is not None:
             found: ExpectedData = imported(spec.expected)(section)
             check_model(spec, section, found.facts)
 

@@ -185,7 +185,7 @@ def run_searches(
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
     """Search with workers side by side, and write down what they trained."""
-    from vflops.workloads.automl.replay import keep_ledger
+    from vflops.workloads.automl.replay import write_ledger
 
     for repeat in dict.fromkeys(record.repeat for record in records):
         group = [record for record in records if record.repeat == repeat]
@@ -194,7 +194,7 @@ def run_searches(
         run_side_by_side(folder, events, group, show)
         for message in _early_ends(folder, group):
             step(message)
-        written = keep_ledger(folder, group)
+        written = write_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
     rmtree(folder.path / "weights", ignore_errors=True)  # for children, of whom there are no more
 

@@ -1,1 +1,1 @@
-"""Conformance suites: what extends vflops inherits its tests from here."""
+"""Conformance suites: extensions of vflops inherit their tests from here."""

@@ -15,7 +15,7 @@ from vflops.record.formats.graph import Graph, Node, Value
 
 
 def sample_graph(batch: int = 1) -> Graph:
-    """A convolution, a batch normalization, a ReLU and a classifier on ``batch`` 4×4 images."""
+    """Return a graph: convolution, batch normalization, ReLU and classifier on 4×4 images."""
 
     def value(*shape: int, grad: bool = True, parameter: str | None = None) -> Value:
         return Value(shape=shape, dtype="float32", grad=grad, parameter=parameter)

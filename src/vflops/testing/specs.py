@@ -1,4 +1,4 @@
-"""What any workload's description must meet, whoever trains it."""
+"""Conformance tests for the description of a workload, with any runner."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ print("torch" in sys.modules)
 
 
 class SpecConformance:
-    """Facts about every workload's description: plain data, whole at every size, without torch."""
+    """A description is plain data, complete in every profile, and needs no torch."""
 
     spec: ClassVar[WorkloadSpec]
 
     def test_its_description_does_not_import_torch(self) -> None:
-        """A list of workloads, and a score, must not wait for it."""
+        """Listing workloads and scoring a run must not load torch."""
         named = [self.spec.combine, *([self.spec.exhibit] if self.spec.exhibit else [])]
-        modules = {self.spec.settings.__module__, *(each.partition(":")[0] for each in named)}
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
+        modules = {self.spec.settings.__module__, *(path.partition(":")[0] for path in named)}
+        search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         done = subprocess.run(
             [sys.executable, "-c", _IMPORTS, *sorted(modules)],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": search_path},
             capture_output=True,
             text=True,
             check=False,
@@ -47,13 +47,13 @@ class SpecConformance:
         assert done.stdout.split()[-1] == "False", f"importing {sorted(modules)} imports torch"
 
     def test_it_has_a_name_and_a_title(self) -> None:
-        """The name is a word of the command line."""
+        """The name is used on the command line."""
         assert self.spec.name and self.spec.name == self.spec.name.strip().lower()
         assert not set(self.spec.name) & set(" ./:=")
         assert self.spec.title
 
     def test_what_it_names_can_be_loaded(self) -> None:
-        """Code, runner, combination and figures are where the description says."""
+        """Code, runner, combination and figures can be imported."""
         assert issubclass(self.spec.load_code(), WorkloadCode)
         assert callable(imported(self.spec.runner))
         assert callable(imported(self.spec.combine))
@@ -61,14 +61,14 @@ class SpecConformance:
 
     @pytest.mark.parametrize("name", sorted(PROFILES))
     def test_its_settings_survive_a_file(self, name: str) -> None:
-        """Each profile is valid, and the same after JSON: a rank reads it from there."""
+        """Every profile is valid, and unchanged after a round trip through JSON."""
         settings = self.spec.profile(name)
         assert type(settings) is self.spec.settings
         text = json.dumps(settings.model_dump(mode="json"), allow_nan=False)
         assert self.spec.settings.model_validate(json.loads(text)) == settings
 
     def test_an_unknown_setting_is_refused(self) -> None:
-        """A misspelt one must not be ignored."""
+        """A misspelt setting must not be ignored."""
         data = self.spec.profile("tiny").model_dump(mode="json")
         with pytest.raises(ValidationError):
             self.spec.settings.model_validate({**data, "no_such_setting": 1})
@@ -76,18 +76,18 @@ class SpecConformance:
             self.spec.settings.model_validate({**data, "train": {"no_such_setting": 1}})
 
     def test_what_it_is_judged_by_makes_sense(self) -> None:
-        """A name, a direction, an exponent of 1 or more."""
+        """The quality has a name, a direction and an exponent of at least 1."""
         quality = self.spec.quality
         assert quality.name
         assert quality.better in ("higher", "lower")
         assert type(quality.exponent) is int and quality.exponent >= 1
 
     def test_its_targets_are_positive(self) -> None:
-        """At each size: the penalty divides by it."""
+        """In every profile: the quality factor divides by the target."""
         code = self.spec.load_code()
         for name in PROFILES:
             try:
                 target = code.target(self.spec.profile(name))
-            except UsageError as error:  # data that only its user knows
+            except UsageError as error:  # it depends on the user's data
                 pytest.skip(f"{name}: {error.message}")
             assert target > 0 and math.isfinite(target), f"{name}: {target}"

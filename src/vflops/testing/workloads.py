@@ -1,12 +1,12 @@
-"""What any workload must meet, on the CPU in seconds; subclass it and set ``spec``.
+"""Conformance tests for workloads, on the CPU within seconds; subclass and set ``spec``.
 
 class TestMine(WorkloadConformance):
     spec = my_package.workload()
 
-    def perfect(self, inputs):  # optional: what a faultless model would predict
+    def perfect(self, inputs):  # optional: the predictions of a perfect model
         return one_hot(inputs[1])
 
-A workload with a runner of its own, whose code is no ``Workload``, inherits ``SpecConformance``.
+A workload with another runner, whose code is not a ``Workload``, inherits ``SpecConformance``.
 """
 
 from __future__ import annotations
@@ -40,48 +40,48 @@ from vflops.workloads.contract.workload import Inputs, Split, Workload
 __all__ = ["SpecConformance", "WorkloadConformance"]
 
 _SEED = 3
-_Places = np.ndarray[Any, np.dtype[np.int64]]
+_Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WorkloadConformance(SpecConformance):
-    """Facts about every workload of the training engine, at its profile ``tiny``."""
+    """What every workload of the training engine fulfils, tested with its profile ``tiny``."""
 
     batch: ClassVar[int] = 8
-    """Samples that the tests take at once."""
+    """The batch size of the tests."""
     overfit_steps: ClassVar[int] = 30
     overfit_rate: ClassVar[float] = 0.01
-    """Of Adam, with which one batch is learned by heart."""
+    """The learning rate of Adam when overfitting one batch."""
     shorter: ClassVar[tuple[str, ...]] = ()
-    """Settings, as ``--set`` takes them, of the whole run where profile ``tiny`` takes long."""
+    """Settings, as for ``--set``, that shorten the complete run if profile ``tiny`` takes long."""
 
     def perfect(self, inputs: Inputs) -> Tensor | None:
-        """What a faultless model would predict; None where that cannot be said."""
+        """Return the predictions of a perfect model; None if they are not known."""
         return None
 
     @pytest.fixture
     def cache(
         self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> Path:
-        """A cache that all tests share and that is not the user's."""
-        place = os.environ.get("VFLOPS_CACHE") or tmp_path_factory.getbasetemp() / "vflops-cache"
-        monkeypatch.setenv("VFLOPS_CACHE", str(place))
-        return Path(place)
+        """A cache that all tests share, separate from the user's."""
+        folder = os.environ.get("VFLOPS_CACHE") or tmp_path_factory.getbasetemp() / "vflops-cache"
+        monkeypatch.setenv("VFLOPS_CACHE", str(folder))
+        return Path(folder)
 
     @pytest.fixture
     def facts(self, cache: Path) -> DataFacts:
-        """Its data at profile tiny."""
+        """The data of profile tiny."""
         return self._prepared()
 
     @pytest.fixture
     def workload(self, facts: DataFacts) -> Workload:
-        """The workload with its data open."""
+        """The workload with its data opened."""
         made: Workload = self.spec.load_code().create(self.spec.profile("tiny"), facts)
         return made
 
     def test_its_data_is_the_same_each_time(
         self, facts: DataFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Another machine, or another day, trains on the same samples."""
+        """Every machine trains on the same samples."""
         monkeypatch.setenv("VFLOPS_CACHE", str(tmp_path))
         again = self._prepared()
         assert again.fingerprint == facts.fingerprint
@@ -92,19 +92,19 @@ class WorkloadConformance(SpecConformance):
     def test_a_sample_is_the_same_wherever_it_is_read(
         self, workload: Workload, facts: DataFacts, split: Split
     ) -> None:
-        """By any order of indices, one or many, repeated, and read-only as the sampler's are."""
+        """Indices may come in any order, repeat, and be read-only like those of the sampler."""
         size = len(workload.samples(split))
         assert size == (facts.train if split == "train" else facts.validation)
-        places = np.array([size - 1, 0, size // 2, 0], dtype=np.int64)
-        places.flags.writeable = False
-        together = self._inputs(workload, places, split)
-        for row, place in enumerate(places):
-            alone = self._inputs(workload, np.array([place], dtype=np.int64), split)
+        indices = np.array([size - 1, 0, size // 2, 0], dtype=np.int64)
+        indices.flags.writeable = False
+        together = self._inputs(workload, indices, split)
+        for row, index in enumerate(indices):
+            alone = self._inputs(workload, np.array([index], dtype=np.int64), split)
             for many, one in zip(together, alone, strict=True):
                 torch.testing.assert_close(many[row], one[0])
 
     def test_inputs_are_as_specified(self, workload: Workload) -> None:
-        """Shape and type of each, with the batch in front; the work is counted by them."""
+        """Shapes and types are those that operations are counted with, plus the batch dimension."""
         specs = workload.input_specs()
         assert 1 <= workload.model_inputs <= len(specs)
         for draws in (self._draws(workload), None):
@@ -116,7 +116,7 @@ class WorkloadConformance(SpecConformance):
                 assert not tensor.is_floating_point() or tensor.isfinite().all()
 
     def test_augmentation_depends_on_the_draws_alone(self, workload: Workload) -> None:
-        """A resumed run repeats it; which rank has a sample does not matter."""
+        """A resumed run repeats it, and it does not depend on which rank has a sample."""
         draws = self._draws(workload)
         if draws is None:
             pytest.skip("it does not augment")
@@ -126,22 +126,22 @@ class WorkloadConformance(SpecConformance):
         again = self._batch(workload, draws)
         for one, other in zip(first, again, strict=True):
             assert torch.equal(one, other)
-        places, half = self._places(workload), self.batch // 2
-        part = self._inputs(workload, places[half:], "train", draws[half:])
+        indices, half = self._indices(workload), self.batch // 2
+        part = self._inputs(workload, indices[half:], "train", draws[half:])
         for whole, tail in zip(first, part, strict=True):
             torch.testing.assert_close(whole[half:], tail)
         moved = self._batch(workload, (draws + 0.37) % 1)
         changed = any(not torch.equal(a, b) for a, b in zip(first, moved, strict=True))
-        assert changed, f"{workload.draws} draws a sample, and none of them matters"
+        assert changed, f"none of the {workload.draws} draws per sample has an effect"
 
     def test_its_weights_follow_from_the_seed(self, workload: Workload) -> None:
-        """All ranks begin with the same model."""
+        """All ranks start with the same model."""
         one, other = self._model(workload), self._model(workload)
         for name, weight in one.state_dict().items():
             assert torch.equal(weight, other.state_dict()[name]), name
 
     def test_every_parameter_learns(self, workload: Workload) -> None:
-        """A step gives a finite loss, and each trainable weight a finite gradient."""
+        """The loss and the gradient of every trainable weight are finite."""
         model = self._model(workload)
         loss = self._loss(workload, model, self._batch(workload, self._draws(workload)))
         assert loss.ndim == 0 and math.isfinite(loss.item())
@@ -152,7 +152,7 @@ class WorkloadConformance(SpecConformance):
                 assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
 
     def test_it_learns_a_batch_by_heart(self, workload: Workload) -> None:
-        """The loss falls: loss, model and labels belong together."""
+        """Training on one batch reduces the loss: loss, model and labels fit together."""
         model = self._model(workload)
         inputs = self._batch(workload, None)
         optimizer = torch.optim.Adam(model.parameters(), lr=self.overfit_rate)
@@ -166,7 +166,7 @@ class WorkloadConformance(SpecConformance):
         assert min(losses[-3:]) < 0.9 * losses[0], f"{losses[0]:.4g} became {losses[-1]:.4g}"
 
     def test_its_work_is_counted(self, workload: Workload, facts: DataFacts) -> None:
-        """The graph holds the model that is trained, and the rules find operations in it."""
+        """The graph is that of the trained model, and the rules count operations in it."""
         settings = self.spec.profile("tiny")
         graph = type(workload).work(settings, facts, self.spec.name)
         assert (graph.model, graph.batch) == (self.spec.name, settings.train.rank_batch)
@@ -175,21 +175,21 @@ class WorkloadConformance(SpecConformance):
         assert graph.parameter_count == trained
 
     def test_predictions_combine(self, workload: Workload) -> None:
-        """One model's are its own; the order of several does not matter."""
+        """Combining one model changes nothing; the order of several does not matter."""
         combine = imported(self.spec.combine)
         inputs = self._batch(workload, None)
-        each = [self._predicted(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
-        assert len(each[0]) == self.batch
-        np.testing.assert_allclose(combine(each[:1]), each[0], rtol=1e-6)
-        together = combine(each)
-        assert together.shape == each[0].shape
-        np.testing.assert_allclose(combine(each[::-1]), together, rtol=1e-5, atol=1e-7)
+        models = [self._predicted(workload, inputs, seed).numpy() for seed in (1, 2, 3)]
+        assert len(models[0]) == self.batch
+        np.testing.assert_allclose(combine(models[:1]), models[0], rtol=1e-6)
+        together = combine(models)
+        assert together.shape == models[0].shape
+        np.testing.assert_allclose(combine(models[::-1]), together, rtol=1e-5, atol=1e-7)
 
     def test_quality_does_not_depend_on_how_it_is_added_up(self, workload: Workload) -> None:
-        """One batch, two, two ranks, a rank without any, samples that only fill up: the same."""
+        """Splitting the batch, several ranks, an empty rank and padding do not change it."""
         inputs = self._batch(workload, None)
         predictions = self._predicted(workload, inputs, _SEED)
-        half = self.batch // 3  # unequal parts: a mean of means is found out
+        half = self.batch // 3  # unequal parts, to detect a mean of means
         parts = [slice(0, half), slice(half, self.batch)]
         whole = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
         assert math.isfinite(whole)
@@ -201,14 +201,14 @@ class WorkloadConformance(SpecConformance):
         meter = workload.meter(torch.device("cpu"))
         meter.update(predictions, inputs, torch.arange(self.batch) < half)
         filled = workload.quality([meter.summary()])
-        assert filled == pytest.approx(first, rel=1e-6), "a sample that fills up was counted"
+        assert filled == pytest.approx(first, rel=1e-6), "a padding sample was counted"
 
     def test_a_faultless_model_meets_the_target(self, workload: Workload) -> None:
-        """The quality points the way that ``better`` says."""
+        """The quality has the direction that ``better`` states."""
         inputs = self._batch(workload, None)
         predictions = self.perfect(inputs)
         if predictions is None:
-            pytest.skip("the test class does not say what a faultless model predicts: `perfect`")
+            pytest.skip("the test class does not define `perfect`")
         quality = self._quality(workload, predictions, inputs, [[slice(0, self.batch)]])
         settings = self.spec.profile("tiny")
         better = type(workload).judged_by(settings, self.spec).better
@@ -216,9 +216,9 @@ class WorkloadConformance(SpecConformance):
         assert time_to_quality([1.0], [quality], target=target, better=better) is not None
 
     def test_it_trains_and_scores(self, cache: Path, tmp_path: Path) -> None:
-        """A whole run at profile tiny, in processes of its own."""
+        """A complete run with profile tiny, in separate processes."""
         if workloads().get(self.spec.name) is None:
-            pytest.skip("it is not installed: no entry point of group vflops.workloads names it")
+            pytest.skip("not installed: no entry point of group vflops.workloads offers it")
         plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=plain)
@@ -234,7 +234,7 @@ class WorkloadConformance(SpecConformance):
         facts: DataFacts = code.prepare_data(settings, lambda text, done, whole: None)
         return facts
 
-    def _places(self, workload: Workload) -> _Places:
+    def _indices(self, workload: Workload) -> _Indices:
         return np.arange(self.batch, dtype=np.int64) * 7 % len(workload.samples("train"))
 
     def _draws(self, workload: Workload) -> Tensor | None:
@@ -245,15 +245,15 @@ class WorkloadConformance(SpecConformance):
     def _inputs(
         self,
         workload: Workload,
-        places: _Places,
+        indices: _Indices,
         split: Split,
         draws: Tensor | None = None,
     ) -> Inputs:
-        batch = workload.samples(split).read(places, BatchMemory())
+        batch = workload.samples(split).read(indices, BatchMemory())
         return workload.inputs(batch, draws, torch.float32)
 
     def _batch(self, workload: Workload, draws: Tensor | None) -> Inputs:
-        return self._inputs(workload, self._places(workload), "train", draws)
+        return self._inputs(workload, self._indices(workload), "train", draws)
 
     def _model(self, workload: Workload, seed: int = _SEED) -> torch.nn.Module:
         torch.manual_seed(seed)
@@ -275,6 +275,6 @@ class WorkloadConformance(SpecConformance):
             meter = workload.meter(torch.device("cpu"))
             for part in parts:
                 valid = torch.ones(part.stop - part.start, dtype=torch.bool)
-                meter.update(predictions[part], tuple(each[part] for each in inputs), valid)
+                meter.update(predictions[part], tuple(tensor[part] for tensor in inputs), valid)
             summaries.append(meter.summary())
         return workload.quality(summaries)

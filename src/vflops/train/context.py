@@ -46,7 +46,7 @@ class JobContext:
         """Where the ranks of this attempt meet: a file, or what their launcher says."""
         return os.environ.get(STORE) or f"file://{(self.attempt / 'store').resolve()}"
 
-    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
-        """Write an event; on other ranks than the first nothing."""
+    def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+        """Write an event to the job's log; do nothing on ranks other than 0."""
         if self.events is not None:
             self.events.write(kind, sync=sync, **payload.model_dump(mode="json"))

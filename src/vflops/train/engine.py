@@ -48,7 +48,7 @@ def run(context: JobContext) -> None:
     try:
         with precision.settings():
             engine = Engine(context, train, workload, plan, precision, device)
-            context.tell("job", engine.started(threads))
+            context.write_event("job", engine.started(threads))
             engine.train()
     finally:
         plan.close()
@@ -169,25 +169,27 @@ class Engine:
     def _conclude(self, loop: Loop) -> None:
         """What is asked of the trained model after the clock has stopped."""
         for kind, payload in self.plan.report():
-            self.context.tell(kind, payload)
+            self.context.write_event(kind, payload)
         if self.context.record.data.test:
             outcome = self.state.evaluate(self.evaluation("test"))
             tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)
-            self.context.tell("tested", tested)
+            self.context.write_event("tested", tested)
         found = loop.outcome or self.state.evaluate(self.evaluation("validation"))
         if self.context.record.bag is not None:
             conclude_member(self, self.context.record.bag)
         if self.plan.leads:
             self._exhibit(found)
         if self.context.record.kernels:
-            self.context.tell("kernels", profile_steps(self.state, loop.one_batch(), self.device))
+            self.context.write_event(
+                "kernels", profile_steps(self.state, loop.one_batch(), self.device)
+            )
 
     def _exhibit(self, found: Outcome) -> None:
         """Leave what the report can show; where that fails, the training is worth as much."""
         try:
             arrays = self.workload.exhibit(found.summaries)
             if arrays is not None:
-                self.context.tell("exhibit", keep_exhibit(self.context.attempt, arrays))
+                self.context.write_event("exhibit", keep_exhibit(self.context.attempt, arrays))
         except Exception:
             print("nothing will be shown of this model:", file=sys.stderr)
             traceback.print_exc()
@@ -225,7 +227,7 @@ class Engine:
 
         def on_bad(file: str, reason: str) -> None:
             bad.append(file)
-            self.context.tell("fallback", Fallback(file=file, reason=reason))
+            self.context.write_event("fallback", Fallback(file=file, reason=reason))
 
         name = self.state.restore(self.plan, on_bad)
         self.plan.barrier()  # nobody reads them any more
@@ -234,7 +236,7 @@ class Engine:
         if name is not None:
             samples = self.state.step * self.settings.batch
             resumed = Resumed(step=self.state.step, samples=samples, file=name)
-            self.context.tell("resumed", resumed)
+            self.context.write_event("resumed", resumed)
 
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings

@@ -42,7 +42,7 @@ def _out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
     chosen = indices[np.arange(most) * len(indices) // most]  # spread over all of them
     outcome = engine.state.evaluate(engine.evaluation("train", chosen))
     found = OutOfBag(quality=outcome.quality, evaluated=most, available=len(indices))
-    engine.context.tell("out-of-bag", found)
+    engine.context.write_event("out-of-bag", found)
 
 
 def _predictions(engine: TrainedMember) -> None:
@@ -56,4 +56,4 @@ def _predictions(engine: TrainedMember) -> None:
     engine.plan.barrier()  # all files are there
     if engine.plan.leads:
         files = kept_files(place)
-        engine.context.tell("predictions", Predicted(samples=outcome.evaluated, files=files))
+        engine.context.write_event("predictions", Predicted(samples=outcome.evaluated, files=files))

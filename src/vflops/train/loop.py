@@ -152,7 +152,7 @@ class Loop:
             phases=self._clock.spent_s(),
             samples_compiling=self._compiling,
         )
-        self.context.tell("progress", payload, sync=False)
+        self.context.write_event("progress", payload, sync=False)
 
     def _evaluate(self) -> bool:
         """Whether the target is reached."""
@@ -174,7 +174,7 @@ class Loop:
             phases=self._clock.spent_s(),
             samples_compiling=self._compiling,
         )
-        self.context.tell("evaluation", payload)
+        self.context.write_event("evaluation", payload)
         reached = time_to_quality(
             [1.0], [quality], target=self.goal.target, better=self.goal.better
         )
@@ -190,7 +190,7 @@ class Loop:
             self.plan.settle(self.state.model)
             kept = self.state.save(self.plan)
             if kept is not None:
-                self.context.tell("checkpoint", kept)
+                self.context.write_event("checkpoint", kept)
             self.plan.barrier()
         self._kept_s, self._kept_step = time.monotonic(), self.state.step
         self._keeping_s = self._kept_s - started_s
@@ -218,7 +218,7 @@ class Loop:
                 "peak_memory_bytes": self.state.peak_memory_bytes(),
             }
         )
-        self.context.tell("finished", payload)
+        self.context.write_event("finished", payload)
 
     def _wish(self) -> int:
         """What the ranks do next: go on, keep a checkpoint, or stop with one."""

@@ -49,7 +49,7 @@ def main(run: str, job: str, attempt: str) -> int:
         )
         try:
             for staged in staged_nodes(place):
-                context.tell("staged", staged)
+                context.write_event("staged", staged)
             imported(workload(record.workload).runner)(context)
             if events is not None:
                 events.write("end")

@@ -1,4 +1,4 @@
-"""What workloads with packed data refuse, whatever is packed."""
+"""Checks that all workloads with packed data share."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from vflops.record.files.cache import cache_folder
 from vflops.record.formats.job import DataFacts
 
 _HASHED_BYTES = 1 << 30
-"""Up to this much is read through before training, about a second; more by `vflops data verify`."""
+"""Up to this size data is hashed before training, which takes about a second; beyond it, only by
+`vflops data verify`."""
 
 
-def refuse_another(packed: PackedFolder[Any], facts: DataFacts) -> None:
-    """Refuse data that is not what the job began with."""
+def check_unchanged(packed: PackedFolder[Any], facts: DataFacts) -> None:
+    """Raise ``UsageError`` if this is not the data that the job began with."""
     if packed.fingerprint != facts.fingerprint:
         raise UsageError(
             f"{facts.path} has changed since this run began",
-            hint="start a new run, or put back the data that it began with",
+            hint="start a new run, or restore the original data",
         )
 
 
-def refuse_damaged(packed: PackedFolder[Any]) -> None:
-    """Refuse files that are not those of the index; small sets are read, large ones measured."""
+def check_intact(packed: PackedFolder[Any]) -> None:
+    """Raise ``UsageError`` if files differ from the index; large ones are compared by size only."""
     if sum(file.bytes for file in packed.index.files()) > _HASHED_BYTES:
         return
     try:
         packed.verify()
     except CheckFailed as error:
-        own = packed.path.resolve().is_relative_to(cache_folder().resolve())
-        hint = f"delete the folder, it is made again: {packed.path}" if own else error.hint
+        in_cache = packed.path.resolve().is_relative_to(cache_folder().resolve())
+        hint = f"delete the folder {packed.path}: it is recreated" if in_cache else error.hint
         raise UsageError(error.message, hint=hint) from error
 
 
-def refuse_misfits(train: TrainSettings, facts: DataFacts) -> None:
-    """Refuse a batch that the data cannot fill."""
+def check_batch(train: TrainSettings, facts: DataFacts) -> None:
+    """Raise ``UsageError`` if the batch is larger than the training set."""
     if train.batch > facts.train:
         raise UsageError(
             f"batch {train.batch} is larger than the data: {facts.train} training samples",
-            hint=f"take --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
+            hint=f"use --set train.batch={1 << (facts.train.bit_length() - 1)} or less",
         )
 
 
 def require_target(target: float | None, what: str, example: float) -> None:
-    """Refuse data of the user's without a target: only they know what can be reached on it."""
+    """Raise ``UsageError`` if there is no target for the user's data: only they can know it."""
     if target is None:
         raise UsageError(
-            f"the target quality of your own {what} is yours to give",
-            hint=f"for example --set target={example:g}",
+            f"there is no target quality for your own {what}",
+            hint=f"set one, for example --set target={example:g}",
         )

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.automl_parts import candidate, new_run, tell, trained, turn
+from tests.support.automl_parts import candidate, new_run, trained, turn, write_event
 from vflops.errors import FolderError
 from vflops.workloads.automl import network_builder
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.compile_ahead import CompileAhead
-from vflops.workloads.automl.network_builder import BuildAhead, Builder
+from vflops.workloads.automl.network_builder import BuildAhead, NetworkBuilder
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 
 
 def deadline(left_s: float = 60) -> Deadline:
@@ -37,13 +37,13 @@ class Shelf:
         self.gate, self.building = threading.Event(), threading.Event()
         self.gate.set()
 
-    def get(self, place: Turn) -> Turn | None:
-        return place if place in self.have else None
+    def get(self, at: Turn) -> Turn | None:
+        return at if at in self.have else None
 
-    def network(self, place: Turn) -> str:
+    def network(self, at: Turn) -> str:
         self.building.set()
         self.gate.wait(10)
-        return f"network of {place.name}"
+        return f"network of {at.name}"
 
 
 def ahead(shelf: Shelf, left_s: float = 60) -> tuple[BuildAhead, list[Turn]]:
@@ -51,9 +51,9 @@ def ahead(shelf: Shelf, left_s: float = 60) -> tuple[BuildAhead, list[Turn]]:
     return BuildAhead(shelf, told.append, deadline(left_s)), told  # type: ignore[arg-type]
 
 
-def taken(made: BuildAhead, place: Turn, shelf: Shelf) -> Any:
+def taken(made: BuildAhead, at: Turn, shelf: Shelf) -> Any:
     assert shelf.building.wait(10)
-    return made.take(place)
+    return made.take(at)
 
 
 def test_what_was_begun_is_taken_once() -> None:
@@ -97,21 +97,21 @@ def test_a_parent_whose_result_cannot_be_read_is_an_error_of_the_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = new_run(tmp_path)
-    buffer, parent = Buffer(folder.path), turn(0, 0)
+    buffer, parent = CandidateBuffer(folder.path), turn(0, 0)
     weights: Any = SimpleNamespace(has=lambda name: True, load=lambda *_: None)
-    builder = Builder(buffer, Ledger(folder, {0: 1}), weights, seed=1, inherit=True)
+    builder = NetworkBuilder(buffer, SharedResults(folder, {0: 1}), weights, seed=1, inherit=True)
     buffer.put(candidate(parent))
     child = candidate(turn(2, 0), parent=parent.name)
     with folder.start_attempt(job=1) as log:
         log.write("candidate", candidate=parent.name)
         log.write("candidate", candidate="r00001-w00000")  # the line between was damaged
-        with pytest.raises(FolderError, match="parent r00000-w00000 is in no worker's log"):
+        with pytest.raises(FolderError, match="contains the result of its parent r00000-w00000"):
             builder.network(child)
         log.write("candidate", candidate=parent.name)  # it may still come, but not for ever
-        monkeypatch.setattr(network_builder, "_SEEN_S", 0.01)
-        with pytest.raises(FolderError, match="in no worker's log"):
+        monkeypatch.setattr(network_builder, "_VISIBLE_S", 0.01)
+        with pytest.raises(FolderError, match="no worker's log contains"):
             builder.network(child)
-        tell(log, "candidate-trained", trained(parent.name, 0.5))
+        write_event(log, "candidate-trained", trained(parent.name, 0.5))
     assert isinstance(builder.network(child), torch.nn.Module)
 
 
@@ -149,8 +149,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeProcess]:
     return found
 
 
-def compiler(place: Path, left_s: float = 60) -> CompileAhead:
-    attempt = place / "jobs" / "1" / "0"
+def compiler(folder: Path, left_s: float = 60) -> CompileAhead:
+    attempt = folder / "jobs" / "1" / "0"
     attempt.mkdir(parents=True)
     context: Any = SimpleNamespace(attempt=attempt, local_rank=0, record=SimpleNamespace(job=1))
     return CompileAhead(context, torch.device("cuda"), deadline(left_s))
@@ -159,25 +159,25 @@ def compiler(place: Path, left_s: float = 60) -> CompileAhead:
 def test_a_candidate_is_compiled_and_taken(tmp_path: Path, started: Any) -> None:
     made = compiler(tmp_path)
     made.begin(turn(1, 0))
-    taken_s = made.taken_s(turn(1, 0))
-    assert taken_s is not None and taken_s < 10
+    elapsed_s = made.elapsed_s(turn(1, 0))
+    assert elapsed_s is not None and elapsed_s < 10
     started["r00001-w00000"].returncode = 0
-    assert made.taken_s(turn(1, 0)) == math.inf
-    made.end(turn(1, 0), wanted=True)
-    assert made.taken_s(turn(1, 0)) is None
+    assert made.elapsed_s(turn(1, 0)) == math.inf
+    made.finish(turn(1, 0), wanted=True)
+    assert made.elapsed_s(turn(1, 0)) is None
 
 
 def test_what_was_missed_ends_and_the_next_one_is_compiled(tmp_path: Path, started: Any) -> None:
     made = compiler(tmp_path)
-    made.end(turn(1, 0), wanted=False)  # it trains before anybody began to compile it
+    made.finish(turn(1, 0), wanted=False)  # it trains before anybody began to compile it
     made.begin(turn(1, 0))
     assert started == {}
     made.begin(turn(2, 0))  # it is passed
     made.begin(turn(4, 0))
     assert started["r00002-w00000"].returncode == -9
-    assert made.taken_s(turn(4, 0)) is not None
-    assert made.taken_s(turn(5, 0)) is None and started["r00004-w00000"].returncode == -9
-    made.end(turn(5, 0), wanted=True)
+    assert made.elapsed_s(turn(4, 0)) is not None
+    assert made.elapsed_s(turn(5, 0)) is None and started["r00004-w00000"].returncode == -9
+    made.finish(turn(5, 0), wanted=True)
     made.begin(turn(6, 0))
     made.close()
     assert started["r00006-w00000"].returncode == -9
@@ -190,12 +190,12 @@ def test_compiling_is_not_waited_for_beyond_the_end_of_the_time(
 ) -> None:
     made = compiler(tmp_path, left_s=0.05)
     made.begin(turn(1, 0))
-    made.end(turn(1, 0), wanted=True)
+    made.finish(turn(1, 0), wanted=True)
     assert started["r00001-w00000"].returncode == -9
 
 
 def test_pauses_grow_with_the_time_waited() -> None:
-    pause = Pause()
+    pause = Backoff()
     assert pause.next_s == 0.05
     pause._began_s -= 2
     assert pause.next_s == pytest.approx(0.5, rel=0.1)

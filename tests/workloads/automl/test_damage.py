@@ -10,29 +10,29 @@ import pytest
 
 from tests.support.automl_parts import candidate, settings, trained, turn
 from vflops.errors import FolderError
-from vflops.workloads.automl.replay import Replayed, SearchLedger
-from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyper
+from vflops.workloads.automl.replay import ReplayedCandidate, SearchLedger
+from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Hyperparameters
 
 ONE, TWO, THREE = turn(0, 0), turn(2, 0), turn(1, 1)
 
 
 def rows(
     changed: Callable[[str, Candidate, CandidateTrained], tuple[dict[str, Any], dict[str, Any]]],
-) -> tuple[Replayed, ...]:
+) -> tuple[ReplayedCandidate, ...]:
     """A family of three, the last a child of a later turn, as a free search may have it."""
     found = []
-    for place, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
-        proposed = candidate(place, parent=parent, epochs=9)
-        result = trained(place.name, 0.5, epochs=4, inherited=parent is not None)
-        one, two = changed(place.name, proposed, result)
+    for at, parent in ((ONE, None), (TWO, ONE.name), (THREE, TWO.name)):
+        proposed = candidate(at, parent=parent, epochs=9)
+        result = trained(at.name, 0.5, epochs=4, inherited=parent is not None)
+        one, two = changed(at.name, proposed, result)
         proposed, result = proposed.model_copy(update=one), result.model_copy(update=two)
-        found.append(Replayed(candidate=proposed, trained=result, samples=2048, ops=1))
+        found.append(ReplayedCandidate(candidate=proposed, trained=result, samples=2048, ops=1))
     return tuple(found)
 
 
-def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Path:
+def ledger(folder: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Path:
     """A ledger in which some candidates and results are other than they were."""
-    path = place / "ledger.json"
+    path = folder / "ledger.json"
     SearchLedger(
         run="one",
         profile="tiny",
@@ -52,13 +52,13 @@ def ledger(place: Path, changes: dict[str, tuple[dict[str, Any], dict[str, Any]]
     [
         (ONE.name, {"parent": THREE.name}, {}, f"{ONE.name} is its own ancestor"),
         (TWO.name, {"parent": TWO.name}, {}, f"{TWO.name} is its own ancestor"),
-        (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is not in"),
-        (ONE.name, {"turn": TWO}, {}, "is in it twice"),
+        (TWO.name, {"parent": "r00009-w00000"}, {}, "starts from r00009-w00000, which is missing"),
+        (ONE.name, {"turn": TWO}, {}, "contains a candidate twice"),
         (ONE.name, {}, {"candidate": TWO.name}, f"{ONE.name} is that of {TWO.name}"),
         (ONE.name, {}, {"epochs": -3}, "trained for -3 of 9 epochs"),
         (ONE.name, {"epochs": -3}, {}, "trained for 4 of -3 epochs"),
         (ONE.name, {}, {"epochs": 10}, "trained for 10 of 9 epochs"),
-        (ONE.name, {"hyper": Hyper(batch=0)}, {}, "has a batch of 0"),
+        (ONE.name, {"hyper": Hyperparameters(batch=0)}, {}, "has a batch of 0"),
     ],
 )
 def test_what_no_search_trained_is_refused(
@@ -74,5 +74,5 @@ def test_settings_without_a_search_are_refused(tmp_path: Path) -> None:
     path = ledger(tmp_path, {})
     found = SearchLedger.read(path)
     found.model_copy(update={"settings": {"train": {}}}).write(path)
-    with pytest.raises(FolderError, match="no section search"):
+    with pytest.raises(FolderError, match="no search section"):
         SearchLedger.find(path)

@@ -18,9 +18,9 @@ from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
     CandidateFailed,
-    Passed,
+    TurnPassed,
 )
-from vflops.workloads.automl.search_history import Search
+from vflops.workloads.automl.search_history import SearchHistory
 
 THREE = ("search.candidates=3", "train.epochs=4", "train.checkpoint_s=0.001")
 TWO = ("search.workers=2",)
@@ -34,8 +34,8 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def samples(folder: RunFolder, *jobs: int) -> dict[str, int]:
     """What each candidate was charged with."""
-    stories = Search([folder.job_history(job) for job in jobs]).candidates
-    return {each.turn.name: each.samples for each in stories}
+    stories = SearchHistory([folder.job_history(job) for job in jobs]).candidates
+    return {history.turn.name: history.samples for history in stories}
 
 
 def kinds(folder: RunFolder) -> list[str]:
@@ -57,15 +57,15 @@ def test_a_worker_that_is_killed_at_any_moment_resumes_and_changes_nothing(
     # The claim was never begun; what died after it was begun three times, and once trained.
     assert [tries.count(f"r0000{n}-w00000") for n in range(3)] == [4, 2, 1]
     assert folder.history().events("resumed")[0].data["step"] >= 1  # from its checkpoint
-    charged = {name: 128 * each.epochs for name, each in results(calm).items()}
+    charged = {name: 128 * result.epochs for name, result in results(calm).items()}
     assert samples(folder, 1) == samples(calm, 1) == charged  # what was done twice counts once
 
 
 def test_a_replay_gives_the_same_accuracies_and_weights(calm: RunFolder, tmp_path: Path) -> None:
     folder = concluded(worked(planned_replay(tmp_path, calm.path)))
     assert essence(folder) == essence(calm)
-    inherited = {name: each.inherited for name, each in results(calm).items()}
-    assert inherited == {name: each.inherited for name, each in results(folder).items()}
+    inherited = {name: result.inherited for name, result in results(calm).items()}
+    assert inherited == {name: result.inherited for name, result in results(folder).items()}
     assert any(inherited.values()) and not all(inherited.values())
 
 
@@ -75,7 +75,7 @@ def test_a_worker_whose_second_rank_is_killed_resumes_its_candidate(tmp_path: Pa
     first, second = begun(folder)
 
     def trains(events: list[Event]) -> bool:
-        return [each.kind for each in events].count("checkpoint") >= 1
+        return [event.kind for event in events].count("checkpoint") >= 1
 
     wait_until(folder, trains, job=1)
     second.kill()  # the first one waits for it in a step, until its launcher ends it
@@ -86,7 +86,7 @@ def test_a_worker_whose_second_rank_is_killed_resumes_its_candidate(tmp_path: Pa
     worked(folder)
     assert kinds(folder)[-1] == "end" and "resumed" in kinds(folder)
     assert list(results(folder)) == ["r00000-w00000"]
-    assert samples(folder, 1) == {n: 128 * each.epochs for n, each in results(folder).items()}
+    assert samples(folder, 1) == {n: 128 * result.epochs for n, result in results(folder).items()}
 
 
 def leave(folder: RunFolder, left_s: float) -> None:
@@ -130,15 +130,15 @@ def test_a_free_search_trains_each_candidate_once_and_fresh_weights_are_told(
     names = [event.data["candidate"] for event in told]
     assert len(names) == len(set(names)) == 6 == len(results(folder))
     payloads = [event.payload(CandidateBegun) for event in told]
-    assert not any(each.inherited for each in payloads)
-    assert not any(each.inherited for each in results(folder).values())
+    assert not any(payload.inherited for payload in payloads)
+    assert not any(result.inherited for result in results(folder).values())
 
 
 def test_a_worker_that_comes_late_is_not_waited_for_and_trains_its_own(tmp_path: Path) -> None:
     folder = planned(tmp_path, *TWO, "search.candidates=2", "search.turn_s=2")
     worked(folder, 1)
     assert sorted(results(folder)) == ["r00000-w00000", "r00001-w00000"]
-    passed = Passed.read(folder.path / "buffer" / "r00000-w00001.passed.json")
+    passed = TurnPassed.read(folder.path / "buffer" / "r00000-w00001.passed.json")
     assert (passed.by, passed.waited_s > 2) == (0, True)
     worked(folder, 2)
     late = [name for name in results(folder) if name.endswith("w00001")]
@@ -150,7 +150,7 @@ def test_a_candidate_that_diverges_is_written_down_and_the_search_goes_on(tmp_pa
     folder = planned(tmp_path, "search.candidates=2", "train.learning_rate=1e20")
     concluded(worked(folder))
     failed = [e.payload(CandidateFailed) for e in folder.history().events("candidate-failed")]
-    assert [each.candidate for each in failed] == ["r00000-w00000", "r00001-w00000"]
+    assert [item.candidate for item in failed] == ["r00000-w00000", "r00001-w00000"]
     assert "the loss is" in failed[0].message
     assert failed[0].samples >= 32  # its steps up to then are told, and count
     ledger = SearchLedger.find(folder.path)

@@ -16,8 +16,8 @@ from vflops.workloads.automl.search.searcher import EmptySpace
 from vflops.workloads.automl.search.tuning import Setting, Space, Tried
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Result
-from vflops.workloads.automl.turns import Known
+from vflops.workloads.automl.shared_results import CandidateResult
+from vflops.workloads.automl.turns import KnownResults
 from vflops.workloads.image_classification.settings import ResNetSettings
 
 
@@ -25,14 +25,14 @@ def searched(chosen: AutomlSettings, rounds: int, seed: int = 1) -> list[Candida
     """One worker's candidates, each known with a made-up result before the next is proposed."""
     candidates: dict[str, Candidate] = {}
     proposes = proposer(chosen, candidates, seed)
-    results: list[Result] = []
+    results: list[CandidateResult] = []
     for n in range(rounds):
         at = turn(n, 0)
-        known = Known(tuple(results), tuple(each.turn for each in results))
+        known = KnownResults(tuple(results), tuple(result.turn for result in results))
         found = candidates[at.name] = proposes.propose(at, known)
         accuracy = int(found.architecture.digest[:6], 16) / 16**6
         ended = trained(at.name, accuracy).model_copy(update={"hyper": found.hyper})
-        results.append(Result(at, ended))
+        results.append(CandidateResult(at, ended))
     return list(candidates.values())
 
 
@@ -49,33 +49,33 @@ def test_candidates_keep_the_limits_differ_and_come_from_a_parent_that_is_known(
     chosen = settings(searcher=searcher, limits=limits)
     found = searched(chosen, 9)
     assert found[0].architecture == first and found[0].parent is None and not found[0].morphs
-    seen = {each.turn.name: each.architecture for each in found}
-    for each in found[1:]:
-        assert morphs.allowed(each.architecture, limits_of(chosen))
-        assert each.parent in seen and each.parent < each.turn.name
-        network = seen[each.parent]
-        for morph in each.morphs:
+    seen = {item.turn.name: item.architecture for item in found}
+    for item in found[1:]:
+        assert morphs.allowed(item.architecture, limits_of(chosen))
+        assert item.parent in seen and item.parent < item.turn.name
+        network = seen[item.parent]
+        for morph in item.morphs:
             network = morphs.apply(network, morph)
-        assert network == each.architecture  # the morphs lead from the parent to it
-        assert each.known == each.turn.round
-    whole = [(each.architecture.digest, each.hyper.batch) for each in found]
+        assert network == item.architecture  # the morphs lead from the parent to it
+        assert item.known == item.turn.round
+    whole = [(item.architecture.digest, item.hyper.batch) for item in found]
     assert len(set(whole)) == len(whole)
 
 
 def test_the_first_rounds_train_with_the_workloads_own_batch_and_the_fifth_is_tuned() -> None:
     found = searched(settings(), 8)
-    assert [each.tuned for each in found] == [False] * 4 + [True] * 4
-    for each in found[:4]:
-        assert (each.hyper.batch, each.hyper.kernel) == (settings().train.batch, None)
-    for each in found[4:]:
-        assert each.hyper.batch in settings().batches
-    assert [each.epochs for each in found[:5]] == [1, 1, 2, 2, 2]
+    assert [item.tuned for item in found] == [False] * 4 + [True] * 4
+    for item in found[:4]:
+        assert (item.hyper.batch, item.hyper.kernel) == (settings().train.batch, None)
+    for item in found[4:]:
+        assert item.hyper.batch in settings().batches
+    assert [item.epochs for item in found[:5]] == [1, 1, 2, 2, 2]
 
 
 def test_tuning_can_begin_with_the_first_round_and_kernels_that_are_tuned_are_built() -> None:
     found = searched(settings(tune_from=1, kernels=(7,), batches=(32,)), 4)
-    for each in found:
-        assert each.hyper.kernel == 7 and set(kernels(each.architecture)) == {7}
+    for item in found:
+        assert item.hyper.kernel == 7 and set(kernels(item.architecture)) == {7}
     first = first_network(settings(), DATA)
     assert set(kernels(first)) == {3, 5}
     assert architecture_cost.ops(found[0].architecture).total > architecture_cost.ops(first).total
@@ -84,28 +84,28 @@ def test_tuning_can_begin_with_the_first_round_and_kernels_that_are_tuned_are_bu
 def test_kernels_never_shrink_and_the_record_has_the_size_that_is_there() -> None:
     """TPE may ask for 3 where the parent has 7: what ran is what is told, and learnt from."""
     chosen = settings(tune_from=1, kernels=(7,), batches=(32,))
-    candidates = {each.turn.name: each for each in searched(chosen, 1)}
+    candidates = {item.turn.name: item for item in searched(chosen, 1)}
     result = trained(turn(0, 0).name, 0.5).model_copy(
         update={"hyper": candidates[turn(0, 0).name].hyper}
     )
-    known = Known((Result(turn(0, 0), result),), (turn(0, 0),))
+    known = KnownResults((CandidateResult(turn(0, 0), result),), (turn(0, 0),))
     three = settings(tune_from=1, kernels=(3,), batches=(32,))
     found = proposer(three, candidates).propose(turn(1, 0), known)
     # A block that was just put in may have a kernel of its own.
     assert found.hyper.kernel == min(kernels(found.architecture))
-    assert found.hyper.kernel == 7 or any(each.kind == "deepen" for each in found.morphs)
+    assert found.hyper.kernel == 7 or any(morph.kind == "deepen" for morph in found.morphs)
 
 
 def test_tuning_learns_from_tuned_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[Setting]] = []
 
     def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
-        asked.append([each.setting for each in tried])
+        asked.append([item.setting for item in tried])
         return Setting(16, 5)
 
     monkeypatch.setattr(propose, "suggest", suggest)
     found = searched(settings(tune_from=3), 5)
-    tuned = [Setting(each.hyper.batch, each.hyper.kernel or 0) for each in found[2:]]
+    tuned = [Setting(item.hyper.batch, item.hyper.kernel or 0) for item in found[2:]]
     assert asked == [[], tuned[:1], tuned[:2]]
 
 
@@ -135,12 +135,12 @@ def test_a_batch_that_needs_more_memory_than_there_may_be_is_not_taken() -> None
     first = first_network(settings(), DATA)
     room = architecture_cost.memory_bytes(first, 48, 4)
     chosen = settings(tune_from=1, kernels=(3,), limits={"memory_bytes": room})
-    batches = {each.hyper.batch for seed in range(8) for each in searched(chosen, 2, seed)}
+    batches = {item.hyper.batch for seed in range(8) for item in searched(chosen, 2, seed)}
     assert batches == {16, 32}  # 64 is among the choices
-    for each in searched(chosen, 6):
-        limits = limits_of(chosen, each.hyper.batch)
-        assert limits.batch == each.hyper.batch
-        assert morphs.allowed(each.architecture, limits)
+    for item in searched(chosen, 6):
+        limits = limits_of(chosen, item.hyper.batch)
+        assert limits.batch == item.hyper.batch
+        assert morphs.allowed(item.architecture, limits)
 
 
 def test_limits_that_leave_nothing_end_the_search() -> None:
@@ -161,22 +161,22 @@ def test_growing_kernels_touches_only_smaller_ones_of_3_and_more() -> None:
 def test_a_warm_up_result_counts_by_its_prediction_and_a_failed_one_not_at_all() -> None:
     candidates: dict[str, Candidate] = {}
     proposes = proposer(settings(), candidates)
-    none = Known((), ())
+    none = KnownResults((), ())
     for worker in range(3):
         at = turn(0, worker)
         candidates[at.name] = proposes.propose(at, none)
 
-    def result(worker: int, **facts: object) -> Result:
+    def result(worker: int, **facts: object) -> CandidateResult:
         name = turn(0, worker).name
         ended = CandidateTrained.model_validate(trained(name, 0.5).model_dump() | facts)
-        return Result(turn(0, worker), ended)
+        return CandidateResult(turn(0, worker), ended)
 
-    results = (result(0, predicted=0.9), result(1, accuracy=0.8), Result(turn(0, 2), None))
-    known = Known(results, tuple(turn(0, worker) for worker in range(3)))
-    again = Known((result(0, predicted=0.8), *results[1:]), known.proposed)
+    results = (result(0, predicted=0.9), result(1, accuracy=0.8), CandidateResult(turn(0, 2), None))
+    known = KnownResults(results, tuple(turn(0, worker) for worker in range(3)))
+    again = KnownResults((result(0, predicted=0.8), *results[1:]), known.proposed)
     assert again.sha256 != known.sha256  # it is known by what proposals go by
     trials = proposes._trials(known)
-    assert [(each.id, each.accuracy) for each in trials] == [
+    assert [(trial.id, trial.accuracy) for trial in trials] == [
         ("r00000-w00000", 0.9),
         ("r00000-w00001", 0.8),
     ]
@@ -187,6 +187,6 @@ def test_streams_of_turns_and_seeds_differ() -> None:
     digests = set()
     for seed, worker in itertools.product((1, 2), range(1, 5)):
         at = Turn(round=0, worker=worker)
-        found = proposer(settings(), candidates, seed).propose(at, Known((), ()))
+        found = proposer(settings(), candidates, seed).propose(at, KnownResults((), ()))
         digests.add(found.architecture.digest)
     assert len(digests) >= 7  # of 8; chance may draw one twice

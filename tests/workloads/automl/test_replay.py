@@ -11,8 +11,8 @@ from tests.support.automl_parts import DATA, candidate, settings, trained, turn
 from tests.support.automl_runs import essence, replayed, results, searched
 from tests.support.sample_parts import Vflops
 from vflops.errors import FolderError, UsageError
-from vflops.workloads.automl.replay import Replayed, SearchLedger
-from vflops.workloads.automl.search_events import Hyper
+from vflops.workloads.automl.replay import ReplayedCandidate, SearchLedger
+from vflops.workloads.automl.search_events import Hyperparameters
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.automl.workload import Automl
 from vflops.workloads.contract.run_settings import workload_settings
@@ -22,8 +22,10 @@ def ledger(**facts: Any) -> SearchLedger:
     """Two candidates, the second a child of the first that stopped early."""
     first, second = turn(0, 0), turn(2, 0)
     rows = (
-        Replayed(candidate=candidate(first), trained=trained(first.name, 0.5), samples=1024, ops=1),
-        Replayed(
+        ReplayedCandidate(
+            candidate=candidate(first), trained=trained(first.name, 0.5), samples=1024, ops=1
+        ),
+        ReplayedCandidate(
             candidate=candidate(second, parent=first.name, epochs=9, patience=2),
             trained=trained(second.name, 0.6, epochs=4, reason="patience", inherited=True),
             samples=2048,
@@ -67,7 +69,7 @@ def test_a_replay_has_the_settings_of_the_search_but_its_end_and_workers(tmp_pat
 
 
 def test_a_ledger_that_is_not_there_or_not_one_is_refused(vflops: Vflops, tmp_path: Path) -> None:
-    with pytest.raises(FolderError, match=r"holds no ledger\.json"):
+    with pytest.raises(FolderError, match=r"contains no ledger\.json"):
         SearchLedger.find(tmp_path)
     with pytest.raises(FolderError, match="does not exist"):
         SearchLedger.find(tmp_path / "gone.json")
@@ -85,7 +87,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
     path = tmp_path / "ledger.json"
     ledger(candidates=()).write(path)
     done = vflops("replay", path)
-    assert done.returncode == 2 and "holds no candidate that was trained" in done.stderr
+    assert done.returncode == 2 and "contains no trained candidate" in done.stderr
     ledger().write(path)
     done = vflops("replay", path, "--workers", "1")
     assert done.returncode == 2 and "not the data that one searched with" in done.stderr
@@ -105,7 +107,7 @@ def test_a_ledger_without_candidates_or_with_other_data_is_refused(
 )
 def test_a_replay_refuses_what_would_be_other_work(tmp_path: Path, change: str) -> None:
     ledger().write(tmp_path / "ledger.json")
-    with pytest.raises(UsageError, match="and a replay does the same work") as caught:
+    with pytest.raises(UsageError, match="and a replay has to do the same work") as caught:
         ledger().replay_settings(tmp_path, {}, [change])
     assert caught.value.message.startswith(change.partition("=")[0])
 
@@ -127,14 +129,14 @@ def test_ranks_that_cannot_share_a_recorded_batch_are_refused_before_the_start(
 ) -> None:
     """The batch of the settings can be shared, that of a candidate cannot: no rank may find out."""
     one, two = ledger().candidates
-    odd = two.candidate.model_copy(update={"hyper": Hyper(batch=18)})
+    odd = two.candidate.model_copy(update={"hyper": Hyperparameters(batch=18)})
     found = ledger(candidates=(one, two.model_copy(update={"candidate": odd})))
     shared = settings().train.model_copy(update={"ranks": ranks, "accumulate": accumulate})
     asked = settings().model_copy(update={"train": shared})
     with pytest.raises(UsageError, match="r00002-w00000 has a batch of 18") as caught:
-        found.refuse_unshared(asked)
+        found.check_batches(asked)
     assert hint in (caught.value.hint or "")
-    found.refuse_unshared(settings())
+    found.check_batches(settings())
     found.write(tmp_path / "ledger.json")
     search = asked.search.model_copy(update={"ledger": str(tmp_path)})
     with pytest.raises(UsageError, match="batch of 18"):  # before any data is made

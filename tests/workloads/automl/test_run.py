@@ -20,9 +20,9 @@ from vflops.record.log.events import Event
 from vflops.results.check.findings import Findings
 from vflops.results.score.score_file import Score
 from vflops.workloads.automl.replay import SearchLedger
-from vflops.workloads.automl.search_events import Passed
-from vflops.workloads.automl.search_history import Search
-from vflops.workloads.automl.worker_history import Past
+from vflops.workloads.automl.search_events import TurnPassed
+from vflops.workloads.automl.search_history import SearchHistory
+from vflops.workloads.automl.worker_history import WorkerHistory
 
 SETTINGS = ("search.candidates=3", "search.tune_from=3", "train.epochs=12")
 
@@ -36,18 +36,18 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_a_search_leaves_a_ledger_and_no_weights_or_checkpoints(search: RunFolder) -> None:
     ledger = SearchLedger.find(search.path)
     assert ledger.left_out == 0 and ledger.workers == 2
-    names = [each.candidate.turn.name for each in ledger.candidates]
+    names = [row.candidate.turn.name for row in ledger.candidates]
     assert names == sorted(results(search)) and len(names) == 6
     assert not (search.path / "weights").exists()
     assert not list(search.path.glob("jobs/*/checkpoint/*"))
-    assert [each.candidate.tuned for each in ledger.candidates] == [False] * 4 + [True] * 2
+    assert [row.candidate.tuned for row in ledger.candidates] == [False] * 4 + [True] * 2
     assert search.history().state.complete
 
 
 def test_workers_have_a_name_each_by_construction(search: RunFolder) -> None:
     records = [JobRecord.read(search.job_file(job)) for job in (1, 2)]
-    assert [each.worker.worker for each in records if each.worker] == [0, 1]
-    assert {each.seed for each in records} == {1}
+    assert [item.worker.worker for item in records if item.worker] == [0, 1]
+    assert {item.seed for item in records} == {1}
     for record in records:
         assert search.job_lock(record.job).exists()  # an agent holds it: a second one is refused
 
@@ -74,7 +74,7 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     for process in processes_of(Path(folder.path.name)):  # agents know it by a relative path
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    half = Past(folder.job_history(1)).half()
+    half = WorkerHistory(folder.job_history(1)).unfinished()
     assert half is not None and half.turn.name == "r00002-w00000"
     resume = server().start(["-m", "vflops", "resume", str(folder.path)], tmp_path, os.environ)
     assert essence(ended(resume, tmp_path)) == essence(search)
@@ -84,11 +84,11 @@ def test_a_search_that_is_slowed_left_killed_and_resumed_is_the_same_search(
     assert history.events("resumed", job=1)[0].data["step"] >= 1  # from its checkpoint
     one, two = history.events("worker", job=1)
     assert two.data["left_s"] == pytest.approx(400 - (two.utc_s - one.utc_s), abs=0.5)
-    charged = {name: 128 * each.epochs for name, each in results(search).items()}
-    stories = Search([folder.job_history(job) for job in (1, 2)]).candidates
-    assert {each.turn.name: each.samples for each in stories} == charged
+    charged = {name: 128 * result.epochs for name, result in results(search).items()}
+    stories = SearchHistory([folder.job_history(job) for job in (1, 2)]).candidates
+    assert {item.turn.name: item.samples for item in stories} == charged
     (found,) = Score.read(folder.score_file).searches
-    assert found.ops == sum(each.ops for each in stories)
+    assert found.ops == sum(item.ops for item in stories)
     assert found.ops == Score.read(search.score_file).searches[0].ops
 
 
@@ -102,10 +102,10 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
     folder = ended(process, tmp_path)  # it meets every rule
     assert sum(name.endswith("w00000") for name in results(folder)) == 3
     passed = sorted((folder.path / "buffer").glob("*-w00001.passed.json"))
-    assert [Passed.read(path).by for path in passed] == [0] * len(passed) and passed
+    assert [TurnPassed.read(path).by for path in passed] == [0] * len(passed) and passed
     out, _ = process.communicate()
     assert "with 2 workers, of which 1 died for good" in out
-    verdicts = {each.rule: each for each in Findings.read(folder.findings_file).findings}
+    verdicts = {finding.rule: finding for finding in Findings.read(folder.findings_file).findings}
     assert verdicts["trained"].verdict == "pass"
     assert "the worker of job 2 was given up after 1 attempt" in verdicts["trained"].evidence
     assert "the worker of job 2 was given up" in folder.report_file.read_text()
@@ -126,7 +126,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
         (("--set", "search.error=1"), "search.error = 1"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),
         (("--set", "search.kernels=[3,3]"), "each once"),
-        (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches holds 7"),
+        (("--set", "search.batches=[7]", "--ranks", "2"), "search.batches contains 7"),
         (("--set", "search.limits.parameters=100"), "32,844 is more than 100"),
         (("--set", "search.limits.depth=1", "--set", "search.limits.parameters=9"), "depth: "),
     ],

@@ -27,7 +27,7 @@ def test_four_workers_on_four_nodes_and_one_killed_train_every_candidate_once(
     expected = [f"r{n:05d}-w{worker:05d}" for n in range(3) for worker in range(4)]
     assert sorted(results(folder)) == expected
     ledger = SearchLedger.find(folder.path)
-    assert [each.candidate.turn.name for each in ledger.candidates] == expected
+    assert [candidate.candidate.turn.name for candidate in ledger.candidates] == expected
     history = folder.history()
     assert history.state.complete
     (lost,) = history.events("job-lost")

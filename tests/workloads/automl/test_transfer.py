@@ -86,7 +86,7 @@ def test_convolutions_begin_as_he_says_and_one_generator_gives_one_network() -> 
     architecture = small("laptop")
     first, second = (build(architecture, torch.Generator().manual_seed(3)) for _ in range(2))
     state = first.state_dict()
-    assert all(torch.equal(state[name], each) for name, each in second.state_dict().items())
+    assert all(torch.equal(state[name], item) for name, item in second.state_dict().items())
     for conv in (module for module in first.modules() if isinstance(module, nn.Conv2d)):
         fan_out = conv.out_channels * conv.kernel_size[0] ** 2
         assert float(conv.weight.detach().std()) == pytest.approx((2 / fan_out) ** 0.5, rel=0.25)
@@ -230,8 +230,8 @@ def test_copies_of_a_filter_part() -> None:
 def test_a_deeper_child_is_about_its_parent_in_training_too() -> None:
     parent = small("laptop", (3, 32, 32), 10)
     network, batch = trained(parent).train(), images(parent, 32)
-    for place in (parent.chain[1], parent.chain[-3]):
-        morph = Morph(kind="deepen", layer=place)
+    for at in (parent.chain[1], parent.chain[-3]):
+        morph = Morph(kind="deepen", layer=at)
         child = apply(parent, morph)
         deeper = transfer(network, parent, morph, child, torch.Generator().manual_seed(2))
         seen: list[Tensor] = []
@@ -258,7 +258,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     parent = small()
     morph = Morph(kind="deepen", layer=1)
     generator = torch.Generator()
-    with pytest.raises(UsageError, match="not what the morph deepen makes"):
+    with pytest.raises(UsageError, match="not the result of morph deepen"):
         transfer(build(parent), parent, morph, parent, generator)
     with pytest.raises(UsageError, match="not a Linear"):
         transfer(nn.Linear(1, 1), parent, morph, apply(parent, morph), generator)

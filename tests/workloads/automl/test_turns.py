@@ -7,23 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.automl_parts import candidate, new_run, proposer, settings, tell, trained, turn
+from tests.support.automl_parts import (
+    candidate,
+    new_run,
+    proposer,
+    settings,
+    trained,
+    turn,
+    write_event,
+)
 from vflops.record.log.events import EventWriter
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Candidate, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Ledger
-from vflops.workloads.automl.turns import LAG, Known, Order, known_now
+from vflops.workloads.automl.shared_results import SharedResults
+from vflops.workloads.automl.turns import LAG, KnownResults, TurnOrder, all_known
 
 
 class Meeting:
     """Two workers' buffer and ledger, with everything that the turns before ``until`` gave."""
 
-    def __init__(self, place: Path, until: Turn) -> None:
-        self.folder = new_run(place)
-        self.buffer = Buffer(self.folder.path)
-        self.ledger = Ledger(self.folder, {0: 1, 1: 2})
-        self.order = Order(2, self.ledger, self.buffer)
+    def __init__(self, folder: Path, until: Turn) -> None:
+        self.folder = new_run(folder)
+        self.buffer = CandidateBuffer(self.folder.path)
+        self.shared = SharedResults(self.folder, {0: 1, 1: 2})
+        self.order = TurnOrder(2, self.shared, self.buffer)
         self.logs: dict[int, EventWriter] = {}
         for n in range(until.round + 1):
             for worker in range(2 if n < until.round else until.worker):
@@ -36,14 +44,14 @@ class Meeting:
             self.logs[worker] = self.folder.start_attempt(job=1 + worker)
         return self.logs[worker]
 
-    def result(self, place: Turn) -> None:
-        tell(self.log(place.worker), "candidate-trained", trained(place.name, 0.5))
+    def result(self, at: Turn) -> None:
+        write_event(self.log(at.worker), "candidate-trained", trained(at.name, 0.5))
 
-    def known(self, place: Turn) -> Known | None:
-        return self.order.known(place)
+    def known(self, at: Turn) -> KnownResults | None:
+        return self.order.known(at)
 
-    def late(self, place: Turn) -> Turn | None:
-        return self.order.first_late(place)
+    def late(self, at: Turn) -> Turn | None:
+        return self.order.first_late(at)
 
 
 def test_a_turn_waits_for_the_results_two_rounds_before_and_all_proposals(tmp_path: Path) -> None:
@@ -51,7 +59,7 @@ def test_a_turn_waits_for_the_results_two_rounds_before_and_all_proposals(tmp_pa
     meeting = Meeting(tmp_path, at)
     known = meeting.known(at)
     assert known is not None
-    assert [each.turn for each in known.results] == [turn(n, w) for n in (0, 1) for w in (0, 1)]
+    assert [result.turn for result in known.results] == [turn(n, w) for n in (0, 1) for w in (0, 1)]
     before = [turn(n, w) for n in (0, 1, 2) for w in (0, 1)]
     assert known.proposed == (*before, turn(3, 0))
     # Results that are there already, but belong to no round that it may depend on, change nothing.
@@ -82,7 +90,7 @@ def test_a_passed_turn_is_not_waited_for_and_never_known_even_if_it_comes(tmp_pa
     meeting.buffer.give_up(turn(2, 1), 0, 300.0)
     known = meeting.known(at)
     assert known is not None and meeting.late(at) is None
-    assert turn(2, 1) not in [each.turn for each in known.results]
+    assert turn(2, 1) not in [result.turn for result in known.results]
     assert turn(2, 1) in known.proposed  # what it proposed is not proposed again
     meeting.result(turn(2, 1))
     assert meeting.known(at) == known
@@ -96,10 +104,10 @@ def test_a_worker_whose_search_is_over_is_waited_for_no_more(tmp_path: Path) -> 
     assert meeting.known(turn(4, 0)) is None
     assert meeting.late(turn(4, 0)) == turn(1, 1)
     meeting.result(turn(1, 1))
-    meeting.buffer.end(turn(2, 1))
+    meeting.buffer.end_turns(turn(2, 1))
     known = meeting.known(turn(4, 0))
     assert known is not None
-    assert [each.turn for each in known.results] == [
+    assert [result.turn for result in known.results] == [
         turn(0, 0), turn(0, 1), turn(1, 0), turn(1, 1), turn(2, 0)
     ]  # fmt: skip
 
@@ -110,9 +118,9 @@ def test_the_hash_of_what_is_known_tells_accuracies_apart(tmp_path: Path) -> Non
     other = Meeting(tmp_path / "other", turn(2, 0))
     assert first is not None
     assert first.sha256 == other.known(turn(2, 0)).sha256  # type: ignore[union-attr]
-    tell(other.logs[0], "candidate-trained", trained("r00000-w00000", 0.5000001))
+    write_event(other.logs[0], "candidate-trained", trained("r00000-w00000", 0.5000001))
     assert first.sha256 != other.known(turn(2, 0)).sha256  # type: ignore[union-attr]
-    assert known_now(other.ledger, other.buffer).results[0].trained is not None
+    assert all_known(other.shared, other.buffer).results[0].trained is not None
 
 
 def _made_up(found: Candidate) -> float:
@@ -127,12 +135,12 @@ class Simulation:
     """
 
     def __init__(
-        self, place: Path, chosen: AutomlSettings, speeds: tuple[float, ...], seed: int = 1
+        self, parent: Path, chosen: AutomlSettings, speeds: tuple[float, ...], seed: int = 1
     ) -> None:
-        folder, workers = new_run(place), len(speeds)
-        self.buffer, self.speeds = Buffer(folder.path), speeds
-        self.ledger = Ledger(folder, {w: 1 + w for w in range(workers)})
-        self.orders = [Order(workers, self.ledger, self.buffer) for _ in speeds]
+        folder, workers = new_run(parent), len(speeds)
+        self.buffer, self.speeds = CandidateBuffer(folder.path), speeds
+        self.shared = SharedResults(folder, {w: 1 + w for w in range(workers)})
+        self.orders = [TurnOrder(workers, self.shared, self.buffer) for _ in speeds]
         self.logs = [folder.start_attempt(job=1 + worker) for worker in range(workers)]
         self.candidates: dict[str, Candidate] = {}
         self.passed: list[Turn] = []
@@ -170,14 +178,14 @@ class Simulation:
 
     def train(self, at: Turn, now: float) -> None:
         result = trained(at.name, _made_up(self.candidates[at.name]))
-        tell(self.logs[at.worker], "candidate-trained", result)
+        write_event(self.logs[at.worker], "candidate-trained", result)
         self.done[at.worker] += 1
         self.busy_until[at.worker] = now + self.dice.random() * self.speeds[at.worker]
 
 
 def _essence(candidates: dict[str, Candidate]) -> dict[str, object]:
     """Everything of the candidates but the time that proposing took."""
-    return {name: each.model_copy(update={"took_s": 0.0}) for name, each in candidates.items()}
+    return {name: item.model_copy(update={"took_s": 0.0}) for name, item in candidates.items()}
 
 
 def test_speeds_and_the_order_of_results_change_no_proposal_and_shorter_is_a_prefix(
@@ -206,7 +214,7 @@ def test_who_waits_for_a_slow_worker_is_not_passed_and_a_dead_one_is(tmp_path: P
     # Its proposals stay; what waited for results of it, or for later proposals, waits no more.
     assert dead.passed == [turn(2, 1), turn(3, 1), turn(4, 1)][: len(dead.passed)] != []
     assert sum(name.endswith(("w00000", "w00002")) for name in found) == 10
-    assert len({each.architecture.digest for each in found.values()}) == len(found)
+    assert len({item.architecture.digest for item in found.values()}) == len(found)
 
 
 def test_only_the_first_late_turn_may_be_passed(tmp_path: Path) -> None:
@@ -245,9 +253,9 @@ def test_what_all_have_done_is_not_looked_at_again(
     asked: list[str] = []
     has = meeting.buffer.has
 
-    def asks(place: Turn) -> bool:
-        asked.append(place.name)
-        return has(place)
+    def asks(at: Turn) -> bool:
+        asked.append(at.name)
+        return has(at)
 
     monkeypatch.setattr(meeting.buffer, "has", asks)
     assert meeting.late(turn(9, 0)) == turn(7, 0)

@@ -1,4 +1,4 @@
-"""What a worker's earlier attempts left: half a candidate, and time that is spent."""
+"""What earlier attempts of a worker left: an unfinished candidate, and time that is used up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vflops.workloads.automl.search_events import (
     CandidateFailed,
     WorkerBegun,
 )
-from vflops.workloads.automl.worker_history import Past
+from vflops.workloads.automl.worker_history import WorkerHistory
 
 _START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -52,7 +52,7 @@ _CHECKPOINT = ("checkpoint", None)
 _STOPPED = ("stopped", None)
 
 
-def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
+def history(*attempts: Sequence[tuple[str, Any]]) -> WorkerHistory:
     """Attempts with an event a second; 100 s of the clock lie between two of them."""
     logs, now_s = [], _START
     for number, attempt in enumerate(attempts):
@@ -63,35 +63,38 @@ def past(*attempts: Sequence[tuple[str, Any]]) -> Past:
             events.append(Event(kind, data, utc, "", time_s=1000.0 * number + n))
         now_s += len(attempt) + 100
         logs.append(Log(events=tuple(events), faults=(), torn=None))
-    return Past(logs)
+    return WorkerHistory(logs)
 
 
 def test_nothing_before_is_nothing_to_go_on_with() -> None:
-    assert past().half() is None and past().rounds == 0 and not past().begun
-    assert past().spent_s() == (0.0, None)
-    assert past([_WORKER]).begun
+    assert history().unfinished() is None and not history().ended and not history().begun
+    assert history().spent_s() == (0.0, None)
+    assert history([_WORKER]).begun
 
 
 def test_half_a_candidate_is_gone_on_with_and_all_its_evaluations_are_kept() -> None:
     one, two = "r00000-w00000", "r00001-w00000"
     whole = [_begun(one), _evaluated(9, 0.9), ("candidate-trained", trained(one, 0.9))]
-    found = past(
+    past = history(
         [_WORKER, *whole, _begun(two), _evaluated(1, 0.1)],
         [_WORKER, _begun(two), _evaluated(2, 0.2)],
     )
-    half = found.half()
-    assert half is not None
-    assert (half.turn, half.tries, half.finished) == (turn(1, 0), 2, None)
-    assert [each.quality for each in half.evaluations] == [0.1, 0.2] and half.samples == 2
-    assert found.rounds == 1 and found.ended == {one}
+    unfinished = past.unfinished()
+    assert unfinished is not None
+    assert (unfinished.turn, unfinished.tries, unfinished.finished) == (turn(1, 0), 2, None)
+    assert [evaluation.quality for evaluation in unfinished.evaluations] == [
+        0.1,
+        0.2,
+    ] and unfinished.samples == 2
+    assert past.ended == {one}
 
 
 def test_a_candidate_that_finished_but_was_not_told_is_half_too() -> None:
     finished = Finished(
         step=7, samples=7, epoch=2.0, reason="epochs", phases={}, weights_sha256=None
     )
-    half = past([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).half()
-    assert half is not None and half.finished == finished
+    unfinished = history([_WORKER, _begun("r00000-w00000"), ("finished", finished)]).unfinished()
+    assert unfinished is not None and unfinished.finished == finished
 
 
 def test_whatever_its_end_a_candidate_that_ended_is_not_gone_on_with() -> None:
@@ -101,35 +104,35 @@ def test_whatever_its_end_a_candidate_that_ended_is_not_gone_on_with() -> None:
         ("candidate-failed", CandidateFailed(candidate=name, message="")),
         ("candidate-cut", CandidateCut(candidate=name, samples=1)),
     ):
-        found = past([_WORKER, _begun(name), (kind, payload)])
-        assert found.half() is None and found.rounds == 1 and found.ended == {name}
+        past = history([_WORKER, _begun(name), (kind, payload)])
+        assert past.unfinished() is None and past.ended == {name}
 
 
 def test_only_attempts_that_died_without_progress_count_as_tries() -> None:
     name = "r00000-w00000"
     for middle, tries in (((), 2), ((_CHECKPOINT,), 1), ((_STOPPED,), 1)):
-        half = past([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).half()
-        assert half is not None and half.tries == tries
+        unfinished = history([_WORKER, _begun(name), *middle], [_WORKER, _begun(name)]).unfinished()
+        assert unfinished is not None and unfinished.tries == tries
 
 
 def test_attempts_that_died_before_they_began_what_they_had_claimed_are_counted() -> None:
     name = "r00000-w00000"
     whole = [_WORKER, _begun(name), ("candidate-trained", trained(name, 0.5))]
-    assert past(whole).died_unbegun == 1
-    assert past(whole, [], [_WORKER]).died_unbegun == 2  # one died before it worked at all
-    assert past(whole, [_WORKER, _STOPPED], [_WORKER]).died_unbegun == 1
-    assert past(whole, [_WORKER], [_WORKER, _STOPPED]).died_unbegun == 0
+    assert history(whole).died_unbegun == 1
+    assert history(whole, [], [_WORKER]).died_unbegun == 2  # one died before it worked at all
+    assert history(whole, [_WORKER, _STOPPED], [_WORKER]).died_unbegun == 1
+    assert history(whole, [_WORKER], [_WORKER, _STOPPED]).died_unbegun == 0
 
 
 def test_time_between_attempts_is_spent_too() -> None:
-    found = past([_WORKER] * 11, [_WORKER] * 6)  # 10 s, 101 s of nothing, 5 s
+    past = history([_WORKER] * 11, [_WORKER] * 6)  # 10 s, 101 s of nothing, 5 s
     now = datetime.fromtimestamp(_START + 150, UTC)
-    assert found.spent_s(now) == (150.0, None)
+    assert past.spent_s(now) == (150.0, None)
 
 
 def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -> None:
-    found = past([_WORKER] * 11, [_WORKER] * 6)
-    spent_s, line = found.spent_s(datetime.fromtimestamp(_START - 3600, UTC))
+    past = history([_WORKER] * 11, [_WORKER] * 6)
+    spent_s, line = past.spent_s(datetime.fromtimestamp(_START - 3600, UTC))
     assert spent_s == 10 + 101 + 5
     assert line == "the clock was set back by 3716 s; 116 s count"
 
@@ -138,11 +141,11 @@ def test_a_clock_that_was_set_back_is_told_and_the_attempts_own_clocks_count() -
 def test_a_clock_that_jumps_while_the_worker_works_is_told_and_costs_it_nothing(
     jump_s: float, way: str
 ) -> None:
-    (log,) = past([_WORKER] * 11).logs
+    (log,) = history([_WORKER] * 11).logs
     later = datetime.fromtimestamp(_START + 10 + jump_s, UTC)
     jumped = replace(log.events[-1], utc=later.isoformat())
-    found = Past([replace(log, events=(*log.events[:-1], jumped))])
-    spent_s, line = found.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
+    past = WorkerHistory([replace(log, events=(*log.events[:-1], jumped))])
+    spent_s, line = past.spent_s(datetime.fromtimestamp(_START + 15 + jump_s, UTC))
     assert spent_s == pytest.approx(15)
     assert line == f"the clock was set {way} by {abs(jump_s):.0f} s; 15 s count"
 
@@ -152,19 +155,18 @@ def test_all_open_claims_are_left_and_half_a_candidate_comes_first() -> None:
     claims = [turn(n, 0) for n in range(4)]
     whole = [_WORKER, _begun(one), ("candidate-trained", trained(one, 0.5))]
     # Of the second nothing can be read but its beginning; the last one was only claimed.
-    found = past([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).left(claims)
-    assert [(each.turn, each.lost) for each in found] == [
+    past = history([*whole, _begun(two), _begun(three), _evaluated(3, 0.2)]).left(claims)
+    assert [(item.turn, item.lost) for item in past] == [
         (turn(2, 0), False), (turn(1, 0), True), (turn(3, 0), False)
     ]  # fmt: skip
-    assert found[0].samples == 3
+    assert past[0].samples == 3
     ended = ("candidate-trained", trained(three, 0.5))
-    found = past([*whole, _begun(two), _begun(three), ended], [_WORKER]).left(claims)
-    tries = [(each.turn, each.lost, each.tries) for each in found]
+    past = history([*whole, _begun(two), _begun(three), ended], [_WORKER]).left(claims)
+    tries = [(item.turn, item.lost, item.tries) for item in past]
     assert tries == [(turn(1, 0), True, 0), (turn(3, 0), False, 2)]
-    assert past().left(claims) == []  # nothing can be left
-    assert past([*whole, ("candidate-failed", CandidateFailed(candidate=four, message=""))]).left(
-        [turn(0, 0), turn(3, 0)]
-    ) == []  # fmt: skip
+    assert history().left(claims) == []  # nothing can be left
+    failed = ("candidate-failed", CandidateFailed(candidate=four, message=""))
+    assert history([*whole, failed]).left([turn(0, 0), turn(3, 0)]) == []
 
 
 def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death() -> None:
@@ -178,4 +180,4 @@ def test_an_attempt_that_gave_up_a_candidate_and_began_anew_is_told_from_a_death
         ([*begun, gave_up, _begun("r00001-w00000"), failed], False),
         ([], False),
     ):
-        assert excused(past(attempt).logs[0]) == expected
+        assert excused(history(attempt).logs[0]) == expected

@@ -124,7 +124,7 @@ def test_training_that_was_not_announced_is_no_start_up(tmp_path: Path) -> None:
         ("say(samples=5, loss=1)", "without reporting a quality"),
         ("say(samples=9, loss=1)\nsay(samples=5, loss=1)\ntime.sleep(60)", "line 2.*fell from 9"),
         ("say(samples=9, loss=float('nan'))\ntime.sleep(60)", "the loss is nan after 9 samples"),
-        ("print({'samples': 5})\ntime.sleep(60)", r"line 1 .*no JSON.*\{'samples': 5\}"),
+        ("print({'samples': 5})\ntime.sleep(60)", r"line 1 .*not a JSON.*\{'samples': 5\}"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
         ("no-such-program-anywhere x.py", {}, "not found on the PATH"),
         ("{python} -c pass", {"samples": None}, "needs samples"),
         ("{python} -c pass", {"target": None}, "needs target"),
-        ("{python} -c pass", {"ops_forward": None, "ops_total": None}, "operations of one sample"),
+        ("{python} -c pass", {"ops_forward": None, "ops_total": None}, "operations per sample"),
         (
             "{python} -c pass",
             {"ops_forward": None, "ops_total": None, "graph": "absent.json"},
@@ -166,7 +166,7 @@ def test_a_wrong_command_makes_no_folder(
     ("changes", "message"),
     [
         ({"ops_total": None}, "belong together"),
-        ({"graph": "g.json"}, "choose"),
+        ({"graph": "g.json"}, "give either"),
         ({"ops_total": 10}, "ops_total 10"),
         ({"exponent": 0}, "exponent"),
         ({"target": -1.0}, "target"),

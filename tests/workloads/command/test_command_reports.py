@@ -55,8 +55,8 @@ def test_other_lines_are_the_scripts_own(line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"samples": 5', "no JSON"),
-        ("{'samples': 5}", "no JSON"),
+        ('{"samples": 5', "not a JSON object"),
+        ("{'samples': 5}", "not a JSON object"),
         ('{"samples": 5.0}', "samples is 5.0"),
         ('{"samples": true}', "samples is True"),
         ('{"samples": -1}', "samples is -1"),
@@ -65,16 +65,16 @@ def test_other_lines_are_the_scripts_own(line: str) -> None:
         ('{"samples": "5"}', "samples is '5'"),
         ('{"samples": 5, "los": 1}', "did you mean loss"),
         ('{"samples": 5, "loss": "low"}', "loss is 'low'"),
-        ('{"quality": 0.5}', "needs the samples"),
+        ('{"quality": 0.5}', "a quality needs samples"),
         ('{"samples": 5, "quality": NaN}', "quality is nan"),
         ('{"samples": 5, "quality": -0.1}', "quality is -0.1"),
         ('{"samples": 5, "quality": null}', "quality is None"),
         ('{"samples": 5, "quality": 1, "evaluated": 0}', "evaluated is 0"),
-        ('{"samples": 5, "evaluated": 3}', "belongs to a quality"),
+        ('{"samples": 5, "evaluated": 3}', "only valid together with quality"),
         ('{"phase": "resting"}', "expected one of compilation, data"),
         ('{"phase": "start-up"}', "expected one of"),
         ('{"phase": ["data"]}', "expected one of"),
-        ('{"phase": "data", "samples": 3}', "stands alone"),
+        ('{"phase": "data", "samples": 3}', "must be the only key"),
     ],
 )
 def test_a_wrong_report_is_named_with_its_line(line: str, why: str) -> None:

@@ -148,7 +148,7 @@ class TestFrames:
         detections[0, :3, 4] = [0.2, 0.15, 0.1]
         figure = figures(arrays(detections=detections))[0]
         assert "tropical cyclone, predicted, score 0.20" in boxes_of(figure)
-        assert "No prediction has a score of 0.5" in figure.caption
+        assert "No prediction reaches a score of 0.5" in figure.caption
 
     def test_a_frame_without_any_box_is_drawn(self) -> None:
         figure = figures(arrays())[1]
@@ -174,7 +174,7 @@ class TestFrames:
         assert svg is not None
         shafts = re.findall(r"M([\d.-]+),([\d.-]+)L([\d.-]+),([\d.-]+)M", svg)
         assert len(shafts) > 24 * 16 - 30  # all but the last of each path and the scale's
-        x1, y1, x2, y2 = (float(each) for each in shafts[100])
+        x1, y1, x2, y2 = (float(shaft) for shaft in shafts[100])
         assert (np.sign(round(x2 - x1)), np.sign(round(y2 - y1))) == way
 
     def test_longer_arrows_are_stronger_winds(self) -> None:
@@ -257,8 +257,8 @@ class TestCurves:
 
     def test_the_caption_has_the_mean_and_names_the_class_without_truths(self) -> None:
         caption = figures(arrays())[-1].caption
-        assert f"{(0.365 + 0.5 + 1) / 3:.3f} in the mean over the classes" in caption
-        assert "without a curve: atmospheric river" in caption
+        assert f"its mean over the classes is {(0.365 + 0.5 + 1) / 3:.3f}" in caption
+        assert "so no curve: atmospheric river" in caption
 
 
 _IMPORT = "import sys; from vflops.extensions import imported; imported(sys.argv[1]); "

@@ -102,7 +102,7 @@ def test_packed_years_and_packed_on_the_spot_are_the_same(years: Path, tmp_path:
 
 
 def test_a_target_of_own_years_must_be_given(years: Path) -> None:
-    with pytest.raises(UsageError, match="yours to give"):
+    with pytest.raises(UsageError, match="no target quality"):
         prepared(f"data={years}")
 
 
@@ -230,9 +230,9 @@ def test_a_split_of_packed_years_cannot_be_changed(years: Path, tmp_path: Path) 
     pack(years, tmp_path / "packed")
     data = f"data={tmp_path / 'packed'}", "target=0.1"
     for wish in ("years.validation=[1990]", "years.validation=[1992]"):  # no test year: another
-        with pytest.raises(UsageError, match=r"packed with a split of its own: train 1990 1991; "):
+        with pytest.raises(UsageError, match=r"is already split: train 1990 1991; "):
             prepared(*data, wish)
-    with pytest.raises(UsageError, match="its boxes are read") as caught:
+    with pytest.raises(UsageError, match="are already packed") as caught:
         prepared(*data, "box_order=xyxyc")
     assert "--box-order xyxyc" in str(caught.value.hint)
     same = prepared(*data, "years.validation=[1992]", "years.test=[1993]")

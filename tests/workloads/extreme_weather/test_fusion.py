@@ -23,8 +23,8 @@ Rows = NDArray[np.float32]
 def padded(rows: Sequence[Sequence[float]], places: int) -> Rows:
     made = np.zeros((1, places, 6), np.float32)
     made[..., 5] = -1
-    for place, row in enumerate(rows):
-        made[0, place] = row
+    for index, row in enumerate(rows):
+        made[0, index] = row
     return made
 
 
@@ -63,30 +63,30 @@ class Box:
 
 def plainly_fused(predictions: Sequence[Rows]) -> Rows:
     """The same in loops over boxes, for one order of models (that of their bytes)."""
-    models: list[Rows] = sorted(predictions, key=lambda each: each.tobytes())
+    models: list[Rows] = sorted(predictions, key=lambda item: item.tobytes())
     free = [
-        Box(m, f, r, int(row[5]), float(row[4]), [float(each) for each in row[:4]])
+        Box(m, f, r, int(row[5]), float(row[4]), [float(item) for item in row[:4]])
         for m, model in enumerate(models)
         for f, rows in enumerate(model)
         for r, row in enumerate(rows)
         if row[5] >= 0
     ]
-    for label in {each.label for each in free}:
-        scale_plainly([each for each in free if each.label == label], len(models))
-    free.sort(key=lambda each: (-each.scaled, each.row, each.model))
+    for label in {item.label for item in free}:
+        scale_plainly([item for item in free if item.label == label], len(models))
+    free.sort(key=lambda item: (-item.scaled, item.row, item.model))
     fused = []
     while free:
         first, free = free[0], free[1:]
         group = [first, *called(first, first.sides, free)]
         if len(group) > 1:
             group = [first, *called(first, mean(group), free)]
-        free = [each for each in free if each not in group]
-        score = float(np.float32(sum(each.scaled for each in group) / len(models)))
+        free = [item for item in free if item not in group]
+        score = float(np.float32(sum(item.scaled for item in group) / len(models)))
         fused.append((first.frame, -score, first.row, first.label, mean(group)))
     result = np.zeros_like(models[0])
     result[..., 5] = -1
     for frame in range(len(result)):
-        own = sorted((each for each in fused if each[0] == frame), key=lambda each: each[1:4])
+        own = sorted((item for item in fused if item[0] == frame), key=lambda item: item[1:4])
         for row, (_, minus, _, label, box) in enumerate(own[: result.shape[1]]):
             result[frame, row] = [*box, -minus, label]
     return result
@@ -94,23 +94,23 @@ def plainly_fused(predictions: Sequence[Rows]) -> Rows:
 
 def scale_plainly(boxes: list[Box], models: int) -> None:
     by_model = [
-        sorted((each.score for each in boxes if each.model == model), reverse=True)
+        sorted((box.score for box in boxes if box.model == model), reverse=True)
         for model in range(models)
     ]
     means = [sum(scores) / models for scores in itertools.zip_longest(*by_model, fillvalue=0.0)]
-    for each in boxes:
-        ranks = [rank for rank, score in enumerate(by_model[each.model]) if score == each.score]
-        each.scaled = sum(means[rank] for rank in ranks) / len(ranks)
+    for box in boxes:
+        ranks = [rank for rank, score in enumerate(by_model[box.model]) if score == box.score]
+        box.scaled = sum(means[rank] for rank in ranks) / len(ranks)
 
 
 def called(first: Box, by: Sequence[float], free: list[Box]) -> list[Box]:
     best: dict[int, tuple[float, Box]] = {}
-    for each in free:
-        overlap = share(by, each.sides)
-        fits = (each.frame, each.label) == (first.frame, first.label)
-        fits = fits and each.model != first.model and overlap >= SAME_OBJECT_IOU
-        if fits and overlap > best.get(each.model, (0.0, each))[0]:
-            best[each.model] = overlap, each
+    for item in free:
+        overlap = share(by, item.sides)
+        fits = (item.frame, item.label) == (first.frame, first.label)
+        fits = fits and item.model != first.model and overlap >= SAME_OBJECT_IOU
+        if fits and overlap > best.get(item.model, (0.0, item))[0]:
+            best[item.model] = overlap, item
     return [best[model][1] for model in sorted(best)]
 
 
@@ -123,10 +123,10 @@ def share(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def mean(group: list[Box]) -> list[float]:
-    weights = [each.scaled for each in group]
+    weights = [item.scaled for item in group]
     weights = weights if sum(weights) > 0 else [1.0] * len(group)
     return [
-        sum(w * each.sides[side] for w, each in zip(weights, group, strict=True)) / sum(weights)
+        sum(w * weight.sides[side] for w, weight in zip(weights, group, strict=True)) / sum(weights)
         for side in range(4)
     ]
 
@@ -143,7 +143,9 @@ def by_content(rows: Rows) -> Rows:
 def test_equal_to_plain_loops(seed: int, models: int, frames: int, boxes: int) -> None:
     predictions = some_models(seed, models=models, frames=frames, places=boxes)
     empty = np.broadcast_to(padded([], models * boxes), (frames, models * boxes, 6))
-    room = [np.concatenate([each, empty], axis=1) for each in predictions]  # so that none is lost
+    room = [
+        np.concatenate([prediction, empty], axis=1) for prediction in predictions
+    ]  # so that none is lost
     ours, plain = fuse(room), plainly_fused(room)
     np.testing.assert_allclose(by_content(ours), by_content(plain), rtol=1e-5, atol=1e-5)
     assert (np.diff(ours[..., 4], axis=1) <= 0).all()
@@ -272,7 +274,7 @@ def mean_ap50(rows: Rows, boxes: Rows, labels: NDArray[np.int64]) -> float:
 def test_noisy_models_are_better_together(seed: int) -> None:
     """By far than their mean and than the best, whatever scale each has its scores on."""
     models, boxes, labels = noisy_models(seed, distorted=True)
-    alone = [mean_ap50(each, boxes, labels) for each in models]
+    alone = [mean_ap50(model, boxes, labels) for model in models]
     together = mean_ap50(fuse(models), boxes, labels)
     assert together > np.mean(alone) + 0.2
     assert together > max(alone) + 0.2

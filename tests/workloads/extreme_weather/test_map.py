@@ -47,10 +47,10 @@ def weather() -> ExtremeWeather:
 def truth() -> tuple[Tensor, Tensor]:
     """Ten boxes of 20 × 20 a frame, far apart, of all classes."""
     boxes, labels = torch.full((FRAMES, MOST_BOXES, 4), -1.0), torch.full((FRAMES, MOST_BOXES), -1)
-    for place in range(10):
-        x, y = 80.0 * (place % 5), 80.0 * (place // 5)
-        boxes[:, place] = torch.tensor([x, y, x + 20, y + 20])
-        labels[:, place] = place % len(CLASSES)
+    for index in range(10):
+        x, y = 80.0 * (index % 5), 80.0 * (index // 5)
+        boxes[:, index] = torch.tensor([x, y, x + 20, y + 20])
+        labels[:, index] = index % len(CLASSES)
     return boxes, labels
 
 
@@ -124,14 +124,14 @@ def model(seed: int, *, blind: int, fooled: float, blur: float, power: float) ->
     wrongly = chance.integers(0, len(CLASSES), labels.shape)
     is_fooled = (alike[..., 2] > 0) & (chance.random(labels.shape) < fooled)
     label = np.concatenate([np.where(missed, -1, labels), np.where(is_fooled, wrongly, -1)], 1)
-    place = np.concatenate([boxes, alike], 1)
-    sides = np.tile(place[..., 2:] - place[..., :2], 2)
-    place = place + chance.normal(0, blur, place.shape) * sides
-    place[..., 2:] = np.maximum(place[..., :2], place[..., 2:])
+    corners = np.concatenate([boxes, alike], 1)
+    sides = np.tile(corners[..., 2:] - corners[..., :2], 2)
+    corners = corners + chance.normal(0, blur, corners.shape) * sides
+    corners[..., 2:] = np.maximum(corners[..., :2], corners[..., 2:])
     sure = chance.normal(0, 1, label.shape)
     sure[:, :MOST_BOXES] += 0.8
     score = np.where(label < 0, 0, 1 / (1 + np.exp(-sure))) ** power
-    rows = np.concatenate([place, score[..., None], label[..., None]], 2)
+    rows = np.concatenate([corners, score[..., None], label[..., None]], 2)
     order = np.argsort(-np.where(label < 0, -1, score), axis=1, kind="stable")
     return np.take_along_axis(rows, order[..., None], 1).astype(np.float32)
 
@@ -150,7 +150,7 @@ def test_different_models_of_synthetic_weather_are_better_together() -> None:
         matches = match_frames(rows, boxes, labels, classes=len(CLASSES))
         return average_precision(matches).mean_ap50 or 0.0
 
-    alone = [mean_ap50(each) for each in models]
-    assert all(0.3 < each < 0.9 for each in alone)  # neither useless nor faultless
+    alone = [mean_ap50(item) for item in models]
+    assert all(0.3 < item < 0.9 for item in alone)  # neither useless nor faultless
     two, three = mean_ap50(fuse(models[:2])), mean_ap50(fuse(models))
     assert two > max(alone) + 0.1 and three > two + 0.05  # 0.59, 0.60 and 0.53; 0.77; 0.87

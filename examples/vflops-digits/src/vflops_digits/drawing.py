@@ -1,4 +1,4 @@
-"""Digits drawn as 8×8 pixels: the same for the same seed; numpy alone."""
+"""Draws digits of 8×8 pixels; the same seed gives the same digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FONT = """
 
 
 def draw(count: int, seed: int, noise: float) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Images of digits at random places, with noise, and which digits they are."""
+    """Return noisy images of digits at random positions, and the digits."""
     rows = [line.split() for line in _FONT.split("\n") if line]
     font = np.array([[[c == "#" for c in row[d]] for row in rows] for d in range(CLASSES)], float)
     height, width = font.shape[1:]

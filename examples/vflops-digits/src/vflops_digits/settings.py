@@ -1,4 +1,4 @@
-"""Settings of the digits, and their four sizes."""
+"""Settings of the digits, and their four profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.config.training import TrainSettings, WorkloadSettings
 
 
 class DigitsSettings(WorkloadSettings):
-    """What can be told besides ``train``, ``data`` and ``target``."""
+    """The settings besides ``train`` and ``data``."""
 
     target: float | None = Field(default=0.8, gt=0, lt=1)
     samples: int = Field(default=2000, ge=10)

@@ -1,4 +1,4 @@
-"""The digits as vflops trains them: data, model, loss, quality."""
+"""The digits as a workload: data, model, loss and quality."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vflops_digits.drawing import CLASSES, SIDE, draw
 from vflops_digits.settings import DigitsSettings
 
 _SEEDS: dict[Split, int] = {"train": 1, "validation": 2}
-"""Of the data alone: trainings with other seeds see the same images."""
+"""Seeds of the data only: trainings with other seeds use the same images."""
 
 
 class DigitSamples:
-    """One split, in memory."""
+    """One split of the data, in memory."""
 
     def __init__(self, settings: DigitsSettings, split: Split) -> None:
         count = settings.samples if split == "train" else settings.validation
@@ -33,7 +33,7 @@ class DigitSamples:
         return len(self.labels)
 
     def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
-        """These images and their labels, in memory that is used again for the next batch."""
+        """Return images and labels, in memory that is reused for the next batch."""
         images = room.lend("images", (len(indices), SIDE, SIDE), torch.float32)
         labels = room.lend("labels", (len(indices),), torch.int64)
         images.numpy()[:], labels.numpy()[:] = self.images[indices], self.labels[indices]
@@ -41,7 +41,7 @@ class DigitSamples:
 
 
 class Accuracy(Meter):
-    """The share of digits that were read right, added up on the device."""
+    """The share of correctly classified digits, accumulated on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._right = torch.zeros((), dtype=torch.int64, device=device)
@@ -53,14 +53,14 @@ class Accuracy(Meter):
         self._seen += valid.sum()
 
     def summary(self) -> Summary:
-        """Right and seen."""
+        """Return the numbers of correct and of all samples."""
         return {"right": float(self._right), "seen": float(self._seen)}
 
 
 class Digits(Workload):
     """A network with one hidden layer."""
 
-    draws = 2  # a shift of up to a pixel each way
+    draws = 2  # a shift by up to one pixel in each direction
 
     def __init__(self, settings: DigitsSettings) -> None:
         self._settings = settings
@@ -69,7 +69,7 @@ class Digits(Workload):
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """The digits are drawn wherever they are used; here is what identifies them."""
+        """Return a fingerprint of the digits, which every rank draws itself."""
         assert isinstance(settings, DigitsSettings)
         digest = hashlib.sha256()
         for samples in cls(settings)._samples.values():
@@ -84,55 +84,55 @@ class Digits(Workload):
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
-        """The accuracy to reach."""
+        """Return the accuracy to reach."""
         return settings.target or 0.8
 
     @classmethod
     def create(cls, settings: WorkloadSettings, data: DataFacts) -> Digits:
-        """The workload with its digits drawn."""
+        """Return the workload with its digits drawn."""
         assert isinstance(settings, DigitsSettings)
         return cls(settings)
 
     def model(self) -> nn.Module:
-        """64 pixels, a hidden layer, ten classes."""
+        """Return a network of 64 pixels, one hidden layer and ten classes."""
         hidden = self._settings.hidden
         layers = (nn.Linear(SIDE * SIDE, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
         return nn.Sequential(nn.Flatten(), *layers)
 
     def samples(self, split: Split) -> DigitSamples:
-        """Digits in memory."""
+        """Return one split of the digits."""
         return self._samples[split]
 
     def input_specs(self) -> Sequence[InputSpec]:
-        """An image and its label."""
+        """Return the specs of an image and its label."""
         return InputSpec((SIDE, SIDE)), InputSpec((), "int64")
 
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
-        """Images, in training shifted by −1, 0 or 1 pixels, and labels."""
+        """Return images, in training shifted by −1, 0 or 1 pixels, and labels."""
         images, labels = batch
         if draws is not None:
             moves = (draws * 3).long() - 1
-            places = torch.arange(SIDE, device=images.device)
-            rows = (places + moves[:, :1]) % SIDE
-            columns = (places + moves[:, 1:]) % SIDE
+            pixels = torch.arange(SIDE, device=images.device)
+            rows = (pixels + moves[:, :1]) % SIDE
+            columns = (pixels + moves[:, 1:]) % SIDE
             samples = torch.arange(len(images), device=images.device)[:, None, None]
             images = images[samples, rows[:, :, None], columns[:, None, :]]
         return images.to(dtype, copy=True), labels.clone()
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """Cross entropy."""
+        """Return the cross entropy."""
         return nn.functional.cross_entropy(outputs.float(), inputs[1])
 
     def predict(self, outputs: Any) -> Tensor:
-        """Probabilities of the classes: those of several models can be averaged."""
+        """Return class probabilities, which can be averaged over several models."""
         probabilities: Tensor = outputs.float().softmax(1)
         return probabilities
 
     def meter(self, device: torch.device) -> Meter:
-        """Accuracy."""
+        """Return a meter of the accuracy."""
         return Accuracy(device)
 
     def quality(self, summaries: Sequence[Summary]) -> float:
-        """Accuracy over all ranks."""
-        right, seen = (sum(float(each[name]) for each in summaries) for name in ("right", "seen"))
+        """Return the accuracy over all ranks."""
+        right, seen = (sum(float(part[name]) for part in summaries) for name in ("right", "seen"))
         return right / seen

@@ -156,8 +156,13 @@ def _plan_models(
     from vflops.cli.train.plan_search import show_search
     from vflops.run.estimate import estimate_run
     from vflops.run.jobs import in_order
+    from vflops.workloads.contract.registry import workload
 
-    trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
+    trained = {
+        name: section
+        for name, section in settings.workloads.items()
+        if not workload(name).is_search
+    }
     foreseen = settings.model_copy(update={"workloads": trained})
     found = estimate_run(foreseen, mapping, earlier, console.working)
     order = in_order(mapping.models, settings)

@@ -17,8 +17,10 @@ _SHOWN = 3
 
 def searched(settings: Settings) -> dict[str, Any] | None:
     """The settings of the workload, if a search is all that the run does."""
-    sections = list(settings.workloads.values())
-    return sections[0] if len(sections) == 1 and "search" in sections[0] else None
+    from vflops.workloads.contract.registry import workload
+
+    name, *others = settings.workloads
+    return settings.workloads[name] if not others and workload(name).is_search else None
 
 
 def show_search(name: str, search: Mapping[str, Any]) -> None:

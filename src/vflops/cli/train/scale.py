@@ -191,7 +191,7 @@ def _kind(kind: Kind | None, workload: str) -> Kind:
 
     if workload == "suite":
         raise UsageError("suite: an experiment has one workload", hint="see vflops list")
-    searches = "search" in find(workload).settings.model_fields
+    searches = find(workload).is_search
     if kind is not None and (kind is Kind.WORKERS) != searches:
         raise UsageError(
             f"--kind {kind.value} of {workload}, which is {'a' if searches else 'no'} search",

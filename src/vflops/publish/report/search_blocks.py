@@ -19,7 +19,7 @@ from vflops.results.score.score_file import Score, SearchScore
 from vflops.results.score.search_workers import WorkerTimeline, searches, spent, story_of
 from vflops.units import percent, quantity
 from vflops.workloads.automl.architecture.layer_graph import Architecture
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 
 MOST_ROWS = 50
@@ -138,7 +138,7 @@ def _drawing(contents: Contents, score: SearchScore) -> str | None:
 def _architecture(contents: Contents, turn: Turn) -> Architecture | None:
     if not (contents.folder.path / "buffer").is_dir():
         return None
-    candidate = Buffer(contents.folder.path).get(turn)
+    candidate = CandidateBuffer(contents.folder.path).get(turn)
     return candidate.architecture if candidate else None
 
 

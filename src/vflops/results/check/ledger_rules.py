@@ -11,14 +11,14 @@ from vflops.results.check.search_rules import NONE, Fault, Searched, all_searche
 from vflops.results.score.figure_text import count
 from vflops.results.score.search_workers import searches
 from vflops.units import quantity
+from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.replay import (
-    REPLAYED,
+    REPLAYED_LEDGER,
     LedgerWritten,
-    Replayed,
+    ReplayedCandidate,
     SearchLedger,
     ledger_of,
 )
-from vflops.workloads.automl.search_history import ENDS, Story
 
 
 def ledgered(contents: Contents) -> Outcome:
@@ -52,12 +52,12 @@ def replayed(contents: Contents) -> Outcome:
     ]
     if not found:
         return Outcome("not applicable", "nothing was replayed in this run")
-    path = contents.folder.path / REPLAYED
+    path = contents.folder.path / REPLAYED_LEDGER
     if not path.is_file():
-        return Outcome("fail", "it is missing: the ledger that was replayed", REPLAYED)
+        return Outcome("fail", "it is missing: the ledger that was replayed", REPLAYED_LEDGER)
     written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
     if {each.replayed_sha256 for each in written} - {contents.hash(path)}:
-        return Outcome("fail", "not the ledger that was replayed", REPLAYED)
+        return Outcome("fail", "not the ledger that was replayed", REPLAYED_LEDGER)
     ledger = contents.read(SearchLedger, path)
     for each in found:
         fault = _replayed(ledger, each)
@@ -77,16 +77,16 @@ def _replayed(ledger: SearchLedger, searched: Searched) -> Outcome | None:
         name = row.candidate.turn.name
         story = stories.pop(name, None)
         if story is None:
-            return Outcome("fail", f"{name} of the ledger was not trained", REPLAYED)
+            return Outcome("fail", f"{name} of the ledger was not trained", REPLAYED_LEDGER)
         fault = _undone(story, row)
         if fault:
-            return Fault(fault, ENDS).outcome(searched.members, story)
+            return Fault(fault, END_EVENTS).outcome(searched.members, story)
     for story in stories.values():
         return Fault("it is not in the ledger").outcome(searched.members, story)
     return None
 
 
-def _undone(story: Story, row: Replayed) -> str | None:
+def _undone(story: CandidateHistory, row: ReplayedCandidate) -> str | None:
     if story.trained is None:
         return f"no result of it, and the ledger has one ({story.message or story.state})"
     for what, own, wanted in _compared(story, row):
@@ -95,7 +95,9 @@ def _undone(story: Story, row: Replayed) -> str | None:
     return None
 
 
-def _compared(story: Story, row: Replayed) -> Iterator[tuple[str, object, object]]:
+def _compared(
+    story: CandidateHistory, row: ReplayedCandidate
+) -> Iterator[tuple[str, object, object]]:
     assert story.trained is not None
     yield "as network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
     yield "as batch", story.begun.batch, row.candidate.hyper.batch

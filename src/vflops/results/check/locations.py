@@ -8,7 +8,7 @@ from vflops.record.formats.job import JobRecord
 from vflops.record.formats.measurement import Measurement
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.workloads.automl.search_history import Story
+from vflops.workloads.automl.candidate_history import CandidateHistory
 
 RUN_LOG = "jobs/0/0/events.jsonl"
 """Of the run itself: what was planned, measured and counted."""
@@ -43,7 +43,10 @@ def measured_at(contents: Contents, item: Measurement) -> str:
 
 
 def of_candidate(
-    members: Sequence[TrainedJob], story: Story, kinds: Sequence[str], facts: Mapping[str, object]
+    members: Sequence[TrainedJob],
+    story: CandidateHistory,
+    kinds: Sequence[str],
+    facts: Mapping[str, object],
 ) -> str:
     """The newest event of one of these kinds, with these facts, about a candidate of a search.
 

@@ -56,7 +56,7 @@ def shared_otherwise(contents: Contents, job: TrainedJob) -> Iterator[Found]:
     """What the logs of a job say of its stages or its exchange that was not told, or cannot be."""
     told = [event for log in job.logs for event in log.events]
     events = [event for event in told if event.kind in ("stages", "exchange")]
-    searches = "search" in job.record.settings and job.record.ranks > 1
+    searches = job.record.worker is not None and job.record.ranks > 1
     tells = searches or _tells(job.record)
     if not events and not tells:
         return

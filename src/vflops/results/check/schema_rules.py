@@ -52,7 +52,7 @@ EVENTS: dict[str, type[Data]] = {
     "kernels": job_events.KernelsProfiled,
     "stages": job_events.StagesRun,
     "worker": search_events.WorkerBegun,
-    "waiting": search_events.WorkerWaits,
+    "waiting": search_events.WorkerWaiting,
     "search-ended": search_events.SearchEnded,
     "candidate": search_events.CandidateBegun,
     "candidate-trained": search_events.CandidateTrained,

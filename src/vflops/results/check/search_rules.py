@@ -21,9 +21,10 @@ from vflops.results.score.search_workers import searches, story_of
 from vflops.units import integer
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.architecture.layer_graph import Architecture
+from vflops.workloads.automl.candidate_history import END_EVENTS, CandidateHistory
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import RULES, Candidate, Claim
-from vflops.workloads.automl.search_history import ENDS, Search, Story
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 NONE = Outcome("not applicable", "nothing was searched in this run")
@@ -39,7 +40,7 @@ class Searched:
     members: Sequence[TrainedJob]
 
     @cached_property
-    def story(self) -> Search:
+    def story(self) -> SearchHistory:
         """What its workers' logs say together."""
         return story_of(self.members)
 
@@ -54,7 +55,7 @@ class Searched:
         return self.members[0].record
 
     @cached_property
-    def proposal(self) -> Callable[[Story], Candidate]:
+    def proposal(self) -> Callable[[CandidateHistory], Candidate]:
         """The candidate of a story, as it was proposed."""
         found = {
             path.name.removesuffix(".json"): path
@@ -83,7 +84,7 @@ class Fault:
     file: str | None = None
     """In place of an event."""
 
-    def outcome(self, members: Sequence[TrainedJob], story: Story) -> Outcome:
+    def outcome(self, members: Sequence[TrainedJob], story: CandidateHistory) -> Outcome:
         """The failure, with its file and line."""
         place = self.file or of_candidate(members, story, self.kinds, self.facts)
         return Outcome("fail", f"{story.begun.candidate}: {self.words}", place)
@@ -95,7 +96,7 @@ def all_searches(contents: Contents) -> list[Searched]:
 
 
 def _fault(
-    found: Sequence[Searched], judge: Callable[[Searched, Story], Fault | None]
+    found: Sequence[Searched], judge: Callable[[Searched, CandidateHistory], Fault | None]
 ) -> Outcome | None:
     """The first fault of a candidate, with its name."""
     for searched in found:
@@ -125,7 +126,7 @@ def searched(contents: Contents) -> Outcome:
 
 def _proposed(
     searched: Searched,
-    story: Story,
+    story: CandidateHistory,
     seen: dict[tuple[int, str], int],
     weights: dict[str, str],
 ) -> Fault | None:
@@ -171,7 +172,7 @@ def charged(contents: Contents) -> Outcome:
 
 
 def _operations(
-    searched: Searched, story: Story, counted: dict[tuple[str, int], tuple[int, int]]
+    searched: Searched, story: CandidateHistory, counted: dict[tuple[str, int], tuple[int, int]]
 ) -> Fault | None:
     network, begun = searched.proposal(story).architecture, story.begun
     parts = searched.record.ranks * searched.settings.train.accumulate
@@ -207,13 +208,13 @@ def sampled(contents: Contents) -> Outcome:
     )
 
 
-def _samples(searched: Searched, story: Story) -> Fault | None:
+def _samples(searched: Searched, story: CandidateHistory) -> Fault | None:
     data, trained = searched.record.data, story.trained
     for epoch, seen in story.evaluations.items():
         if seen != data.validation:
             words = f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
             return Fault(words, ("evaluation",), {"epoch": epoch})
-    noted = (*PROGRESS_EVENTS, *ENDS)
+    noted = (*PROGRESS_EVENTS, *END_EVENTS)
     if story.samples > story.begun.epochs * data.train + story.begun.batch:
         most = f"{count(story.begun.epochs, 'epoch')} of {integer(data.train)}"
         return Fault(f"{count(story.samples, 'sample')} are more than {most}", noted)
@@ -231,7 +232,7 @@ def _samples(searched: Searched, story: Story) -> Fault | None:
     return Fault(fault, RESULT) if fault else None
 
 
-def _prediction(searched: Searched, story: Story) -> str | None:
+def _prediction(searched: Searched, story: CandidateHistory) -> str | None:
     """What a warm-up counts for follows from its curve."""
     assert story.trained is not None
     told = story.trained.predicted

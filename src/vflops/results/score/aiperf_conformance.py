@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.score_file import AiperfVerdict, Deviation
 from vflops.units import seconds
-from vflops.workloads.automl.search_history import Story
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.settings import ResNetSettings
 
@@ -47,7 +47,7 @@ class Facts:
 
     settings: AutomlSettings
     members: Sequence[TrainedJob]
-    candidates: Sequence[Story]
+    candidates: Sequence[CandidateHistory]
     rules: str
     durations_s: Mapping[int, float]
     """Of each worker that did not die for good, by its number from 1."""
@@ -187,7 +187,7 @@ def _is_resnet50(network: ResNetSettings) -> bool:
 def verdict(
     settings: AutomlSettings,
     members: Sequence[TrainedJob],
-    candidates: Sequence[Story],
+    candidates: Sequence[CandidateHistory],
     *,
     rules: str,
     durations_s: Mapping[int, float],

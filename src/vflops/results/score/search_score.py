@@ -20,9 +20,10 @@ from vflops.results.score.search_workers import (
     spent,
     story_of,
 )
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search.learning_curve import predict
 from vflops.workloads.automl.search_events import RULES
-from vflops.workloads.automl.search_history import Search, Story
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
@@ -111,7 +112,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     )
 
 
-def _winner(stories: Sequence[Story]) -> Story | None:
+def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
     """Whose error is the search's: the best evaluation, also of one that the end cut."""
     evaluated = [story for story in stories if story.curve]
     return max(
@@ -122,7 +123,7 @@ def _winner(stories: Sequence[Story]) -> Story | None:
 
 
 def _durations(
-    search: Search, members: Sequence[TrainedJob], lost: Collection[int]
+    search: SearchHistory, members: Sequence[TrainedJob], lost: Collection[int]
 ) -> dict[int, float]:
     """Seconds of each worker's own, by its number from 1; those that died for good are left out."""
     spans = zip(members, search.spans_s, strict=True)
@@ -149,7 +150,7 @@ class _Step:
     accuracies: list[float] = field(default_factory=list)
 
 
-def _moments(search: Search, first_round: int) -> list[SearchMoment]:
+def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
     """The score at even steps of time; those after the rounds of a warm-up count."""
     if search.span_s is None or search.span_s[1] <= search.span_s[0]:
         return []
@@ -180,7 +181,7 @@ def _moments(search: Search, first_round: int) -> list[SearchMoment]:
     return found
 
 
-def _steps(search: Search, start_s: float, step_s: float) -> list[_Step]:
+def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
     """Every note once, in the step that it falls into; one on a moment belongs to it."""
     steps = [_Step() for _ in range(MOMENTS)]
 
@@ -190,7 +191,7 @@ def _steps(search: Search, start_s: float, step_s: float) -> list[_Step]:
 
     for story in search.candidates:
         before = 0
-        for note in story.notes:
+        for note in story.points:
             now = step(note.utc_s)
             now.ops += note.ops - before
             before = note.ops
@@ -222,7 +223,7 @@ def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment])
     return (max(rates) - min(rates)) / mean(rates) < _CALM_SPREAD
 
 
-def _prediction_error(stories: Sequence[Story]) -> float | None:
+def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
     """How far the way of predicting is from the truth, where that is known: of every candidate
     the accuracy of its last epoch is predicted from the first half of its epochs."""
     errors = []
@@ -235,7 +236,7 @@ def _prediction_error(stories: Sequence[Story]) -> float | None:
     return mean(errors) if errors else None
 
 
-def _candidate(story: Story, settings: AutomlSettings) -> CandidateScore:
+def _candidate(story: CandidateHistory, settings: AutomlSettings) -> CandidateScore:
     trained = story.trained
     return CandidateScore(
         candidate=story.begun.candidate,
@@ -245,7 +246,7 @@ def _candidate(story: Story, settings: AutomlSettings) -> CandidateScore:
         state=story.state,
         accuracy=trained.accuracy if trained else max((q for _, q in story.curve), default=None),
         predicted=trained.predicted if trained else None,
-        epochs=max((note.epoch for note in story.notes), default=0.0),
+        epochs=max((note.epoch for note in story.points), default=0.0),
         batch=story.begun.batch,
         kernel=trained.hyper.kernel if trained else None,
         tuned=story.turn.round + 1 >= settings.search.tune_from,

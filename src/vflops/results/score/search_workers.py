@@ -13,8 +13,9 @@ from vflops.record.readout.contents import Contents
 from vflops.record.readout.timeline import Part, Timeline
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
 from vflops.results.score.score_file import LostWorker
+from vflops.workloads.automl.candidate_history import END_EVENTS
 from vflops.workloads.automl.search_events import CandidateBegun
-from vflops.workloads.automl.search_history import ENDS, Search
+from vflops.workloads.automl.search_history import SearchHistory
 
 SPENT = (PHASES[0], "idle", "building", *PHASES[1:])
 """What a worker's time goes to; between two candidates it is idle, or builds."""
@@ -26,13 +27,13 @@ def searches(contents: Contents) -> list[list[TrainedJob]]:
     return [list(jobs) for _, jobs in groups]
 
 
-def story_of(members: Sequence[TrainedJob]) -> Search:
+def story_of(members: Sequence[TrainedJob]) -> SearchHistory:
     """What the workers' logs say together."""
     timeline = WorkerTimeline(members)
     offsets = [
         [timeline.early_s(each.record.job, place) for place in each.folders] for each in members
     ]
-    return Search([each.logs for each in members], offsets)
+    return SearchHistory([each.logs for each in members], offsets)
 
 
 def given_up(contents: Contents, members: Sequence[TrainedJob]) -> tuple[LostWorker, ...]:
@@ -95,7 +96,7 @@ def _unnoted(events: Sequence[Event], began: Event) -> tuple[float, float]:
             busy_s += event.time_s - before.time_s
         else:
             free_s += event.time_s - before.time_s
-        before, busy = event, event.kind == "candidate" or (busy and event.kind not in ENDS)
+        before, busy = event, event.kind == "candidate" or (busy and event.kind not in END_EVENTS)
     return busy_s, free_s
 
 

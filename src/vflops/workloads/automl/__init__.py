@@ -8,7 +8,7 @@ from vflops.workloads.contract.spec import Quality, WorkloadSpec
 
 @register
 def automl() -> WorkloadSpec:
-    """What describes the workload."""
+    """Return the description of the workload."""
     return WorkloadSpec(
         name="automl",
         title="search for image classifiers from ResNet-50, AIPerf; scored in operations a second",

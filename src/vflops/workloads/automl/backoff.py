@@ -1,15 +1,15 @@
-"""Pauses between two looks at what others write: short at first, longer while nothing comes."""
+"""Delays between polls of files that other processes write: short at first, then longer."""
 
 from __future__ import annotations
 
 import time
 
 _SHARE = 0.25
-"""Of the time waited so far: nothing is seen later than by that."""
+"""The delay as a share of the time waited so far: nothing is noticed later than by that."""
 
 
-class Pause:
-    """One wait for something; many processes look at one shared file system."""
+class Backoff:
+    """The delays of one wait; it keeps many processes from flooding a shared file system."""
 
     def __init__(self, first_s: float = 0.05, most_s: float = 1.0) -> None:
         self._first_s, self._most_s = first_s, most_s
@@ -17,10 +17,10 @@ class Pause:
 
     @property
     def next_s(self) -> float:
-        """How long to wait until the next look."""
+        """The delay until the next poll."""
         waited_s = time.monotonic() - self._began_s
         return min(max(self._first_s, _SHARE * waited_s), self._most_s)
 
     def wait(self) -> None:
-        """Until the next look."""
+        """Sleep until the next poll."""
         time.sleep(self.next_s)

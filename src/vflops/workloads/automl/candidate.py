@@ -1,4 +1,4 @@
-"""A candidate in training: the workload with its network, and what a rank knows of it."""
+"""A candidate in training: the workload with its network, and the context of a rank."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
-def ops_of_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
-    """Forward and in all, by the rules that score it, in a batch of a rank's."""
+def ops_per_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
+    """Return forward and total operations per sample, by the rules that score a search."""
     ops = architecture_cost.ops(candidate.architecture, RULES, batch)
     return ops.forward // batch, ops.total // batch
 
@@ -30,7 +30,7 @@ def ops_of_sample(candidate: Candidate, batch: int) -> tuple[int, int]:
 def candidate_record(
     record: JobRecord, candidate: Candidate, *, compile: Compile = "auto"
 ) -> JobRecord:
-    """What the engine trains: the job with the candidate's epochs, batch and seed."""
+    """Return the job that the engine trains: with the candidate's epochs, batch and seed."""
     settings = AutomlSettings.model_validate(record.settings)
     at_target = settings.train.stop_at_target and candidate.end_epoch is None
     train = settings.train.model_copy(
@@ -54,27 +54,27 @@ def candidate_record(
 
 
 class CandidateTraining(ImageClassification):
-    """Image classification by a network that the search chose."""
+    """Image classification with the network of a candidate."""
 
     def __init__(self, settings: AutomlSettings, data: DataFacts, network: nn.Module) -> None:
         super().__init__(settings, data)
         self._network = network
 
     def model(self) -> nn.Module:
-        """The candidate's network, with the weights that it starts from."""
+        """Return the candidate's network with its initial weights."""
         return self._network
 
     def fast_model(self, *_: object) -> None:
-        """None: the fused kernels are for ResNet."""
+        """Return None: the fused kernels are for ResNet only."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """A wish to stop: a signal's, or that of the clock."""
+    """A request to stop, by a signal or because the time is up."""
 
     stop: Stopping
     end_s: float
-    """Of the monotonic clock."""
+    """On the monotonic clock."""
 
     @property
     def passed(self) -> bool:
@@ -83,30 +83,30 @@ class Deadline:
 
     @property
     def signal(self) -> str | None:
-        """What asks to stop; None: nothing does."""
+        """The reason to stop; None if there is none."""
         return self.stop.signal or ("the end of its time" if self.passed else None)
 
 
 @dataclass(frozen=True)
 class CandidateContext(JobContext):
-    """One rank of a candidate's training: its own checkpoints, in the worker's log."""
+    """One rank of a candidate's training: separate checkpoints, but the log of the worker."""
 
     folder: Path = Path()
-    """Of the candidate's checkpoints."""
+    """The folder of the candidate's checkpoints."""
     evaluations: list[Evaluated] = field(default_factory=list)
-    """As they are written."""
+    """The evaluations so far."""
     ended: list[Finished] = field(default_factory=list)
-    """How training came to its end, once it has."""
+    """The last event of the training, once it has finished."""
 
     @property
     def checkpoints(self) -> Path:
-        """Where the candidate's are, whoever trains it."""
+        """The folder of the candidate's checkpoints."""
         return self.folder
 
-    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
-        """Write an event of the worker's; every rank keeps what the result is made of."""
+    def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+        """Write an event to the worker's log; every rank keeps those that the result is made of."""
         if isinstance(payload, Finished):
             self.ended.append(payload)
         elif isinstance(payload, Evaluated):
             self.evaluations.append(payload)
-        super().tell(kind, payload, sync=sync)
+        super().write_event(kind, payload, sync=sync)

@@ -1,9 +1,9 @@
-"""Where candidates wait between search and training: files that are made once and never changed.
+"""Candidates between search and training: files that are created once and never changed.
 
 RUN/buffer/<candidate>.json         a proposal
 RUN/buffer/<candidate>.passed.json  a turn that is no longer waited for
-RUN/buffer/<candidate>.last.json    a turn from which on its worker proposes nothing
-RUN/claims/<candidate>.json         who trains it
+RUN/buffer/<candidate>.last.json    the turn from which on its worker proposes nothing
+RUN/claims/<candidate>.json         the worker that trains it
 """
 
 from __future__ import annotations
@@ -17,123 +17,119 @@ from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import file_hash
-from vflops.workloads.automl.search_events import Candidate, Claim, Passed, Turn
+from vflops.workloads.automl.search_events import Candidate, Claim, Turn, TurnPassed
 
 
-class Buffer:
-    """The candidates of a run that were proposed, by whomever."""
+class CandidateBuffer:
+    """The proposals and claims of all workers of a run."""
 
     def __init__(self, run: Path) -> None:
         self._proposals, self._claims = run / "buffer", run / "claims"
         for folder in (self._proposals, self._claims):
             atomic.make_folder(folder)
-        self._names: set[str] = set()
+        self._files: set[str] = set()
         self._proposed: set[str] = set()
-        self._given_up: set[str] = set()
-        self._lasts: dict[int, int] = {}
-        self.look()
+        self._passed: set[str] = set()
+        self._last_rounds: dict[int, int] = {}
+        self.refresh()
 
-    def look(self) -> None:
-        """See what is there now, with one listing; what was there stays and is not looked at."""
+    def refresh(self) -> None:
+        """List the folder once, and take in files that are new."""
         listed = {path.name for path in self._proposals.glob("r*-w*.json")}
-        for file in listed - self._names:
-            name, _, what = file.removesuffix(".json").partition(".")
-            if not is_turn(name):  # a person may have put something there
+        for file in listed - self._files:
+            name, _, suffix = file.removesuffix(".json").partition(".")
+            if not is_turn(name):  # someone may have put another file there
                 continue
-            if what == "":
+            if suffix == "":
                 self._proposed.add(name)
-            elif what == "passed":
-                self._given_up.add(name)
-            elif what == "last":
+            elif suffix == "passed":
+                self._passed.add(name)
+            elif suffix == "last":
                 turn = Turn.named(name)
-                last = self._lasts.get(turn.worker, turn.round)
-                self._lasts[turn.worker] = min(last, turn.round)
-        self._names |= listed
+                last = self._last_rounds.get(turn.worker, turn.round)
+                self._last_rounds[turn.worker] = min(last, turn.round)
+        self._files |= listed
 
     def put(self, proposal: Candidate) -> bool:
-        """Offer a candidate; False where its turn has one already."""
-        return _make_once(proposal, self._proposal(proposal.turn))
+        """Write a proposal; return False if its turn already has one."""
+        return _create(proposal, self._proposal_file(proposal.turn))
 
     def get(self, turn: Turn) -> Candidate | None:
-        """The candidate of a turn, once there is one."""
-        path = self._proposal(turn)
+        """Return the candidate of a turn, if it was proposed."""
+        path = self._proposal_file(turn)
         return Candidate.read(path) if path.is_file() else None
 
     def proposal_sha256(self, turn: Turn) -> str:
-        """Of its file."""
-        return file_hash(self._proposal(turn))
+        """Return the hash of a proposal's file."""
+        return file_hash(self._proposal_file(turn))
 
     def claim(self, turn: Turn, worker: int, job: int) -> bool:
-        """Take a candidate to train it; False where another has it."""
-        return _make_once(Claim(worker=worker, job=job), self._claims / f"{turn.name}.json")
+        """Claim a candidate to train it; return False if another worker has it."""
+        return _create(Claim(worker=worker, job=job), self._claims / f"{turn.name}.json")
 
     def claimed_by(self, turn: Turn) -> int | None:
-        """The worker that has a candidate; None: nobody yet."""
+        """Return the worker that claimed a candidate, if any."""
         path = self._claims / f"{turn.name}.json"
         return Claim.read(path).worker if path.is_file() else None
 
     def claims_of(self, worker: int) -> tuple[Turn, ...]:
-        """The candidates that a worker has claimed, in their order."""
+        """Return the candidates that a worker has claimed, in the order of their turns."""
         names = (path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json"))
         turns = (Turn.named(name) for name in sorted(filter(is_turn, names)))
         return tuple(turn for turn in turns if self.claimed_by(turn) == worker)
 
     def give_up(self, turn: Turn, by: int, waited_s: float) -> bool:
-        """No longer wait for a worker's turn; False where another has said so."""
-        self._given_up.add(turn.name)
-        return _make_once(Passed(turn=turn, by=by, waited_s=waited_s), self._passed(turn))
+        """Stop waiting for a worker's turn; return False if another worker did so before."""
+        self._passed.add(turn.name)
+        passed = TurnPassed(turn=turn, by=by, waited_s=waited_s)
+        return _create(passed, self._proposals / f"{turn.name}.passed.json")
 
-    def end(self, turn: Turn) -> bool:
-        """Say that its worker proposes nothing for this turn, nor for any later one."""
-        return _make_once(Passed(turn=turn, by=turn.worker, waited_s=0.0), self._last(turn))
+    def end_turns(self, turn: Turn) -> bool:
+        """Announce that its worker proposes nothing for this turn, nor for any later one."""
+        passed = TurnPassed(turn=turn, by=turn.worker, waited_s=0.0)
+        return _create(passed, self._proposals / f"{turn.name}.last.json")
 
     def given_up(self, turn: Turn) -> bool:
-        """Whether nobody waited for this turn any more, at the last look."""
-        last = self._lasts.get(turn.worker)
+        """Whether nobody waits for this turn any more, as of the last refresh."""
+        last = self._last_rounds.get(turn.worker)
         return self.passed(turn) or (last is not None and turn.round >= last)
 
     def passed(self, turn: Turn) -> bool:
-        """Whether that is because its worker was silent for too long."""
-        return turn.name in self._given_up
+        """Whether a turn was given up because its worker was silent for too long."""
+        return turn.name in self._passed
 
     def has(self, turn: Turn) -> bool:
-        """Whether the turn had its candidate, at the last look."""
+        """Whether the turn had a proposal at the last refresh."""
         return turn.name in self._proposed
 
     def turns(self) -> tuple[Turn, ...]:
-        """Of all proposals at the last look, in their order."""
+        """Return the turns of all proposals as of the last refresh, in order."""
         return tuple(Turn.named(name) for name in sorted(self._proposed))
 
-    def waiting(self) -> tuple[Turn, ...]:
-        """Of those, the ones that nobody has claimed by now."""
-        taken = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
-        return tuple(turn for turn in self.turns() if turn.name not in taken)
+    def unclaimed(self) -> tuple[Turn, ...]:
+        """Return those of ``turns`` that nobody has claimed by now."""
+        claimed = {path.name.removesuffix(".json") for path in self._claims.glob("r*-w*.json")}
+        return tuple(turn for turn in self.turns() if turn.name not in claimed)
 
-    def _proposal(self, turn: Turn) -> Path:
+    def _proposal_file(self, turn: Turn) -> Path:
         return self._proposals / f"{turn.name}.json"
-
-    def _passed(self, turn: Turn) -> Path:
-        return self._proposals / f"{turn.name}.passed.json"
-
-    def _last(self, turn: Turn) -> Path:
-        return self._proposals / f"{turn.name}.last.json"
 
 
 def is_turn(name: str) -> bool:
-    """Whether a file's name is that of a candidate."""
+    """Whether ``name`` is the name of a candidate."""
     try:
         return bool(Turn.named(name))
     except (FolderError, ValidationError):
         return False
 
 
-def _make_once(document: Document, path: Path) -> bool:
-    """Write the document whole, by one of all who try at once; whether this was the one."""
+def _create(document: Document, path: Path) -> bool:
+    """Write a complete file that does not exist yet; return whether this process created it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(3).hex()}")
     document.write(draft)
     try:
-        os.link(draft, path)  # a rename would replace another's; a link is refused
-    except FileExistsError:  # over NFS the answer to a link that was made may have been lost
+        os.link(draft, path)  # a rename would replace another's file; a link fails
+    except FileExistsError:  # over NFS the reply to a successful link may have been lost
         return draft.stat().st_nlink > 1
     except OSError as error:
         raise atomic.cannot_write(path, error) from error

@@ -5,83 +5,86 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.proposer_process import Searching
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.proposer_process import ProposerProcess
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 
 
-class Offers(ABC):
+class CandidateSource(ABC):
     """Candidates that a worker may claim."""
 
     @abstractmethod
-    def now(self) -> Sequence[Turn] | None:
-        """Those that wait, the next one first; None: none will come any more."""
+    def available(self) -> Sequence[Turn] | None:
+        """Return the candidates to claim, the next one first; None if no more will come."""
 
     @property
-    def why(self) -> str | None:
-        """Why none will come, where that is worth a word."""
+    def end_reason(self) -> str | None:
+        """Why no more will come, if that is worth reporting."""
         return None
 
-    def close(self) -> None:  # noqa: B027  (only a search has something to end)
-        """The worker has ended."""
+    def close(self) -> None:  # noqa: B027  (only a search has something to stop)
+        """Release what the source uses, at the end of the worker."""
 
 
-class Searched(Offers):
-    """What the process beside the worker proposes; in ordered mode only the worker's own turn."""
+class SearchSource(CandidateSource):
+    """The proposals of the search; in ordered mode only the next one of this worker."""
 
-    def __init__(self, searching: Searching, buffer: Buffer, own: int | None) -> None:
-        """``own``: the worker, in ordered mode."""
-        self._searching, self._buffer, self._own = searching, buffer, own
+    def __init__(
+        self, process: ProposerProcess, buffer: CandidateBuffer, worker: int | None
+    ) -> None:
+        """``worker`` is this worker in ordered mode, else None."""
+        self._process, self._buffer, self._worker = process, buffer, worker
 
-    def now(self) -> Sequence[Turn] | None:
-        """None where nothing waits and the search has ended."""
-        goes_on = self._searching.goes_on()  # before the look: what it left is seen
-        self._buffer.look()
-        waiting = self._buffer.waiting()
-        if self._own is not None:
-            waiting = tuple(turn for turn in waiting if turn.worker == self._own)[:1]
-        return waiting if waiting or goes_on else None
+    def available(self) -> Sequence[Turn] | None:
+        """Return the unclaimed proposals; None if there are none and the search has ended."""
+        running = self._process.is_running()  # asked first, so that its last proposal is seen
+        self._buffer.refresh()
+        turns = self._buffer.unclaimed()
+        if self._worker is not None:
+            turns = tuple(turn for turn in turns if turn.worker == self._worker)[:1]
+        return turns if turns or running else None
 
     @property
-    def why(self) -> str:
-        """What the search said at its end."""
-        return self._searching.last_words
+    def end_reason(self) -> str:
+        """The last message of the search."""
+        return self._process.last_line
 
     def close(self) -> None:
-        """End the search."""
-        self._searching.close()
+        """Stop the search."""
+        self._process.close()
 
 
-class FixedWork(Offers):
-    """The candidates of a replay: those whose parents came to an end.
+class ReplaySource(CandidateSource):
+    """The candidates of a replay whose parents have ended.
 
     A parent whose worker died for good is not waited for: its children start from new weights, do
     the same work, and their record says so.
     """
 
-    def __init__(self, buffer: Buffer, ledger: Ledger, patience_s: float) -> None:
-        self._buffer, self._ledger, self._patience_s = buffer, ledger, patience_s
+    def __init__(self, buffer: CandidateBuffer, shared: SharedResults, patience_s: float) -> None:
+        """``patience_s``: after this much silence a worker is considered dead."""
+        self._buffer, self._shared, self._patience_s = buffer, shared, patience_s
         self._parents: dict[str, str | None] = {}
 
-    def now(self) -> Sequence[Turn] | None:
-        """In the order of the search."""
-        self._buffer.look()
-        self._ledger.read()
-        waiting = self._buffer.waiting()
-        return [turn for turn in waiting if self._ready(turn)] if waiting else None
+    def available(self) -> Sequence[Turn] | None:
+        """Return the candidates that are ready, in the order of the search."""
+        self._buffer.refresh()
+        self._shared.read()
+        unclaimed = self._buffer.unclaimed()
+        return [turn for turn in unclaimed if self._is_ready(turn)] if unclaimed else None
 
-    def _ready(self, turn: Turn) -> bool:
+    def _is_ready(self, turn: Turn) -> bool:
         if turn.name not in self._parents:
             candidate = self._buffer.get(turn)
             self._parents[turn.name] = candidate.parent if candidate else None
         parent = self._parents[turn.name]
-        return parent is None or parent in self._ledger.results or self._orphaned(parent)
+        return parent is None or parent in self._shared.results or self._never_ends(parent)
 
-    def _orphaned(self, parent: str) -> bool:
+    def _never_ends(self, parent: str) -> bool:
         turn = Turn.named(parent)
-        if not self._buffer.has(turn):  # it is no part of the work
+        if not self._buffer.has(turn):  # not part of the replay
             return True
-        holder = self._buffer.claimed_by(turn)
-        silent_s = self._ledger.silent_s(holder) if holder is not None else 0.0
-        return silent_s > self._patience_s or self._ledger.lost(turn)
+        worker = self._buffer.claimed_by(turn)
+        silent_s = self._shared.silent_s(worker) if worker is not None else 0.0
+        return silent_s > self._patience_s or self._shared.is_lost(turn)

@@ -1,4 +1,4 @@
-"""The next candidate, compiled while another one trains.
+"""Compile the next candidate while another one trains.
 
 ``python -m vflops.workloads.automl.compile_ahead RUN JOB CANDIDATE LOCAL_RANK`` takes one step of
 the candidate on the run's data and discards the result. What remains is the compiler's cache, which
@@ -33,93 +33,93 @@ from vflops.train.rank_device import rank_device
 from vflops.train.signals import StopRequest
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.candidate import CandidateTraining, Deadline, candidate_record
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.automl.settings import AutomlSettings
 
 _PARENT = "VFLOPS_WORKER"
 _NICE = 10
-"""Training comes first where both want a core."""
+"""Training takes precedence when both need a core."""
 _STEPS = 2
-_ROOM = 1.2
-"""Free memory of the accelerator, against what training has taken so far: both have to fit."""
+_MEMORY_SHARE = 1.2
+"""Free accelerator memory that is required, relative to the peak of the training so far."""
 
 
 @dataclass(frozen=True)
-class _Compiling:
+class _Compilation:
     turn: Turn
     began_s: float
     process: subprocess.Popen[bytes]
 
 
 class CompileAhead:
-    """Compiles one candidate at a time in a process of its own, which does not outlive this one."""
+    """Compiles one candidate at a time in a child process, which ends with this process."""
 
     def __init__(self, context: JobContext, device: torch.device, deadline: Deadline) -> None:
         self._context, self._device, self._deadline = context, device, deadline
         self._log = context.attempt / "compiling.log"
-        self._lock = Lock()  # the one that builds ahead begins, the one that trains ends
-        self._now: _Compiling | None = None
-        self._over = -1
-        """The number of the newest turn that has begun to train: compiling is late for it."""
+        self._lock = Lock()  # the building thread calls begin, the training thread finish
+        self._running: _Compilation | None = None
+        self._too_late = -1
+        """The number of the newest turn that has begun to train: it is too late to compile it."""
 
     def begin(self, turn: Turn) -> None:
-        """Compile the candidate of this turn, if there is room beside the one in training."""
+        """Compile the candidate of this turn, if it fits in memory beside the one in training."""
         with self._lock:
-            if turn.number <= self._over:
+            if turn.number <= self._too_late:
                 return
             self._end_before(turn)
             free, _ = torch.cuda.mem_get_info(self._device)
-            taken = torch.cuda.max_memory_reserved(self._device)
-            if self._now is None and free >= _ROOM * taken:
-                self._now = _Compiling(turn, time.monotonic(), self._process(turn))
+            reserved = torch.cuda.max_memory_reserved(self._device)
+            if self._running is None and free >= _MEMORY_SHARE * reserved:
+                self._running = _Compilation(turn, time.monotonic(), self._process(turn))
 
-    def taken_s(self, turn: Turn) -> float | None:
-        """How long it has been at the candidate; infinite: it is ready; None: it is not at it."""
+    def elapsed_s(self, turn: Turn) -> float | None:
+        """Return how long it has been compiling: infinity if it is ready, None if not begun."""
         with self._lock:
             self._end_before(turn)
-            now = self._now
-            if now is None or now.turn != turn or now.process.poll():
+            running = self._running
+            if running is None or running.turn != turn or running.process.poll():
                 return None
-            ready = now.process.returncode == 0
-            return math.inf if ready else time.monotonic() - now.began_s
+            ready = running.process.returncode == 0
+            return math.inf if ready else time.monotonic() - running.began_s
 
-    def end(self, turn: Turn, *, wanted: bool) -> None:
-        """Be free for the next candidate: wait for this one where it is wanted, else leave it."""
+    def finish(self, turn: Turn, *, wanted: bool) -> None:
+        """Wait for the candidate of this turn if it is wanted, else stop compiling it."""
         with self._lock:
-            self._over = max(self._over, turn.number)
+            self._too_late = max(self._too_late, turn.number)
             self._end_before(turn)
-            now = self._now
-            if now is None or now.turn != turn:
+            running = self._running
+            if running is None or running.turn != turn:
                 return
-            self._now = None
+            self._running = None
         while wanted and not self._deadline.signal:
             with suppress(subprocess.TimeoutExpired):
-                now.process.wait(timeout=1.0)
+                running.process.wait(timeout=1.0)
                 return
-        _kill(now.process)
+        _kill(running.process)
 
     def close(self) -> None:
-        """End what is going on, for good."""
+        """Stop compiling, for good."""
         with self._lock:
-            self._over = sys.maxsize
-            if self._now is not None:
-                _kill(self._now.process)
-                self._now = None
+            self._too_late = sys.maxsize
+            if self._running is not None:
+                _kill(self._running.process)
+                self._running = None
 
     def _end_before(self, turn: Turn) -> None:
-        """End what is for an earlier turn: it was passed, or another worker had it."""
-        if self._now is not None and self._now.turn.number < turn.number:
-            _kill(self._now.process)
-            self._now = None
+        """Stop compiling for an earlier turn: it was passed, or another worker claimed it."""
+        if self._running is not None and self._running.turn.number < turn.number:
+            _kill(self._running.process)
+            self._running = None
 
     def _process(self, turn: Turn) -> subprocess.Popen[bytes]:
         run = self._context.attempt.parents[2]
         command = [sys.executable, "-P", "-m", "vflops.workloads.automl.compile_ahead"]
-        place = [str(self._context.record.job), turn.name, str(self._context.local_rank)]
+        arguments = [str(self._context.record.job), turn.name, str(self._context.local_rank)]
         with self._log.open("ab") as output:
             return subprocess.Popen(
-                [*command, str(run), *place],
+                [*command, str(run), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -133,13 +133,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def main(run: str, job: str, name: str, local_rank: str) -> None:
-    """Compile a candidate as its worker would."""
+    """Compile a candidate in the same way as its worker would."""
     die_with(int(os.environ[_PARENT]))
     os.nice(_NICE)
     folder = RunFolder.open(Path(run))
     record = read_staged(JobRecord.read(folder.job_file(int(job))))
-    candidate = Buffer(folder.path).get(Turn.named(name))
-    assert candidate is not None, "it is begun when there is one"
+    candidate = CandidateBuffer(folder.path).get(Turn.named(name))
+    assert candidate is not None, "compiling begins after the proposal"
     record = candidate_record(record, candidate, compile="on")
     settings = AutomlSettings.model_validate(record.settings)
     device = rank_device(settings.train.device, int(local_rank))

@@ -1,4 +1,4 @@
-"""How the steps of a candidate run: recorded or compiled, whichever way is over sooner."""
+"""Whether the steps of a candidate are compiled or recorded: whichever finishes sooner."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
@@ -13,16 +14,68 @@ from vflops.config.training import Compile, TrainSettings
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.parallel.factory import ParallelPlan
-from vflops.workloads.automl.candidate import Deadline, ops_of_sample
+from vflops.workloads.automl.candidate import Deadline, ops_per_sample
 from vflops.workloads.automl.compile_ahead import CompileAhead
-from vflops.workloads.automl.compile_payoff import Pace
 from vflops.workloads.automl.search_events import Candidate
 
+_LEAST_S = 2.0
+"""A training shorter than this says little about speed."""
+_A_YEAR_S = 3.2e7
 
-class Modes:
-    """Chooses for one candidate after the other, and learns from each.
 
-    What a clock says would make another search of each: exact ones are never compiled.
+@dataclass
+class CompileCosts:
+    """The costs of training on a worker: initially those of an H200, then measured ones."""
+
+    plain_s: float = 1e-14
+    """Seconds per operation without compilation."""
+    gain: float = 0.7
+    """The time of compiled steps relative to that, until it is measured."""
+    compile_s: float = 2.0
+    """Seconds to compile one layer, for training and evaluation."""
+    load_s: float = 0.3
+    """Seconds to load one layer from the cache after another process has compiled it."""
+    _compiled_s: float | None = field(default=None, init=False)
+
+    def plain(self, ops: int) -> float:
+        """Return the seconds of a training of ``ops`` operations without compilation."""
+        return ops * self.plain_s
+
+    def compiled(self, ops: int, layers: int, ahead_s: float | None = None) -> float:
+        """Return the seconds of a compiled training, including compilation.
+
+        ``ahead_s``: how long another process has been compiling it; None if none has.
+        """
+        training_s = ops * (self._compiled_s or self.gain * self.plain_s)
+        if ahead_s is None:
+            return layers * self.compile_s + training_s
+        return max(layers * self.compile_s - ahead_s, 0.0) + layers * self.load_s + training_s
+
+    def compiling_pays(
+        self, ops: int, layers: int, ahead_s: float | None = None, left_s: float = math.inf
+    ) -> bool:
+        """Whether a training finishes sooner if it is compiled.
+
+        If ``left_s`` is too short to finish it, only the part that fits is compared.
+        """
+        ops = min(ops, int(min(left_s, _A_YEAR_S) / self.plain_s))
+        return self.compiled(ops, layers, ahead_s) < self.plain(ops)
+
+    def measured(self, ops: int, training_s: float, *, compiled: bool) -> None:
+        """Update the costs from a training of ``ops`` operations."""
+        if training_s < _LEAST_S:
+            return
+        if compiled:
+            self._compiled_s = training_s / ops
+        else:
+            self.plain_s = training_s / ops
+
+
+class CompilePolicy:
+    """Decides for one candidate after the other, and learns from their trainings.
+
+    Deterministic searches are never compiled: the decision depends on measured times, so that a
+    repeated search could decide differently.
     """
 
     def __init__(
@@ -34,54 +87,54 @@ class Modes:
         deadline: Deadline,
     ) -> None:
         self._context, self._train, self._plan = context, train, plan
-        self._chooses = train.compile == "auto" and device.type != "cpu"
-        self._pace, self._deadline = Pace(), deadline
-        # Another process that compiles has been seen to help where one device makes a worker.
+        self._decides = train.compile == "auto" and device.type != "cpu"
+        self._costs, self._deadline = CompileCosts(), deadline
+        # Compiling in another process was seen to help only if a worker has a single device.
         alone = device.type == "cuda" and plan.ranks == 1 and not train.deterministic
-        alone = alone and self._chooses
+        alone = alone and self._decides
         self._ahead = CompileAhead(context, device, deadline) if alone else None
 
-    def expect(self, candidate: Candidate) -> None:
-        """Compile what trains next, if that pays once it is done; other threads may call it."""
+    def prepare(self, candidate: Candidate) -> None:
+        """Start compiling the next candidate if that pays; may be called from any thread."""
         if self._ahead is not None and self._pays(candidate, math.inf):
             self._ahead.begin(candidate.turn)
 
-    def chosen(self, candidate: Candidate) -> Compile:
-        """How it runs, the same on all ranks."""
-        if not self._chooses:
+    def choose(self, candidate: Candidate) -> Compile:
+        """Return how a candidate's steps run, the same on all ranks."""
+        if not self._decides:
             return self._train.compile
         turn = candidate.turn
-        ahead_s = self._ahead.taken_s(turn) if self._ahead is not None else None
+        ahead_s = self._ahead.elapsed_s(turn) if self._ahead is not None else None
         exact = self._train.deterministic
         pays = self._plan.leads and not exact and self._pays(candidate, ahead_s)
         compiles = bool(self._plan.agree(int(pays)))
         if self._ahead is not None:
             with self._context.clock.phase("compilation"):
-                self._ahead.end(turn, wanted=compiles)
+                self._ahead.finish(turn, wanted=compiles)
         return "on" if compiles else "record"
 
     @contextmanager
-    def learning(self, candidate: Candidate, engine: Engine) -> Iterator[None]:
-        """While a candidate trains from its start to its end: how long its steps take."""
+    def measuring(self, candidate: Candidate, engine: Engine) -> Iterator[None]:
+        """Measure the speed of a training that the block runs from beginning to end."""
         clock = self._context.clock
         before_s = clock.spent_s()["training"]
         yield
-        _, ops = ops_of_sample(candidate, engine.settings.rank_batch)
+        _, ops = ops_per_sample(candidate, engine.settings.rank_batch)
         samples = engine.state.step * engine.settings.batch
         training_s = clock.spent_s()["training"] - before_s
-        self._pace.measured(samples * ops, training_s, compiled=engine.compiled)
+        self._costs.measured(samples * ops, training_s, compiled=engine.compiled)
 
     def close(self) -> None:
-        """Compile nothing more."""
+        """Stop compiling ahead."""
         if self._ahead is not None:
             self._ahead.close()
 
     def _pays(self, candidate: Candidate, ahead_s: float | None) -> bool:
-        """Whether its training is over sooner if it is compiled."""
+        """Whether its training finishes sooner if it is compiled."""
         batch = candidate.hyper.batch // (self._plan.ranks * self._train.accumulate)
-        _, ops = ops_of_sample(candidate, batch)
+        _, ops = ops_per_sample(candidate, batch)
         epochs = min(candidate.end_epoch or candidate.epochs, candidate.epochs)
         layers = sum(layer.kind == "conv" for layer in candidate.architecture.layers)
         samples = epochs * self._context.record.data.train
         left_s = max(self._deadline.end_s - time.monotonic(), 0.0)
-        return self._pace.compiling_pays(samples * ops, layers, ahead_s, left_s)
+        return self._costs.compiling_pays(samples * ops, layers, ahead_s, left_s)

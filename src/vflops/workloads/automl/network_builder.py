@@ -1,4 +1,4 @@
-"""The networks of candidates, with the weights that they start from; the next one ahead of time."""
+"""Builds the networks of candidates with their initial weights, if possible ahead of time."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from vflops.train.parallel.factory import ParallelPlan
 from vflops.workloads.automl.architecture.module_builder import build
 from vflops.workloads.automl.architecture.morphs import apply
 from vflops.workloads.automl.architecture.weight_transfer import transfer
-from vflops.workloads.automl.backoff import Pause
+from vflops.workloads.automl.backoff import Backoff
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Candidate, Turn
-from vflops.workloads.automl.shared_results import Ledger, Result
+from vflops.workloads.automl.shared_results import CandidateResult, SharedResults
 from vflops.workloads.automl.weights import WeightStore
 
 Made = TypeVar("Made")
 
-_SEEN_S = 30.0
-"""How long a line that another machine wrote may take to come into sight here."""
+_VISIBLE_S = 30.0
+"""How long a line written by another machine may take to become visible here."""
 
 
 @dataclass(frozen=True)
-class Builder:
-    """Builds candidates on the host; the same weights for the same candidate, on every rank."""
+class NetworkBuilder:
+    """Builds candidates on the host, with the same weights on every rank."""
 
-    buffer: Buffer
-    ledger: Ledger
+    buffer: CandidateBuffer
+    shared: SharedResults
     weights: WeightStore
     seed: int
     inherit: bool
 
     def candidate(self, turn: Turn) -> Candidate:
-        """As it was proposed; on a shared file system it may come into sight late."""
-        pause = Pause()
-        while (found := self.buffer.get(turn)) is None:
-            pause.wait()
-        return found
+        """Return the proposal of a turn; wait until a shared file system shows it."""
+        backoff = Backoff()
+        while (candidate := self.buffer.get(turn)) is None:
+            backoff.wait()
+        return candidate
 
     def inherits(self, candidate: Candidate) -> bool:
-        """Whether it starts from its parent's weights: it has a parent, and they are kept."""
+        """Whether it starts from its parent's weights, which requires that they were stored."""
         return self.inherit and candidate.parent is not None and self.weights.has(candidate.parent)
 
     def network(self, candidate: Candidate) -> nn.Module:
-        """The network, as its training begins with it."""
+        """Return the network with its initial weights."""
         turn = candidate.turn
-        # Streams of their own: training draws from torch's global one at the same time.
+        # A separate stream: training uses torch's global one at the same time.
         generator = torch.Generator().manual_seed(mix(self.seed, 3, turn.round, turn.worker) >> 1)
         if not self.inherits(candidate):
             return build(candidate.architecture, generator)
@@ -70,29 +70,29 @@ class Builder:
             architecture = child
         return network
 
-    def _result(self, parent: Turn) -> Result:
-        """What became of a parent: it is known, because the child was proposed for it."""
-        pause, end_s = Pause(), time.monotonic() + _SEEN_S
-        self.ledger.read()
-        while parent.name not in self.ledger.results:
-            if self.ledger.lost(parent) or time.monotonic() > end_s:
+    def _result(self, parent: Turn) -> CandidateResult:
+        """Return the result of a parent; it exists, because the child was proposed for it."""
+        backoff, end_s = Backoff(), time.monotonic() + _VISIBLE_S
+        self.shared.read()
+        while parent.name not in self.shared.results:
+            if self.shared.is_lost(parent) or time.monotonic() > end_s:
                 raise FolderError(
-                    f"the result of its parent {parent.name} is in no worker's log",
-                    hint="vflops check says which line of which log is damaged",
+                    f"no worker's log contains the result of its parent {parent.name}",
+                    hint="vflops check shows which line of which log is damaged",
                 )
-            pause.wait()
-            self.ledger.read()
-        return self.ledger.results[parent.name]
+            backoff.wait()
+            self.shared.read()
+        return self.shared.results[parent.name]
 
 
 @dataclass
 class _Task:
-    """The building of one candidate."""
+    """One candidate being built."""
 
     turn: Turn
     unwanted: Event = field(default_factory=Event)
-    found: Event = field(default_factory=Event)
-    """Set when the candidate is there: from then on it takes no longer than building does."""
+    proposed: Event = field(default_factory=Event)
+    """Set once the proposal exists: from then on only the building takes time."""
     network: Future[nn.Module | None] | None = None
 
 
@@ -100,23 +100,23 @@ class BuildAhead:
     """Builds the candidate of the next turn while another one trains."""
 
     def __init__(
-        self, builder: Builder, known: Callable[[Candidate], None], deadline: Deadline
+        self, builder: NetworkBuilder, on_known: Callable[[Candidate], None], deadline: Deadline
     ) -> None:
-        """``known`` is told the candidate before it is built."""
-        self._builder, self._known, self._deadline = builder, known, deadline
+        """``on_known`` is called with the candidate before it is built."""
+        self._builder, self._on_known, self._deadline = builder, on_known, deadline
         self._pool = ThreadPoolExecutor(1, "build")
         self._task: _Task | None = None
 
     def begin(self, turn: Turn) -> None:
-        """Build the candidate of this turn, and no other, as soon as there is one."""
+        """Build the candidate of this turn, and no other, as soon as it is proposed."""
         self._drop()
         self._task = task = _Task(turn)
         task.network = self._pool.submit(self._build, task)
 
     def take(self, turn: Turn) -> nn.Module | None:
-        """The network that was begun for this turn; None: none was, or it is not there in time."""
+        """Return the network begun for this turn; None if there is none, or not in time."""
         task = self._task
-        if task is None or task.turn != turn or not task.found.is_set():
+        if task is None or task.turn != turn or not task.proposed.is_set():
             self._drop()
             return None
         self._task = None
@@ -127,7 +127,7 @@ class BuildAhead:
         return None
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Stop building."""
         self._drop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -137,28 +137,30 @@ class BuildAhead:
             self._task = None
 
     def _build(self, task: _Task) -> nn.Module | None:
-        pause = Pause()
+        backoff = Backoff()
         while not task.unwanted.is_set():
             candidate = self._builder.buffer.get(task.turn)
             if candidate is not None:
-                task.found.set()
-                self._known(candidate)
+                task.proposed.set()
+                self._on_known(candidate)
                 return self._builder.network(candidate)
-            task.unwanted.wait(pause.next_s)
+            task.unwanted.wait(backoff.next_s)
         return None
 
 
-class Unfit(FolderError):
-    """A candidate that cannot be built, as all ranks know."""
+class CandidateUnbuildable(FolderError):
+    """A candidate cannot be built; raised on all ranks at once."""
 
 
-def together(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
-    """What every rank makes; where one of them cannot, none goes on."""
-    made, fault = None, None
+def on_all_ranks(plan: ParallelPlan, make: Callable[[], Made]) -> Made:
+    """Call ``make`` on every rank; raise ``CandidateUnbuildable`` on all if it fails on one."""
+    made, failure = None, None
     try:
         made = make()
     except FolderError as error:
-        fault = error
-    if plan.agree(int(fault is not None)) or made is None:
-        raise Unfit(fault.message if fault else "another rank cannot build it") from fault
+        failure = error
+    if plan.agree(int(failure is not None)) or made is None:
+        raise CandidateUnbuildable(
+            failure.message if failure else "another rank cannot build it"
+        ) from failure
     return made

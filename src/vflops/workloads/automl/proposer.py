@@ -1,4 +1,4 @@
-"""The next candidate of a worker: an architecture, how it is trained, and what that rests on."""
+"""Proposes the next candidate of a worker: an architecture and how to train it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from vflops.workloads.automl.search.evolution import RandomSearch
 from vflops.workloads.automl.search.searcher import Proposal, Trial
 from vflops.workloads.automl.search.searchers import searcher
 from vflops.workloads.automl.search.tuning import Setting, Space, Tried, suggest
-from vflops.workloads.automl.search_events import Candidate, Hyper, Turn
+from vflops.workloads.automl.search_events import Candidate, Hyperparameters, Turn
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.turns import Known
+from vflops.workloads.automl.turns import KnownResults
 
 _FIRST = "first"
-"""Stands for the network that the search starts from, where nothing is trained yet."""
+"""The name of the starting network as a parent, as long as nothing is trained."""
 
 
 def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
-    """The network that a search starts from: the workload's ResNet."""
+    """Return the network that a search starts from: the workload's ResNet."""
     network, size = settings.network, settings.size
     classes = int(data.facts["classes"])
     return resnet(
@@ -41,14 +41,14 @@ def first_network(settings: AutomlSettings, data: DataFacts) -> Architecture:
 
 
 def limits_of(settings: AutomlSettings, batch: int | None = None) -> Limits:
-    """What no candidate may exceed, trained with ``batch`` or with the workload's own."""
-    given = settings.search.limits
+    """Return the limits of a candidate trained with ``batch``, by default the workload's."""
+    limits = settings.search.limits
     parts = settings.train.ranks * settings.train.accumulate
     return Limits(
-        parameters=given.parameters,
-        operations_per_sample=given.operations,
-        memory_bytes=given.memory_bytes,
-        depth=given.depth,
+        parameters=limits.parameters,
+        operations_per_sample=limits.operations,
+        memory_bytes=limits.memory_bytes,
+        depth=limits.depth,
         batch=(batch or settings.train.batch) // parts,
         bytes_per_value=4 if settings.train.precision in ("fp32", "tf32") else 2,
     )
@@ -56,22 +56,22 @@ def limits_of(settings: AutomlSettings, batch: int | None = None) -> Limits:
 
 @dataclass(frozen=True)
 class Proposer:
-    """Proposes candidates; the same for the same turn and the same results before it."""
+    """Proposes candidates; the same turn and the same earlier results give the same candidate."""
 
     settings: AutomlSettings
     seed: int
     first: Architecture
     candidate: Callable[[Turn], Candidate]
-    """What was proposed before."""
+    """Returns an earlier proposal."""
 
-    def propose(self, turn: Turn, known: Known) -> Candidate:
-        """The candidate of a turn."""
+    def propose(self, turn: Turn, known: KnownResults) -> Candidate:
+        """Return the candidate of a turn."""
         began_s = time.monotonic()
-        rng = random.Random(f"{self.seed} {turn.name}")  # a string: the same on every machine
+        rng = random.Random(f"{self.seed} {turn.name}")  # a string: the same everywhere
         chosen = self._first(turn) or self._search(known, rng)
         hyper, tuned = self._hyper(turn, known, rng)
         chosen, hyper = self._grown(chosen, hyper, known)
-        most = self.settings.train.epochs
+        max_epochs = self.settings.train.epochs
         return Candidate(
             turn=turn,
             architecture=chosen.architecture,
@@ -79,8 +79,10 @@ class Proposer:
             morphs=chosen.morphs,
             hyper=hyper,
             tuned=tuned,
-            epochs=rounds.epochs(turn.round, most),
-            patience=ceil(rounds.patience(turn.round, most) / self.settings.train.evaluate_every),
+            epochs=rounds.epochs(turn.round, max_epochs),
+            patience=ceil(
+                rounds.patience(turn.round, max_epochs) / self.settings.train.evaluate_every
+            ),
             known=len(known.results),
             known_sha256=known.sha256,
             took_s=round(time.monotonic() - began_s, 6),
@@ -88,71 +90,75 @@ class Proposer:
         )
 
     def _first(self, turn: Turn) -> _Chosen | None:
-        """The very first candidate is the network that the search starts from."""
+        """The very first candidate is the starting network itself."""
         return _Chosen(self.first, _FIRST, ()) if turn == Turn(round=0, worker=0) else None
 
-    def _search(self, known: Known, rng: random.Random) -> _Chosen:
+    def _search(self, known: KnownResults, rng: random.Random) -> _Chosen:
         pending = [self.candidate(turn).architecture.digest for turn in known.proposed]
         trials = self._trials(known)
         if trials:
-            way = searcher(self.settings.search.searcher)
-        else:  # nothing is known of any network: a step from the first one, at random
-            trials, way = [Trial(_FIRST, self.first, 0.0)], RandomSearch()
-        found = way.propose(trials, rng, limits_of(self.settings), pending=pending)
-        return _Chosen(found.architecture, found.parent, found.morphs, _figures(found))
+            method = searcher(self.settings.search.searcher)
+        else:  # without any result: a random step from the starting network
+            trials, method = [Trial(_FIRST, self.first, 0.0)], RandomSearch()
+        proposal = method.propose(trials, rng, limits_of(self.settings), pending=pending)
+        return _Chosen(proposal.architecture, proposal.parent, proposal.morphs, _figures(proposal))
 
-    def _trials(self, known: Known) -> list[Trial]:
+    def _trials(self, known: KnownResults) -> list[Trial]:
         return [
             Trial(
-                each.turn.name,
-                self.candidate(each.turn).architecture,
-                each.trained.counts_for,
+                result.turn.name,
+                self.candidate(result.turn).architecture,
+                result.trained.search_accuracy,
             )
-            for each in known.results
-            if each.trained is not None
+            for result in known.results
+            if result.trained is not None
         ]
 
-    def _hyper(self, turn: Turn, known: Known, rng: random.Random) -> tuple[Hyper, bool]:
-        """The workload's own batch in the first rounds; then what tuning suggests."""
+    def _hyper(
+        self, turn: Turn, known: KnownResults, rng: random.Random
+    ) -> tuple[Hyperparameters, bool]:
+        """The workload's batch in the first rounds, later what tuning suggests."""
         settings = self.settings
         if turn.round + 1 < settings.search.tune_from:
-            return Hyper(batch=settings.train.batch), False
+            return Hyperparameters(batch=settings.train.batch), False
         space = Space(settings.batches, tuple(sorted(settings.search.kernels)))
-        # Without a kernel size it was not tuned: no choice to learn from, nor trained for as long.
+        # Results without a kernel size were not tuned, and were trained for fewer epochs.
         tried = [
-            Tried(Setting(hyper.batch, hyper.kernel), each.trained.accuracy)
-            for each in known.results
-            if each.trained is not None and (hyper := each.trained.hyper).kernel is not None
+            Tried(Setting(hyper.batch, hyper.kernel), result.trained.accuracy)
+            for result in known.results
+            if result.trained is not None and (hyper := result.trained.hyper).kernel is not None
         ]
-        found = suggest(space, tried, rng.getrandbits(32))
-        return Hyper(batch=found.batch, kernel=found.kernel), True
+        suggested = suggest(space, tried, rng.getrandbits(32))
+        return Hyperparameters(batch=suggested.batch, kernel=suggested.kernel), True
 
-    def _grown(self, chosen: _Chosen, hyper: Hyper, known: Known) -> tuple[_Chosen, Hyper]:
-        """The network with kernels of the tuned size, if that is within the limits and new.
+    def _grown(
+        self, chosen: _Chosen, hyper: Hyperparameters, known: KnownResults
+    ) -> tuple[_Chosen, Hyperparameters]:
+        """Enlarge the kernels to the tuned size, if that is within the limits and new.
 
-        A batch that does not fit with it is not taken: the workload's own does. The kernel size is
-        told as it then is: kernels never shrink, so it may be larger than was asked for.
+        A batch that does not fit the network is replaced by the workload's. The returned kernel
+        size is the actual one: kernels never shrink, so it may be larger than suggested.
         """
         if hyper.kernel is None:
             return chosen, hyper
         kernel = hyper.kernel
         if not morphs.allowed(chosen.architecture, limits_of(self.settings, hyper.batch)):
-            hyper = Hyper(batch=self.settings.train.batch, kernel=hyper.kernel)
+            hyper = Hyperparameters(batch=self.settings.train.batch, kernel=hyper.kernel)
         network, more = grow_kernels(chosen.architecture, kernel)
         before = [self.candidate(turn) for turn in known.proposed]
         new = all(
-            (each.architecture.digest, each.hyper.batch) != (network.digest, hyper.batch)
-            for each in before
+            (earlier.architecture.digest, earlier.hyper.batch) != (network.digest, hyper.batch)
+            for earlier in before
         )
         limits = limits_of(self.settings, hyper.batch)
         if not more or (new and morphs.allowed(network, limits)):
             chosen = replace(chosen, architecture=network, morphs=(*chosen.morphs, *more))
-        return chosen, Hyper(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
+        return chosen, Hyperparameters(batch=hyper.batch, kernel=least_kernel(chosen.architecture))
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """An architecture, and the way to it."""
+    """An architecture and how it was derived."""
 
     architecture: Architecture
     parent: str
@@ -161,7 +167,7 @@ class _Chosen:
 
 
 def grow_kernels(network: Architecture, size: int) -> tuple[Architecture, Sequence[Morph]]:
-    """All kernels of 3 and more that are smaller grown to ``size``, and the morphs that do it."""
+    """Enlarge all kernels from 3 up that are smaller than ``size``; also return the morphs."""
     grown: list[Morph] = []
     for layer in network.layers:
         if layer.kind == "conv" and morphs.KERNELS[0] <= layer.kernel < size:
@@ -171,13 +177,13 @@ def grow_kernels(network: Architecture, size: int) -> tuple[Architecture, Sequen
 
 
 def least_kernel(network: Architecture) -> int | None:
-    """What all kernels of 3 and more have at the least; None: there is none of them."""
+    """Return the smallest of all kernels from 3 up; None if there are none."""
     convs = (layer.kernel for layer in network.layers if layer.kind == "conv")
     return min((kernel for kernel in convs if kernel >= morphs.KERNELS[0]), default=None)
 
 
-def _figures(found: Proposal) -> dict[str, float]:
-    why = found.why
+def _figures(proposal: Proposal) -> dict[str, float]:
+    why = proposal.why
     known = {"mean": why.mean, "std": why.std, "acquisition": why.acquisition}
     numbers = {name: value for name, value in known.items() if value is not None}
     return {"parent_rank": why.parent_rank, "tried": why.tried, **numbers}

@@ -1,8 +1,9 @@
-"""A finished search as fixed work: what it trained, written down so that any machine can repeat it.
+"""A finished search as fixed work that any machine can repeat.
 
-``ledger.json`` of a run folder holds every candidate that was trained: network, weights to start
-from, batch, epochs, seed. A replay trains them all, parents before children, and searches nothing.
-It keeps the ledger that it was given as ``ledger-replayed.json``: what it did is held against that.
+``ledger.json`` in a run folder lists every candidate that was trained: network, initial weights,
+batch, epochs, seed. A replay trains all of them, parents before children, without searching. It
+stores the ledger that it was given as ``ledger-replayed.json``, which its results are checked
+against.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from vflops.errors import FolderError, UsageError
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job import DataFacts, JobRecord
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_history import CandidateHistory
 from vflops.workloads.automl.search_events import Candidate, CandidateTrained
-from vflops.workloads.automl.search_history import Search, Story
+from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.run_settings import load, profile
 
 _NO_END_S = 30 * 86400.0
-"""A replay takes as long as it takes."""
-_DAMAGED = "the ledger is damaged: take it from the run folder again"
-REPLAYED = "ledger-replayed.json"
-"""In the folder of a replay: the ledger that it was given."""
+"""A replay has no time limit; settings require one."""
+_DAMAGED = "the ledger is damaged: copy it from the run folder again"
+REPLAYED_LEDGER = "ledger-replayed.json"
+"""The file name of the ledger that a replay was given."""
 _UNTRAINED = {
     "training": "its log holds no result of it",
     "trained": "its log holds no result of it",
@@ -53,85 +55,88 @@ _MAY_DIFFER = frozenset(
         "train.checkpoint_share",
     }
 )
-"""Settings of the workload that leave the work as it is."""
+"""Settings of the workload that do not change the work."""
 
 
-class Replayed(Data):
-    """One candidate of a ledger."""
+class ReplayedCandidate(Data):
+    """One candidate in a ledger."""
 
     candidate: Candidate
     trained: CandidateTrained
-    """What came of it in the search."""
+    """Its result in the search."""
     samples: int
-    """That it was trained on there."""
+    """Samples trained on in the search."""
     ops: int
-    """Of training and evaluation, by the rules that score it."""
+    """Operations of training and evaluation, by the rules that score it."""
 
 
 class SearchLedger(Document):
-    """``ledger.json``: all that a search trained, in the order of its turns."""
+    """``ledger.json``: all candidates that a search trained, in the order of their turns."""
 
     schema_name: ClassVar[str] = "vflops.ledger"
 
     run: str
-    """The run that searched."""
+    """The run of the search."""
     profile: str
     seed: int
     workers: int
     settings: dict[str, Any]
-    """The workload's own, as the search had them."""
+    """The workload settings of the search."""
     data_fingerprint: str
     left_out: int
-    """Candidates without a result: the time was up, or they failed."""
+    """The number of candidates without a result, because the time was up or they failed."""
     reasons: dict[str, str]
-    """Why each of them was left out, by its name."""
-    candidates: tuple[Replayed, ...]
+    """Why each of them was left out, by name."""
+    candidates: tuple[ReplayedCandidate, ...]
 
     @classmethod
     def find(cls, path: Path) -> SearchLedger:
-        """The ledger in a run folder, or the file itself."""
+        """Read the ledger at ``path``: a file, or a run folder that contains it."""
         file = path / "ledger.json" if path.is_dir() else path
         if not file.is_file():
             raise FolderError(
-                f"{path} holds no ledger.json" if path.is_dir() else f"{path} does not exist",
-                hint="give the run folder of a search that came to its end, or its ledger.json",
+                f"{path} contains no ledger.json" if path.is_dir() else f"{path} does not exist",
+                hint="give the run folder of a finished search, or its ledger.json",
             )
-        found = cls.read(file)
-        for fault in found._faults():
+        ledger = cls.read(file)
+        for fault in ledger._faults():
             raise FolderError(f"{file}: {fault}", hint=_DAMAGED)
-        return found
+        return ledger
 
     def _faults(self) -> Iterator[str]:
-        """What no search writes down: a replay would train something else, or wait for ever."""
+        """Yield inconsistencies, with which a replay would do other work or wait forever."""
         if not isinstance(self.settings.get("search"), dict):
-            yield "its settings have no section search"
-        parents = {each.candidate.turn.name: each.candidate.parent for each in self.candidates}
+            yield "its settings have no search section"
+        parents = {row.candidate.turn.name: row.candidate.parent for row in self.candidates}
         if len(parents) < len(self.candidates):
-            yield "a candidate is in it twice"
-        for name, each in zip(parents, self.candidates, strict=False):
-            if each.trained.candidate != name:
-                yield f"the result of {name} is that of {each.trained.candidate}"
-            done, whole = each.trained.epochs, each.candidate.epochs
+            yield "it contains a candidate twice"
+        for name, row in zip(parents, self.candidates, strict=False):
+            if row.trained.candidate != name:
+                yield f"the result of {name} is that of {row.trained.candidate}"
+            done, whole = row.trained.epochs, row.candidate.epochs
             if not 1 <= done <= whole:
                 yield f"{name} was trained for {done} of {whole} epochs"
-            if each.candidate.hyper.batch < 1:
-                yield f"{name} has a batch of {each.candidate.hyper.batch}"
+            if row.candidate.hyper.batch < 1:
+                yield f"{name} has a batch of {row.candidate.hyper.batch}"
             line = [name]
             while (parent := parents.get(line[-1])) is not None and parent not in line:
                 line.append(parent)
             if parent is not None:
                 yield f"{parent} is its own ancestor"
-            if line[-1] not in parents and each.trained.inherited:
-                yield f"{name} starts from {line[-1]}, which is not in it"
+            if line[-1] not in parents and row.trained.inherited:
+                yield f"{name} starts from {line[-1]}, which is missing"
 
     def replay_settings(
         self, path: Path, flags: Mapping[str, object], assignments: Sequence[str]
     ) -> Settings:
-        """The settings of a run that replays the ledger at ``path``."""
+        """Return the settings of a run that replays the ledger at ``path``.
+
+        Raise ``UsageError`` if a setting would change the work.
+        """
         if not self.candidates:
             raise UsageError(
-                f"the ledger of {self.run} holds no candidate that was trained",
-                hint="search for longer, then replay that",
+                f"the ledger of {self.run} contains no trained candidate",
+                hint="search for longer, then replay that search",
             )
         file = path / "ledger.json" if path.is_dir() else path
         section = {
@@ -143,30 +148,33 @@ class SearchLedger(Document):
         given = [f"{key}={value}" for key, value in flags.items() if value is not None]
         ledger = f"search.ledger={json.dumps(str(file.resolve()))}"
         chosen = load(base, None, [*assignments, *given, ledger])
-        self._refuse_other_work(load(base, None, [ledger]), chosen)
+        self._check_work(load(base, None, [ledger]), chosen)
         return chosen
 
-    def _refuse_other_work(self, own: Settings, chosen: Settings) -> None:
-        """Refuse settings under which the candidates would be other work than they were."""
-        before, after = ({"seed": x.seed, **x.workloads["automl"]} for x in (own, chosen))
+    def _check_work(self, original: Settings, chosen: Settings) -> None:
+        """Raise ``UsageError`` if the candidates would be different work than in the search."""
+        before, after = (
+            {"seed": settings.seed, **settings.workloads["automl"]}
+            for settings in (original, chosen)
+        )
         for name, (old, new) in differences(before, after).items():
             if name not in _MAY_DIFFER:
                 raise UsageError(
                     f"{name} = {new!r}: {self.run} searched with {old!r}, and a "
-                    "replay does the same work",
+                    "replay has to do the same work",
                     hint="leave it out; to try another value, search with it: vflops run automl",
                 )
 
-    def refuse_unshared(self, settings: AutomlSettings) -> None:
-        """Refuse ranks that cannot share the batch of every candidate: it would be left out."""
+    def check_batches(self, settings: AutomlSettings) -> None:
+        """Raise ``UsageError`` if the ranks cannot share the batch of every candidate evenly."""
         train = settings.train
-        apart = train.accumulate * train.ghosts
-        batches = [each.candidate.hyper.batch for each in self.candidates]
-        fitting = [n for n in range(1, train.ranks) if not any(b % (n * apart) for b in batches)]
-        for each in self.candidates:
-            if each.candidate.hyper.batch % (train.ranks * apart):
+        parts = train.accumulate * train.ghosts
+        batches = [row.candidate.hyper.batch for row in self.candidates]
+        fitting = [n for n in range(1, train.ranks) if not any(b % (n * parts) for b in batches)]
+        for row in self.candidates:
+            if row.candidate.hyper.batch % (train.ranks * parts):
                 raise UsageError(
-                    f"{each.candidate.turn.name} has a batch of {each.candidate.hyper.batch}, "
+                    f"{row.candidate.turn.name} has a batch of {row.candidate.hyper.batch}, "
                     f"which {train.ranks} ranks × {train.accumulate} accumulation × "
                     f"{train.ghosts} ghosts cannot share evenly",
                     hint=f"all candidates fit with --ranks {fitting[-1]}"
@@ -174,48 +182,48 @@ class SearchLedger(Document):
                     else "all candidates fit with --set train.accumulate=1",
                 )
 
-    def refuse_other(self, data: DataFacts) -> None:
-        """Refuse data that the search did not have: the work would not be the same."""
+    def check_data(self, data: DataFacts) -> None:
+        """Raise ``UsageError`` if this is not the data of the search."""
         if data.fingerprint != self.data_fingerprint:
             raise UsageError(
                 f"this is not the data that {self.run} searched with: its fingerprint is "
                 f"{data.fingerprint[:16]}, expected {self.data_fingerprint[:16]}",
-                hint="give that data with --data, and change no setting of it",
+                hint="give that data with --data, and do not change its settings",
             )
 
     @property
     def left_out_by_reason(self) -> dict[str, list[str]]:
-        """The candidates that are not in it, under what they have in common."""
-        found: dict[str, list[str]] = {}
+        """The names of the candidates that were left out, by reason."""
+        names: dict[str, list[str]] = {}
         for name, reason in self.reasons.items():
-            found.setdefault(reason, []).append(name)
-        return found
+            names.setdefault(reason, []).append(name)
+        return names
 
     def fixed_work(self) -> list[Candidate]:
-        """The candidates as a replay trains them: for as many epochs as they were, no fewer."""
+        """Return the candidates of a replay, each to train for as many epochs as in the search."""
         return [
-            each.candidate.model_copy(update={"end_epoch": each.trained.epochs, "patience": None})
-            for each in self.candidates
+            row.candidate.model_copy(update={"end_epoch": row.trained.epochs, "patience": None})
+            for row in self.candidates
         ]
 
 
 class LedgerWritten(Data):
-    """What a search trained is written down, for replays."""
+    """The ledger of a search was written."""
 
     file: str
     sha256: str
     candidates: int
     replayed_sha256: str | None = None
-    """Of a replay: of the ledger that it was given."""
+    """In a replay: the hash of the ledger that it was given."""
 
 
-def keep_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
-    """Write the ledger of a search that ended into its run folder."""
+def write_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritten:
+    """Write the ledger of a finished search into its run folder."""
     ledger = ledger_of(folder, records)
     repeat = records[0].repeat
     path = folder.path / ("ledger.json" if repeat == 0 else f"ledger-{repeat}.json")
     ledger.write(path)
-    given = folder.path / REPLAYED
+    given = folder.path / REPLAYED_LEDGER
     return LedgerWritten(
         file=path.name,
         sha256=file_hash(path),
@@ -225,27 +233,27 @@ def keep_ledger(folder: RunFolder, records: Sequence[JobRecord]) -> LedgerWritte
 
 
 def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
-    """What the workers of a search trained.
+    """Return the ledger of a search.
 
-    What cannot be replayed is left out and told: a line of a log may be damaged, and the rest of
-    the search is worth no less for it.
+    Candidates that cannot be replayed, for instance because of a damaged line in a log, are left
+    out, and the reasons are listed.
     """
     first = records[0]
     logs = [folder.job_history(record.job) for record in records]
-    stories = Search(logs).candidates
-    buffer = Buffer(folder.path)
-    found, reasons = dict[str, Replayed](), dict[str, str]()
-    for story in stories:
-        name, row = story.begun.candidate, _row(story, buffer)
-        if isinstance(row, Replayed):
-            found[name] = row
+    histories = SearchHistory(logs).candidates
+    buffer = CandidateBuffer(folder.path)
+    rows, reasons = dict[str, ReplayedCandidate](), dict[str, str]()
+    for history in histories:
+        name, row = history.begun.candidate, _row(history, buffer)
+        if isinstance(row, ReplayedCandidate):
+            rows[name] = row
         else:
             reasons[name] = row
-    while orphans := [each for each in found.values() if _orphan(each, found)]:
-        for each in orphans:
-            name = each.candidate.turn.name
-            reasons[name] = f"it starts from {each.candidate.parent}, which has no result"
-            del found[name]
+    while orphans := [row for row in rows.values() if _is_orphan(row, rows)]:
+        for orphan in orphans:
+            name = orphan.candidate.turn.name
+            reasons[name] = f"it starts from {orphan.candidate.parent}, which has no result"
+            del rows[name]
     return SearchLedger(
         run=folder.record.id,
         profile=folder.record.settings.profile,
@@ -253,27 +261,27 @@ def ledger_of(folder: RunFolder, records: Sequence[JobRecord]) -> SearchLedger:
         workers=len(records),
         settings=first.settings,
         data_fingerprint=first.data.fingerprint,
-        left_out=len(stories) - len(found),
+        left_out=len(histories) - len(rows),
         reasons=dict(sorted(reasons.items())),
-        candidates=tuple(found.values()),
+        candidates=tuple(rows.values()),
     )
 
 
-def _row(story: Story, buffer: Buffer) -> Replayed | str:
-    """A candidate of the ledger, or why it is none."""
-    if story.trained is None:
-        return story.message or _UNTRAINED[story.state]
+def _row(history: CandidateHistory, buffer: CandidateBuffer) -> ReplayedCandidate | str:
+    """Return a row of the ledger, or why there is none."""
+    if history.trained is None:
+        return history.message or _UNTRAINED[history.state]
     try:
-        candidate = buffer.get(story.turn)
+        candidate = buffer.get(history.turn)
     except FolderError as error:
         return error.message
     if candidate is None:
         return "its proposal is missing"
-    return Replayed(
-        candidate=candidate, trained=story.trained, samples=story.samples, ops=story.ops
+    return ReplayedCandidate(
+        candidate=candidate, trained=history.trained, samples=history.samples, ops=history.ops
     )
 
 
-def _orphan(each: Replayed, found: Mapping[str, Replayed]) -> bool:
-    parent = each.candidate.parent
-    return each.trained.inherited and parent is not None and parent not in found
+def _is_orphan(row: ReplayedCandidate, rows: Mapping[str, ReplayedCandidate]) -> bool:
+    parent = row.candidate.parent
+    return row.trained.inherited and parent is not None and parent not in rows

@@ -1,4 +1,4 @@
-"""What the workers of a search write down: proposals, and the payloads of their events."""
+"""What the workers of a search write: proposals, claims, and the payloads of their events."""
 
 from __future__ import annotations
 
@@ -15,80 +15,80 @@ from vflops.workloads.automl.architecture.morphs import Morph
 RULES = "aiperf"
 """The counting convention that a search's operations are counted by."""
 _MOST_WORKERS = 1 << 20
-"""More than any search has."""
+"""More than any search has workers."""
 _NAME = re.compile(r"r([0-9]{1,9})-w([0-9]{1,6})")
 
 
 class Turn(Data):
-    """A worker's place in the search: its round and itself, both from 0; names a candidate."""
+    """A round of a worker, both counted from 0; identifies a candidate."""
 
     round: int = Field(ge=0)
     worker: int = Field(ge=0, lt=_MOST_WORKERS)
 
     @property
     def name(self) -> str:
-        """Of the candidate, and of its files; sorts as turns do."""
+        """The name of the candidate and of its files; names sort like turns."""
         return f"r{self.round:05d}-w{self.worker:05d}"
 
     @classmethod
     def named(cls, name: str) -> Turn:
-        """The turn of a candidate's name."""
-        found = _NAME.fullmatch(name)
-        turn = cls(round=int(found[1]), worker=int(found[2])) if found else None
+        """Return the turn of a candidate's name; raise ``FolderError`` if it is not one."""
+        match = _NAME.fullmatch(name)
+        turn = cls(round=int(match[1]), worker=int(match[2])) if match else None
         if turn is None or turn.name != name:
-            raise FolderError(f"{name!r} is no candidate's name: r00003-w00001 is one")
+            raise FolderError(f"{name!r} is not the name of a candidate, such as r00003-w00001")
         return turn
 
     @property
     def number(self) -> int:
-        """The turn as one number, which ranks can tell each other."""
+        """The turn as one number, which ranks can exchange."""
         return self.round * _MOST_WORKERS + self.worker
 
     @classmethod
     def numbered(cls, number: int) -> Turn:
-        """The turn of a number."""
+        """Return the turn of a number."""
         return cls(round=number // _MOST_WORKERS, worker=number % _MOST_WORKERS)
 
 
-class Hyper(Data):
-    """What is tuned."""
+class Hyperparameters(Data):
+    """The hyperparameters of a candidate."""
 
     batch: int
     kernel: int | None = None
-    """The least that kernels of 3 and more have; None: it was not tuned."""
+    """The smallest kernel size from 3 up; None if it was not tuned."""
 
 
 class Candidate(Document):
-    """``buffer/<candidate>.json``: a candidate that waits to be trained."""
+    """``buffer/<candidate>.json``: a proposed candidate."""
 
     schema_name: ClassVar[str] = "vflops.candidate"
 
     turn: Turn
     architecture: Architecture
     parent: str | None
-    """The candidate whose weights it may start from; None: the first network, untrained."""
+    """The candidate whose weights it may start from; None for the untrained starting network."""
     morphs: tuple[Morph, ...]
-    """From the parent, or from the first network, to this one."""
-    hyper: Hyper
+    """The steps from the parent, or from the starting network, to this one."""
+    hyper: Hyperparameters
     tuned: bool
-    """Whether ``hyper`` was chosen by tuning."""
+    """Whether tuning chose ``hyper``."""
     epochs: int
     patience: int | None
-    """Evaluations without a better accuracy after which training ends; None: it does not."""
+    """Evaluations without a better accuracy after which training stops; None: no early stop."""
     end_epoch: int | None = None
-    """Of a replay: the epoch after which it ends, as it did in the search."""
+    """In a replay: the epoch after which training stops, as it did in the search."""
     known: int
-    """Results that it was chosen by."""
+    """The number of results that the proposal is based on."""
     known_sha256: str
-    """Of their names and what they count for: the same for the same search."""
+    """A hash of those results; a repeated search gives the same."""
     took_s: float
-    """Of proposing, on one core."""
+    """The time that proposing took, on one core."""
     figures: dict[str, float] = Field(default_factory=dict)
-    """What the search expected of it."""
+    """What the search predicted for it."""
 
 
 class Claim(Document):
-    """``claims/<candidate>.json``: who trains it; made once, by one of all who try."""
+    """``claims/<candidate>.json``: the worker that trains it, the first to create the file."""
 
     schema_name: ClassVar[str] = "vflops.candidate-claim"
 
@@ -96,50 +96,50 @@ class Claim(Document):
     job: int
 
 
-class Passed(Document):
-    """``buffer/<candidate>.passed.json``: a worker's turn that is no longer waited for.
+class TurnPassed(Document):
+    """``buffer/<candidate>.passed.json``: a turn that the other workers no longer wait for.
 
-    ``buffer/<candidate>.last.json``: this one and all later ones, said by the worker itself, whose
-    search found nothing more.
+    As ``buffer/<candidate>.last.json`` it covers all later turns too: the worker itself writes it
+    when its search finds nothing more.
     """
 
     schema_name: ClassVar[str] = "vflops.turn-passed"
 
     turn: Turn
     by: int
-    """The worker that waited."""
+    """The worker that gave up waiting."""
     waited_s: float
 
 
 class WorkerBegun(Data):
-    """A worker begins, or goes on after an attempt that died."""
+    """A worker begins, or resumes after an attempt that died."""
 
     worker: int
     left_s: float
-    """Of its time."""
+    """How much of its time is left."""
     clock: str | None = None
-    """What is wrong with the machine's clock, where something is."""
+    """What is wrong with the machine's clock, if anything."""
 
 
-class WorkerWaits(Data):
-    """A worker waits for a candidate: a sign of life, so that its turns are not passed."""
+class WorkerWaiting(Data):
+    """A worker is waiting for a candidate: a sign of life, so that its turns are not given up."""
 
     worker: int
 
 
 class SearchEnded(Data):
-    """A worker ends before its time: its search found nothing more within the limits."""
+    """A worker ends early because its search found nothing more within the limits."""
 
     worker: int
     message: str
 
 
 class CandidateBegun(Data):
-    """A worker begins to train a candidate, or goes on with it."""
+    """A worker begins or resumes the training of a candidate."""
 
     candidate: str
     digest: str
-    """Of the architecture."""
+    """The digest of the architecture."""
     proposal_sha256: str
     parent: str | None
     inherited: bool
@@ -148,48 +148,48 @@ class CandidateBegun(Data):
     batch: int
     parameters: int
     ops_forward: int
-    """Of one sample, by the rules that score it."""
+    """Per sample, by the rules that score it."""
     ops_total: int
     waited_s: float
-    """For a proposal, since the candidate before."""
+    """Time spent waiting for the proposal."""
     built_s: float
-    """For the model, and its parent's weights."""
+    """Time spent building the model and loading its parent's weights."""
     compiled: bool = False
-    """Whether its steps are compiled; else recorded where they can be."""
+    """Whether its steps are compiled; otherwise they are recorded if possible."""
 
 
 class CandidateTrained(Data):
-    """A candidate's training is over; its result is known to the search."""
+    """A candidate's training has finished; the search may use its result."""
 
     candidate: str
     accuracy: float
-    """The best of its evaluations."""
+    """The best accuracy of its evaluations."""
     predicted: float | None = None
-    """Of a warm-up round: what the search takes it for at the end of a whole training."""
+    """In a warm-up round: the accuracy predicted for a full training."""
     epochs: int
-    """That were trained and evaluated."""
+    """Epochs that were trained and evaluated."""
     reason: Literal["epochs", "patience", "target"]
     inherited: bool
-    hyper: Hyper
+    hyper: Hyperparameters
     weights_sha256: str | None = None
 
     @property
-    def counts_for(self) -> float:
-        """The accuracy that the search goes by."""
+    def search_accuracy(self) -> float:
+        """The accuracy that the search uses."""
         return self.accuracy if self.predicted is None else self.predicted
 
 
 class CandidateFailed(Data):
-    """A candidate that could not be trained; the search goes on without it."""
+    """A candidate could not be trained; the search continues without it."""
 
     candidate: str
     message: str
     samples: int = 0
-    """Of the steps that were completed: they count."""
+    """Samples of the completed steps, which count."""
 
 
 class CandidateCut(Data):
-    """The time was up while a candidate trained: its steps count, it has no result."""
+    """The time was up during a candidate's training: its steps count, but it has no result."""
 
     candidate: str
     samples: int

@@ -1,4 +1,4 @@
-"""Settings of AutoML: what is searched, by how many workers, for how long; and its four sizes."""
+"""Settings of AutoML: what is searched, by how many workers, for how long; and four profiles."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from vflops.workloads.image_classification import settings
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _ORDERED_BELOW = 16
-"""Workers from which on waiting for each other would cost more than repeating a search is worth."""
+"""From this many workers on, waiting for each other costs more than repeatability is worth."""
 
 Kernel = Annotated[int, Field(ge=3, le=7)]
 
 
 class LimitSettings(Section):
-    """What no candidate may exceed; None: no limit."""
+    """The limits of a candidate; None means no limit."""
 
     parameters: int | None = Field(default=None, ge=1)
     operations: int | None = Field(default=None, ge=1)
-    """Of training on one sample, by AIPerf's rules."""
+    """Operations of training on one sample, by AIPerf's rules."""
     memory_bytes: int | None = Field(default=None, ge=1)
-    """Of one rank's batch in training, as estimated."""
+    """Estimated memory of a training step on one rank."""
     depth: int | None = Field(default=None, ge=1)
 
 
 class SearchSettings(Section):
-    """The search for architectures and hyper-parameters."""
+    """The search for architectures and hyperparameters."""
 
     workers: int = Field(default=1, ge=1, le=65536)
     duration_s: float = Field(default=3600.0, gt=0, le=30 * 86400)
     """How long each worker searches and trains."""
     candidates: int | None = Field(default=None, ge=1)
-    """Rounds of each worker after which it ends before its time; None: it uses all of it."""
+    """Rounds after which a worker ends early; None: it uses all of its time."""
     ledger: str | None = None
-    """The ``ledger.json`` of a search that is replayed: its candidates, and no others."""
+    """The ``ledger.json`` of a search to replay: exactly its candidates are trained."""
     searcher: Literal["bayesian", "evolution", "random"] = "bayesian"
     order: Literal["auto", "ordered", "free"] = "auto"
     """``ordered``: proposals depend on results in a fixed order, so that a seed repeats a search;
-    ``free``: on whatever is known by then, as published. ``auto``: ordered below 16 workers."""
+    ``free``: on all results so far, as published. ``auto``: ordered below 16 workers."""
     turn_s: float = Field(default=300.0, gt=0)
-    """Ordered: how long a worker that gives no sign of life is waited for."""
+    """In ordered mode: how long to wait for a worker that is silent."""
     inherit: bool = True
-    """Whether a candidate starts from its parent's weights; else from new ones."""
+    """Whether a candidate starts from its parent's weights instead of new ones."""
     ahead: int = Field(default=2, ge=1, le=64)
-    """Free: proposals of each worker that wait in the buffer."""
+    """In free mode: proposals that each worker keeps in the buffer."""
     limits: LimitSettings = LimitSettings()
     tune_from: int = Field(default=5, ge=1)
-    """The round, from 1, from which on hyper-parameters are tuned."""
+    """The first round, counted from 1, in which hyperparameters are tuned."""
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), max_length=32)
-    """Batches to choose from; empty: half of train.batch, itself, and twice."""
+    """Batch sizes to choose from; empty: half of train.batch, train.batch itself and twice that."""
     kernels: tuple[Kernel, ...] = (3, 5, 7)
     """Kernel sizes to choose from."""
     v1: bool = False
-    """Whether the first network has its strides in the 1×1 convolutions: ResNet-50 v1, the paper's;
-    else v1.5, that of image classification."""
+    """Whether the starting network has its strides in the 1×1 convolutions, like the paper's
+    ResNet-50 v1; otherwise it is v1.5, as in image classification."""
     error: float = Field(default=0.3, gt=0, lt=1)
-    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text, more never
-    is one."""
+    """The largest error of a valid result: 0.3 in the paper's table, 0.35 in its text, which is the
+    upper limit."""
     score_from_round: int = Field(default=1, ge=1)
-    """The round from which on results count; later than 1 leaves a warm-up out."""
+    """The first round whose results count; more than 1 leaves out a warm-up."""
 
 
 class AutomlSettings(ImageSettings):
@@ -75,25 +75,25 @@ class AutomlSettings(ImageSettings):
         kernels = self.search.kernels
         if not kernels or len(set(kernels)) < len(kernels) or any(x % 2 == 0 for x in kernels):
             raise ValueError(
-                f"search.kernels {list(kernels)}: kernels are 3, 5 or 7, at least one, each once"
+                f"search.kernels {list(kernels)}: expected one or more of 3, 5 and 7, each once"
             )
         if self.train.parallel.mode != "data":
             raise ValueError(
-                f"parallel.mode {self.train.parallel.mode}: a search trains candidates of any "
-                "shape, which its ranks share by their data only: take parallel.mode data"
+                f"parallel.mode {self.train.parallel.mode}: the candidates of a search can only be "
+                "trained data-parallel: use parallel.mode data"
             )
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
         for batch in self.batches:
             if batch % parts:
                 raise ValueError(
-                    f"search.batches holds {batch}, which {self.train.ranks} ranks × "
+                    f"search.batches contains {batch}, which {self.train.ranks} ranks × "
                     f"{self.train.accumulate} accumulation cannot share evenly"
                 )
         return self
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The batches that tuning chooses from."""
+        """The batch sizes that tuning chooses from."""
         if self.search.batches:
             return tuple(sorted(set(self.search.batches)))
         parts = self.train.ranks * self.train.accumulate * self.train.ghosts
@@ -110,7 +110,7 @@ class AutomlSettings(ImageSettings):
 
 
 def _sized(like: ImageSettings, epochs: int, search: SearchSettings) -> AutomlSettings:
-    """The images and the recipe of image classification, trained for so many epochs at most."""
+    """Return the settings of image classification with a search, for at most ``epochs`` epochs."""
     train = like.train.model_copy(update={"epochs": epochs, "warmup_epochs": 0.0})
     return AutomlSettings.model_validate(
         {**like.model_dump(), "train": train.model_dump(), "search": search.model_dump()}
@@ -124,7 +124,7 @@ def tiny() -> AutomlSettings:
 
 
 def laptop() -> AutomlSettings:
-    """Half a minute a worker on one core: small networks on 2,000 images of 32 pixels."""
+    """Half a minute per worker on one core: small networks on 2,000 images of 32 pixels."""
     like = settings.laptop()
     like = like.model_copy(
         update={
@@ -146,7 +146,7 @@ def gpu() -> AutomlSettings:
 
 
 def reference() -> AutomlSettings:
-    """The published rules: ImageNet, 60 epochs, an hour at least."""
+    """The published rules: ImageNet, 60 epochs, at least an hour."""
     return _sized(settings.reference(), 60, SearchSettings())
 
 

@@ -6,104 +6,107 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
-from vflops.workloads.automl.shared_results import Ledger, Result
+from vflops.workloads.automl.shared_results import CandidateResult, SharedResults
 
 LAG = 2
-"""Ordered: a proposal of round r depends on the results of rounds up to r - 2. So it is made while
-the worker trains round r - 1, and nobody waits for a worker that is less than a round late."""
+"""In ordered mode a proposal of round r depends on the results of rounds up to r - 2. So it is made
+while the worker trains round r - 1, and nobody waits for a worker less than one round behind."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a proposal is made from."""
+class KnownResults:
+    """What a proposal is based on."""
 
-    results: tuple[Result, ...]
+    results: tuple[CandidateResult, ...]
     """In the order of their turns."""
     proposed: tuple[Turn, ...]
-    """Candidates before it, whatever became of them: none of them is proposed again."""
+    """Earlier candidates, with or without a result; none of them is proposed again."""
 
     @property
     def sha256(self) -> str:
-        """Of the results' names and what they count for."""
+        """A hash of the candidates' names and accuracies."""
         lines = (
-            f"{each.turn.name} {each.trained.counts_for!r}" if each.trained else each.turn.name
-            for each in self.results
+            f"{result.turn.name} {result.trained.search_accuracy!r}"
+            if result.trained
+            else result.turn.name
+            for result in self.results
         )
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def known_now(ledger: Ledger, buffer: Buffer) -> Known:
-    """Free: all results by now."""
-    ledger.read()
-    buffer.look()
-    results = sorted(ledger.results.values(), key=lambda each: each.turn.name)
-    return Known(tuple(results), buffer.turns())
+def all_known(shared: SharedResults, buffer: CandidateBuffer) -> KnownResults:
+    """Return all results so far, for a search in free order."""
+    shared.read()
+    buffer.refresh()
+    results = sorted(shared.results.values(), key=lambda result: result.turn.name)
+    return KnownResults(tuple(results), buffer.turns())
 
 
-class Order:
-    """Ordered: what a turn waits for; it remembers how far all have come, looks only beyond."""
+class TurnOrder:
+    """The fixed order of an ordered search: which turns have to be settled before another."""
 
-    def __init__(self, workers: int, ledger: Ledger, buffer: Buffer) -> None:
-        self._workers, self._ledger, self._buffer = workers, ledger, buffer
+    def __init__(self, workers: int, shared: SharedResults, buffer: CandidateBuffer) -> None:
+        self._workers, self._shared, self._buffer = workers, shared, buffer
         self._settled = 0
-        """Turns from the first on that nobody waits for any more: with a result, or given up."""
+        """How many turns, from the first on, have a result or were given up; not checked again."""
 
-    def known(self, turn: Turn) -> Known | None:
-        """What the turn waits for, once all of that is there; None before.
+    def known(self, turn: Turn) -> KnownResults | None:
+        """Return what the proposal of ``turn`` is based on; None until all of it is available.
 
-        Those are the results of all rounds up to the turn's less ``LAG``, and the proposals of all
-        turns before it. A turn that was given up has no result, also if its worker comes back with
+        That is the results of all rounds up to the turn's less ``LAG``, and the proposals of all
+        turns before it. A turn that was given up has no result, even if its worker comes back with
         one; what it has proposed is not proposed again.
         """
         if self.first_late(turn) is not None:
             return None
-        before = [self._at(n) for n in range(self._place(turn))]
+        before = [self._at(index) for index in range(self._index(turn))]
         needed = before[: self._needed(turn)]
-        results = [self._ledger.results[t.name] for t in needed if not self._buffer.given_up(t)]
-        proposed = [each for each in before if self._buffer.has(each)]
-        return Known(tuple(results), tuple(proposed))
+        results = [self._shared.results[t.name] for t in needed if not self._buffer.given_up(t)]
+        proposed = [earlier for earlier in before if self._buffer.has(earlier)]
+        return KnownResults(tuple(results), tuple(proposed))
 
     def first_late(self, turn: Turn) -> Turn | None:
-        """The first turn, in their order, that this one waits for; None: it waits for nothing.
+        """Return the first turn that ``turn`` waits for; None if it waits for nothing.
 
-        All that it depends on itself is there: so its worker waits for nobody.
+        Everything that the late turn depends on is available, so its worker waits for nobody.
         """
-        self._ledger.read()
-        self._buffer.look()  # after the results: one that was given up before it came is seen
+        self._shared.read()
+        self._buffer.refresh()  # after the results, to see those given up before they arrived
         needed = self._needed(turn)
         while self._settled < needed:
-            if self._is_late(each := self._at(self._settled), result=True):
-                return each
+            if self._is_late(earlier := self._at(self._settled), result=True):
+                return earlier
             self._settled += 1
-        rest = (self._at(n) for n in range(needed, self._place(turn)))
-        return next((each for each in rest if self._is_late(each, result=False)), None)
+        rest = (self._at(index) for index in range(needed, self._index(turn)))
+        return next((earlier for earlier in rest if self._is_late(earlier, result=False)), None)
 
     def to_pass(
         self, turn: Turn, patience_s: float, silent_s: Callable[[int], float]
     ) -> Turn | None:
-        """A turn that this one is not to wait for any more; ``silent_s``: of a worker.
+        """Return a turn that ``turn`` should no longer wait for, if there is one.
 
-        Its worker gave no sign of life for too long, or has gone on and its result is lost.
+        Either its worker has been silent for longer than ``patience_s``, or its result is lost.
+        ``silent_s`` returns how long a worker has been silent.
         """
-        each = self.first_late(turn)
-        if each is None:
+        late = self.first_late(turn)
+        if late is None:
             return None
-        gone = each.worker != turn.worker and silent_s(each.worker) > patience_s
-        return each if gone or self._ledger.lost(each) else None
+        dead = late.worker != turn.worker and silent_s(late.worker) > patience_s
+        return late if dead or self._shared.is_lost(late) else None
 
-    def _is_late(self, each: Turn, *, result: bool) -> bool:
-        if self._buffer.given_up(each):
+    def _is_late(self, turn: Turn, *, result: bool) -> bool:
+        if self._buffer.given_up(turn):
             return False
-        return not self._buffer.has(each) or (result and each.name not in self._ledger.results)
+        return not self._buffer.has(turn) or (result and turn.name not in self._shared.results)
 
     def _needed(self, turn: Turn) -> int:
-        """The turns whose results it depends on: so many from the first one on."""
+        """How many turns, from the first on, it needs the results of."""
         return max(turn.round - LAG + 1, 0) * self._workers
 
-    def _place(self, turn: Turn) -> int:
+    def _index(self, turn: Turn) -> int:
         return turn.round * self._workers + turn.worker
 
-    def _at(self, place: int) -> Turn:
-        return Turn(round=place // self._workers, worker=place % self._workers)
+    def _at(self, index: int) -> Turn:
+        return Turn(round=index // self._workers, worker=index % self._workers)

@@ -1,4 +1,4 @@
-"""The weights of trained candidates, for their children: whole or absent, checked when read."""
+"""The weights of trained candidates, which their children start from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from vflops.record.files import atomic
 
 
 class WeightStore:
-    """``RUN/weights/<candidate>.pt``; read by this run alone, never part of a result."""
+    """The files ``RUN/weights/<candidate>.pt``, used only within the run.
+
+    Files are written atomically, and verified when they are read.
+    """
 
     def __init__(self, run: Path) -> None:
         self._folder = run / "weights"
         atomic.make_folder(self._folder)
 
     def keep(self, candidate: str, model: nn.Module) -> str:
-        """Write the weights of a trained model; their hash."""
+        """Write the weights of a trained model, and return their hash."""
         buffer = io.BytesIO()
         state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
         torch.save(state, buffer)
@@ -31,19 +34,19 @@ class WeightStore:
         return hashlib.sha256(data).hexdigest()
 
     def load(self, candidate: str, sha256: str | None, model: nn.Module) -> None:
-        """Give ``model`` the weights that ``candidate`` ended with."""
+        """Load the final weights of ``candidate`` into ``model``."""
         path = self._file(candidate)
         try:
             data = path.read_bytes()
         except OSError as error:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-            raise FolderError(f"{path} is not what was written: its hash differs")
+            raise FolderError(f"{path} does not contain what was written: its hash differs")
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         model.load_state_dict(state)
 
     def has(self, candidate: str) -> bool:
-        """Whether the weights are there."""
+        """Whether the weights of ``candidate`` were stored."""
         return self._file(candidate).is_file()
 
     def _file(self, candidate: str) -> Path:

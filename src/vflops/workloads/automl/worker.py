@@ -1,7 +1,7 @@
 """A worker of the search: trains one candidate after the other until its time is up.
 
-``run`` is the runner of the workload: every rank of a worker's job calls it. The first rank takes
-candidates from the buffer, where a process beside it proposes them; the others follow.
+``run`` is the runner of the workload: every rank of a worker's job calls it. The first rank claims
+candidates from the buffer, to which a process beside it writes proposals; the other ranks follow.
 """
 
 from __future__ import annotations
@@ -30,14 +30,19 @@ from vflops.workloads.automl.candidate import (
     CandidateTraining,
     Deadline,
     candidate_record,
-    ops_of_sample,
+    ops_per_sample,
 )
-from vflops.workloads.automl.candidate_buffer import Buffer
-from vflops.workloads.automl.candidate_source import FixedWork, Offers, Searched
-from vflops.workloads.automl.claiming import Taken, Taking
-from vflops.workloads.automl.compile_policy import Modes
-from vflops.workloads.automl.network_builder import BuildAhead, Builder, Unfit, together
-from vflops.workloads.automl.proposer_process import Searching, jobs_of, worker_of
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
+from vflops.workloads.automl.candidate_source import CandidateSource, ReplaySource, SearchSource
+from vflops.workloads.automl.claiming import CandidateClaimer, ClaimedCandidate
+from vflops.workloads.automl.compile_policy import CompilePolicy
+from vflops.workloads.automl.network_builder import (
+    BuildAhead,
+    CandidateUnbuildable,
+    NetworkBuilder,
+    on_all_ranks,
+)
+from vflops.workloads.automl.proposer_process import ProposerProcess, jobs_of, worker_of
 from vflops.workloads.automl.search import learning_curve
 from vflops.workloads.automl.search_events import (
     Candidate,
@@ -49,16 +54,16 @@ from vflops.workloads.automl.search_events import (
     WorkerBegun,
 )
 from vflops.workloads.automl.settings import AutomlSettings
-from vflops.workloads.automl.shared_results import Ledger
+from vflops.workloads.automl.shared_results import SharedResults
 from vflops.workloads.automl.weights import WeightStore
-from vflops.workloads.automl.worker_history import Half, Past
+from vflops.workloads.automl.worker_history import UnfinishedCandidate, WorkerHistory
 
 _KEEP_AFTER_S = 20.0
-"""A candidate that has trained for less is sooner trained again than kept."""
+"""A candidate that has trained for less is not worth a checkpoint."""
 
 
 def run(context: JobContext) -> None:
-    """Search and train to the end of the worker's time; this rank's part of it."""
+    """Search and train until the worker's time is up; every rank calls this."""
     record = context.record
     settings = AutomlSettings.model_validate(record.settings)
     device = rank_device(settings.train.device, context.local_rank)
@@ -84,152 +89,162 @@ class Worker:
     threads: int
     _started: bool = field(default=False, init=False)
     _samples: int = field(default=0, init=False)
-    """Of the steps that the candidate has completed, once it has stopped."""
+    """Samples of the candidate's completed steps, once it has stopped."""
 
     def __post_init__(self) -> None:
-        self.me, self.workers = worker_of(self.context.record)
+        self.index, _ = worker_of(self.context.record)
         run = self.context.attempt.parents[2]
         self.folder = RunFolder.open(run)
-        self.buffer, self.weights = Buffer(run), WeightStore(run)
-        self.ledger = Ledger(self.folder, jobs_of(self.context.record))
-        own = Ledger(self.folder, jobs_of(self.context.record))  # it is read in a thread
+        self.buffer, self.weights = CandidateBuffer(run), WeightStore(run)
+        jobs = jobs_of(self.context.record)
+        self.shared = SharedResults(self.folder, jobs)
         inherit, seed = self.settings.search.inherit, self.context.record.seed
-        self.builder = Builder(self.buffer, own, self.weights, seed, inherit)
-        past = Past(self.folder.job_history(self.context.record.job))
-        left = past.left(self.buffer.claims_of(self.me))
-        self.plan.barrier()  # all have read it before the first rank writes on
-        for name in past.ended if self.plan.leads else ():  # what died may not have come to it
+        in_thread = SharedResults(self.folder, jobs)  # the builder reads in another thread
+        self.builder = NetworkBuilder(self.buffer, in_thread, self.weights, seed, inherit)
+        history = WorkerHistory(self.folder.job_history(self.context.record.job))
+        unfinished = history.left(self.buffer.claims_of(self.index))
+        self.plan.barrier()  # all ranks have read the history before the first one adds to it
+        for name in history.ended if self.plan.leads else ():  # if it died before cleaning up
             shutil.rmtree(self._checkpoints(name), ignore_errors=True)
-        spent_s, line = past.spent_s()
+        spent_s, clock_fault = history.spent_s()
         left_s = max(self.settings.search.duration_s - spent_s, 0.0)
         self.deadline = Deadline(self.context.stop, time.monotonic() + left_s)
         train, search = self.settings.train, self.settings.search
-        self.modes = Modes(self.context, train, self.plan, self.device, self.deadline)
-        knows = self._knows_next
-        self._ahead = BuildAhead(self.builder, self.modes.expect, self.deadline) if knows else None
-        self.taking = Taking(
+        self.compile_policy = CompilePolicy(
+            self.context, train, self.plan, self.device, self.deadline
+        )
+        self._ahead = (
+            BuildAhead(self.builder, self.compile_policy.prepare, self.deadline)
+            if self._can_build_ahead
+            else None
+        )
+        self.claimer = CandidateClaimer(
             self.context,
             self.plan,
             self.buffer,
             self.deadline,
-            self.me,
-            left,
+            self.index,
+            unfinished,
             search.turn_s,
             self._clean,
             search.candidates,
-            past.rounds,
+            len(history.ended),
         )
-        began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
-        self.context.tell("worker", began)
+        began = WorkerBegun(worker=self.index, left_s=left_s, clock=clock_fault)
+        self.context.write_event("worker", began)
 
     @property
-    def _knows_next(self) -> bool:
-        """Whether the next candidate can be built while one trains: the host has time for it."""
-        fixed = self.settings.search.ledger is not None
-        return self.device.type != "cpu" and self.settings.ordered and not fixed
+    def _can_build_ahead(self) -> bool:
+        """Whether to build the next candidate while one trains: it is known, the host is idle."""
+        replay = self.settings.search.ledger is not None
+        return self.device.type != "cpu" and self.settings.ordered and not replay
 
     def run(self) -> None:
-        """Candidate after candidate, until the time is up or there is none."""
-        offers = self._offers() if self.plan.leads and not self.deadline.passed else None
+        """Train candidates until the time is up or there are no more."""
+        source = self._source() if self.plan.leads and not self.deadline.passed else None
         try:
-            while (taken := self.taking.next(offers)) is not None:
-                self._train(taken)
-                self.taking.done += 1
+            while (claimed := self.claimer.next(source)) is not None:
+                self._train(claimed)
+                self.claimer.done += 1
         finally:
-            if offers is not None:
-                offers.close()
+            if source is not None:
+                source.close()
             if self._ahead is not None:
                 self._ahead.close()
-            self.modes.close()
+            self.compile_policy.close()
 
-    def _offers(self) -> Offers:
+    def _source(self) -> CandidateSource:
         if self.settings.search.ledger is not None:
-            return FixedWork(self.buffer, self.ledger, self.settings.search.turn_s)
-        own = self.me if self.settings.ordered else None
-        return Searched(Searching(self.context), self.buffer, own)
+            return ReplaySource(self.buffer, self.shared, self.settings.search.turn_s)
+        worker = self.index if self.settings.ordered else None
+        return SearchSource(ProposerProcess(self.context), self.buffer, worker)
 
-    def _train(self, taken: Taken) -> None:
-        """Train a candidate, and tell what came of it."""
-        turn, half = taken.turn, taken.half
-        if taken.hopeless:
-            tries = half.tries if half is not None else 0
-            self._fail(turn, f"{tries} attempts of the worker died over it")
+    def _train(self, claimed: ClaimedCandidate) -> None:
+        """Train a candidate, and write its outcome."""
+        turn, unfinished = claimed.turn, claimed.unfinished
+        if claimed.hopeless:
+            tries = unfinished.tries if unfinished is not None else 0
+            self._fail(turn, f"{tries} attempts of the worker died while training it")
         else:
-            self._try(turn, half)
+            self._try(turn, unfinished)
         self._clean(turn.name)
 
-    def _try(self, turn: Turn, half: Half | None) -> None:
+    def _try(self, turn: Turn, unfinished: UnfinishedCandidate | None) -> None:
         self._samples = 0
         try:
-            self._attempt(together(self.plan, lambda: self.builder.candidate(turn)), half)
-        except Unfit as error:
+            candidate = on_all_ranks(self.plan, lambda: self.builder.candidate(turn))
+            self._attempt(candidate, unfinished)
+        except CandidateUnbuildable as error:
             self._fail(turn, error.message)
         except (RunFailed, FolderError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
             self._fail(turn, first_line(error))
-            if self.plan.ranks > 1:  # the others may be in the middle of it: begin anew
+            if self.plan.ranks > 1:  # other ranks may be in the middle of a step: restart
                 raise
 
     def _fail(self, turn: Turn, message: str) -> None:
-        """Write down that a candidate cannot be trained."""
+        """Report that a candidate cannot be trained."""
         failed = CandidateFailed(candidate=turn.name, message=message, samples=self._samples)
-        self.context.tell("candidate-failed", failed)
+        self.context.write_event("candidate-failed", failed)
 
-    def _attempt(self, candidate: Candidate, half: Half | None) -> None:
-        """To the end of its training, or of the worker's time."""
+    def _attempt(self, candidate: Candidate, unfinished: UnfinishedCandidate | None) -> None:
+        """Train until the candidate is finished or the worker's time is up."""
         began_s = time.monotonic()
-        context = self._candidate_context(candidate, half)
+        context = self._candidate_context(candidate, unfinished)
         engine = self._engine(context, candidate)
         if not self._started:
-            self.context.tell("job", engine.started(self.threads))
+            self.context.write_event("job", engine.started(self.threads))
             self._started = True
         built_s = time.monotonic() - began_s
-        self.context.tell("candidate", self._begun(candidate, built_s, engine.compiled))
+        self.context.write_event("candidate", self._begun(candidate, built_s, engine.compiled))
         if self._ahead is not None:
-            self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.me))
+            self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.index))
         try:
-            with self.modes.learning(candidate, engine) if half is None else nullcontext():
+            whole = unfinished is None
+            with self.compile_policy.measuring(candidate, engine) if whole else nullcontext():
                 engine.train()
         except Interrupted:
             if self.plan.agree(int(self.context.stop.signal is not None)):
                 raise
             samples = engine.state.step * engine.settings.batch
             cut = CandidateCut(candidate=candidate.turn.name, samples=samples)
-            self.context.tell("candidate-cut", cut)
+            self.context.write_event("candidate-cut", cut)
         else:
             self._trained(candidate, context, engine)
         finally:
             self._samples = engine.state.step * engine.settings.batch
 
-    def _candidate_context(self, candidate: Candidate, half: Half | None) -> CandidateContext:
-        """The worker's own with the candidate's record, checkpoints and time."""
-        own = {each.name: getattr(self.context, each.name) for each in fields(JobContext)}
-        own |= {
+    def _candidate_context(
+        self, candidate: Candidate, unfinished: UnfinishedCandidate | None
+    ) -> CandidateContext:
+        """Return the worker's context with the candidate's record, checkpoints and deadline."""
+        values = {item.name: getattr(self.context, item.name) for item in fields(JobContext)}
+        values |= {
             "record": candidate_record(
-                self.context.record, candidate, compile=self.modes.chosen(candidate)
+                self.context.record, candidate, compile=self.compile_policy.choose(candidate)
             ),
             "stop": self.deadline,
-            "keep_last": False,  # its weights are kept for its children
+            "keep_last": False,  # its weights are stored for its children instead
             "keep_after_s": _KEEP_AFTER_S,
-            "finished_step": self._finished_step(half),
+            "finished_step": self._finished_step(unfinished),
         }
-        context = CandidateContext(**own, folder=self._checkpoints(candidate.turn.name))
-        if half is not None:
-            context.evaluations.extend(half.evaluations)
-            context.ended.extend([half.finished] if half.finished else [])
+        context = CandidateContext(**values, folder=self._checkpoints(candidate.turn.name))
+        if unfinished is not None:
+            context.evaluations.extend(unfinished.evaluations)
+            context.ended.extend([unfinished.finished] if unfinished.finished else [])
         return context
 
-    def _finished_step(self, half: Half | None) -> int | None:
-        """The last step, where an earlier attempt came to it, as the first rank has read it."""
-        finished = half.finished if half is not None and self.plan.leads else None
+    def _finished_step(self, unfinished: UnfinishedCandidate | None) -> int | None:
+        """The last step if an earlier attempt reached it, as read by the first rank."""
+        finished = unfinished.finished if unfinished is not None and self.plan.leads else None
         agreed = self.plan.agree(1 + finished.step if finished is not None else 0)
         return agreed - 1 if agreed else None
 
     def _engine(self, context: CandidateContext, candidate: Candidate) -> Engine:
         record = context.record
         settings = AutomlSettings.model_validate(record.settings)
-        network = together(self.plan, lambda: self._network(candidate))
+        network = on_all_ranks(self.plan, lambda: self._network(candidate))
         workload = CandidateTraining(settings, record.data, network)
         return Engine(context, settings.train, workload, self.plan, self.precision, self.device)
 
@@ -239,7 +254,7 @@ class Worker:
 
     def _begun(self, candidate: Candidate, built_s: float, compiled: bool) -> CandidateBegun:
         batch = candidate.hyper.batch // (self.plan.ranks * self.settings.train.accumulate)
-        forward, total = ops_of_sample(candidate, batch)
+        forward, total = ops_per_sample(candidate, batch)
         return CandidateBegun(
             candidate=candidate.turn.name,
             digest=candidate.architecture.digest,
@@ -251,19 +266,19 @@ class Worker:
             parameters=candidate.architecture.parameters,
             ops_forward=forward,
             ops_total=total,
-            waited_s=round(self.taking.waited_s, 6),
+            waited_s=round(self.claimer.waited_s, 6),
             built_s=round(built_s, 6),
             compiled=compiled,
         )
 
     def _trained(self, candidate: Candidate, context: CandidateContext, engine: Engine) -> None:
-        """Keep the weights for children, then tell the result: who reads it finds them."""
+        """Store the weights, then write the result: who reads the result finds the weights."""
         if not self.plan.leads:
             return
         name = candidate.turn.name
         with self.context.clock.phase("checkpointing"):
             sha256 = self.weights.keep(name, engine.state.model)
-        best = max(context.evaluations, key=lambda each: each.quality)
+        best = max(context.evaluations, key=lambda evaluation: evaluation.quality)
         trained = CandidateTrained(
             candidate=name,
             accuracy=best.quality,
@@ -274,17 +289,17 @@ class Worker:
             hyper=candidate.hyper,
             weights_sha256=sha256,
         )
-        self.context.tell("candidate-trained", trained)
+        self.context.write_event("candidate-trained", trained)
 
     def _predicted(self, turn: Turn, evaluations: list[Evaluated]) -> float | None:
-        """What a candidate of the warm-up would reach in a whole training."""
+        """The accuracy that a candidate of the warm-up would reach in a full training."""
         if turn.round + 1 >= self.settings.search.tune_from:
             return None
-        points = {max(round(each.epoch), 1): each.quality for each in evaluations}
+        points = {max(round(point.epoch), 1): point.quality for point in evaluations}
         return learning_curve.predict(sorted(points.items()), self.settings.train.epochs).value
 
     def _clean(self, name: str) -> None:
-        """Leave nothing of the candidate in memory, and none of its checkpoints."""
+        """Free the memory of a candidate, and delete its checkpoints."""
         self.context.clock.enter("start-up")
         gc.collect()
         if self.device.type != "cpu":

@@ -1,68 +1,55 @@
-"""What a worker's earlier attempts left: its time that is spent, a candidate half done."""
+"""What earlier attempts of a worker left behind: unfinished candidates and time already used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 
-from vflops.record.formats.job_events import Evaluated, Finished, ProgressPoint
+from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.record.log.events import Event, Log
-from vflops.record.readout.trained_job import PROGRESS_EVENTS
-from vflops.workloads.automl.search_events import CandidateBegun, Turn
+from vflops.workloads.automl.candidate_history import CandidateTracker
+from vflops.workloads.automl.search_events import Turn
 
-_CLOCK_S = 1.0
-"""What clocks may differ by."""
-_ENDS = ("candidate-trained", "candidate-failed", "candidate-cut")
+_CLOCK_TOLERANCE_S = 1.0
+"""Differences between wall clock and monotonic clock up to this are normal."""
 
 
 @dataclass
-class Half:
-    """A candidate that an earlier attempt began and did not end."""
+class UnfinishedCandidate:
+    """A candidate that an earlier attempt claimed and did not finish."""
 
     turn: Turn
     tries: int = 0
-    """Attempts that died over it since its newest checkpoint; one that was stopped did not."""
+    """Attempts that died training it since its newest checkpoint; stopped ones do not count."""
     evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
     samples: int = 0
-    """Trained on, as far as its notes say."""
+    """Samples trained on, according to its last progress."""
     lost: bool = False
-    """Whether an attempt went on to another one, and what came of this one cannot be read."""
-
-    def take(self, note: ProgressPoint) -> None:
-        """Take in a note of where its training stood."""
-        self.samples = max(self.samples, note.samples)
-        if isinstance(note, Evaluated):
-            self.evaluations.append(note)
-        elif isinstance(note, Finished):
-            self.finished = note
+    """Whether the worker moved on to another candidate and the log has no outcome of this one."""
 
 
 @dataclass(frozen=True)
-class Past:
+class WorkerHistory:
     """The earlier attempts of one worker."""
 
     logs: Sequence[Log]
 
     @property
-    def rounds(self) -> int:
-        """Candidates that came to an end."""
-        return sum(event.kind in _ENDS for event in self._events())
-
-    @property
     def begun(self) -> bool:
-        """Whether there was an attempt that began to work."""
+        """Whether any attempt got as far as to begin work."""
         return any(event.kind == "worker" for event in self._events())
 
     @property
     def ended(self) -> frozenset[str]:
-        """Their names."""
-        return frozenset(str(e.data.get("candidate")) for e in self._events() if e.kind in _ENDS)
+        """The names of the candidates that ended: trained, failed or cut."""
+        return frozenset(self._tracker.outcomes)
 
     @property
     def died_unbegun(self) -> int:
-        """The newest attempts that died before they began a candidate, or after one had ended."""
+        """How many of the newest attempts in a row died without a candidate in training."""
         died = 0
         for log in reversed(self.logs):
             kinds = [event.kind for event in log.events]
@@ -73,69 +60,71 @@ class Past:
                 break
         return died
 
-    def left(self, claims: Sequence[Turn]) -> list[Half]:
-        """What it had claimed and not ended, in the order to take it up: half a candidate first."""
-        half = self.half()
-        opens = [turn for turn in claims if turn.name not in self.ended] if self.begun else []
-        found = [Half(turn, lost=turn.name in self._tried) for turn in opens]
-        found = [each for each in found if half is None or each.turn != half.turn]
-        if half is not None:
-            return [half, *found]
-        unbegun = next((each for each in found if not each.lost), None)
+    def unfinished(self) -> UnfinishedCandidate | None:
+        """Return the candidate that was in training when the last attempt ended, if any."""
+        candidate = self._tracker.unfinished
+        if candidate is None:
+            return None
+        return UnfinishedCandidate(
+            candidate.turn,
+            candidate.tries,
+            candidate.results,
+            candidate.finished,
+            candidate.samples,
+        )
+
+    def left(self, claims: Sequence[Turn]) -> list[UnfinishedCandidate]:
+        """Return the claimed candidates that did not end, the one that was in training first."""
+        first = self.unfinished()
+        still_open = [turn for turn in claims if turn.name not in self.ended] if self.begun else []
+        others = [
+            UnfinishedCandidate(turn, lost=turn.name in self._tracker.candidates)
+            for turn in still_open
+            if first is None or turn != first.turn
+        ]
+        if first is not None:
+            return [first, *others]
+        unbegun = next((candidate for candidate in others if not candidate.lost), None)
         if unbegun is not None:
             unbegun.tries = self.died_unbegun
-        return found
-
-    @property
-    def _tried(self) -> frozenset[str]:
-        begun = (event for event in self._events() if event.kind == "candidate")
-        return frozenset(str(event.data.get("candidate")) for event in begun)
-
-    def half(self) -> Half | None:
-        """The candidate to go on with, if there is one."""
-        found: Half | None = None
-        for event in self._events():
-            if event.kind == "candidate":
-                turn = Turn.named(event.payload(CandidateBegun).candidate)
-                found = found if found and found.turn == turn else Half(turn)
-                found.tries += 1
-            elif event.kind in _ENDS:
-                found = None
-            elif found is not None and event.kind in ("checkpoint", "stopped"):
-                found.tries = 0
-            elif found is not None and event.kind in PROGRESS_EVENTS:
-                found.take(event.payload(PROGRESS_EVENTS[event.kind]))
-        return found
+        return others
 
     def spent_s(self, now: datetime | None = None) -> tuple[float, str | None]:
-        """Seconds since the worker first began; a line where its clock cannot be believed.
+        """Return the seconds since the worker first began, and a warning if its clock was set.
 
         The time between attempts counts: it is lost to the benchmark too. Attempts are timed by the
-        clock that nobody sets, what is between them by the one on the wall; where that was set
-        back, nothing is known to be between.
+        monotonic clock, the gaps between them by the wall clock; where that was set back, a gap
+        counts as zero.
         """
-        spans = [self._span(log) for log in self.logs]
-        worked = [span for span in spans if span is not None]
-        if not worked:
+        spans = [span for log in self.logs if (span := _span(log)) is not None]
+        if not spans:
             return 0.0, None
         spent_s, jumps = 0.0, list[float]()
-        begins = [first.utc_s for first, _ in worked[1:]]
+        begins = [first.utc_s for first, _ in spans[1:]]
         for (first, last), next_s in zip(
-            worked, [*begins, (now or datetime.now(UTC)).timestamp()], strict=True
+            spans, [*begins, (now or datetime.now(UTC)).timestamp()], strict=True
         ):
             within_s, between_s = last.time_s - first.time_s, next_s - last.utc_s
             spent_s += within_s + max(between_s, 0.0)
             jumps += [last.utc_s - first.utc_s - within_s, min(between_s, 0.0)]
         worst_s = max(jumps, key=abs)
-        if abs(worst_s) <= _CLOCK_S:
+        if abs(worst_s) <= _CLOCK_TOLERANCE_S:
             return spent_s, None
         way = "ahead" if worst_s > 0 else "back"
         return spent_s, f"the clock was set {way} by {abs(worst_s):.0f} s; {spent_s:.0f} s count"
 
-    def _span(self, log: Log) -> tuple[Event, Event] | None:
-        """The first and last event of an attempt, once the worker had begun."""
-        begun = next((event for event in log.events if event.kind == "worker"), None)
-        return None if begun is None else (begun, log.events[-1])
+    @cached_property
+    def _tracker(self) -> CandidateTracker:
+        tracker = CandidateTracker()
+        for event in self._events():
+            tracker.take(event.kind, event.data)
+        return tracker
 
     def _events(self) -> Iterator[Event]:
         return (event for log in self.logs for event in log.events)
+
+
+def _span(log: Log) -> tuple[Event, Event] | None:
+    """The event by which the worker began, and the last one of the attempt."""
+    begun = next((event for event in log.events if event.kind == "worker"), None)
+    return None if begun is None else (begun, log.events[-1])

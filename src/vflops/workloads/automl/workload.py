@@ -1,4 +1,4 @@
-"""AutoML on images: the first network of the search is what is counted before it runs."""
+"""AutoML on images; before a run, the starting network of the search is counted."""
 
 from __future__ import annotations
 
@@ -11,38 +11,41 @@ from vflops.errors import UsageError
 from vflops.record.formats.job import DataFacts
 from vflops.workloads.automl.architecture.cost_limits import reasons
 from vflops.workloads.automl.architecture.module_builder import build
-from vflops.workloads.automl.candidate_buffer import Buffer
+from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.proposer import first_network, limits_of
-from vflops.workloads.automl.replay import REPLAYED, SearchLedger
+from vflops.workloads.automl.replay import REPLAYED_LEDGER, SearchLedger
 from vflops.workloads.automl.settings import AutomlSettings
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.workload import ImageClassification
 
 
 class Automl(ImageClassification):
-    """Image classification by networks that a search finds; this is the one it starts from."""
+    """Image classification with networks that a search finds.
+
+    As a workload it describes the network that the search starts from.
+    """
 
     @classmethod
     def workers(cls, settings: WorkloadSettings) -> int:
-        """Of the search."""
+        """Return the number of workers of the search."""
         assert isinstance(settings, AutomlSettings)
         return settings.search.workers
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """The images; refused where a replay does not go with them."""
+        """Prepare the images; raise ``UsageError`` if a replay does not fit them."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is None:
             return super().prepare_data(settings, progress)
         ledger = SearchLedger.find(Path(settings.search.ledger))
-        ledger.refuse_unshared(settings)
+        ledger.check_batches(settings)
         data = super().prepare_data(settings, progress)
-        ledger.refuse_other(data)
+        ledger.check_data(data)
         return data
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Refuse a first network beyond the limits; a replay has none."""
+        """Raise ``UsageError`` if the starting network is beyond the limits; a replay has none."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
             return
@@ -50,23 +53,23 @@ class Automl(ImageClassification):
         if faults:
             raise UsageError(
                 f"the network that the search starts from is too large: {'; '.join(faults)}",
-                hint="raise search.limits, or take a smaller network",
+                hint="raise search.limits, or use a smaller network",
             )
 
     @classmethod
     def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
-        """The candidates of a replay, and the ledger that they are from."""
+        """Write the candidates of a replay, and a copy of their ledger."""
         assert isinstance(settings, AutomlSettings)
         if settings.search.ledger is not None:
-            ledger, buffer = SearchLedger.find(Path(settings.search.ledger)), Buffer(run)
-            ledger.write(run / REPLAYED)
+            ledger, buffer = SearchLedger.find(Path(settings.search.ledger)), CandidateBuffer(run)
+            ledger.write(run / REPLAYED_LEDGER)
             for candidate in ledger.fixed_work():
                 buffer.put(candidate)
 
     def model(self) -> nn.Module:
-        """The network that the search starts from."""
+        """Return the network that the search starts from."""
         assert isinstance(self._settings, AutomlSettings)
         return build(first_network(self._settings, self._data))
 
     def fast_model(self, *_: object) -> None:
-        """None: networks differ."""
+        """Return None: candidates differ too much for a special implementation."""

@@ -1,4 +1,4 @@
-"""Command: any training script, in any framework, run as it is and scored by what it reports."""
+"""Command: any training script, in any framework, run unchanged and scored by its reports."""
 
 from vflops.workloads.command.settings import PROFILES, CommandSettings
 from vflops.workloads.contract.registry import register
@@ -7,7 +7,7 @@ from vflops.workloads.contract.spec import Quality, WorkloadSpec
 
 @register
 def command() -> WorkloadSpec:
-    """What describes the workload; what it is judged by is the user's to say."""
+    """Return the description of the workload; the quality is set by the user."""
     return WorkloadSpec(
         name="command",
         title="your own training script, in any framework",
@@ -17,6 +17,6 @@ def command() -> WorkloadSpec:
         profiles=PROFILES,
         code="vflops.workloads.command.workload:Command",
         runner="vflops.workloads.command.runner:run",
-        can_be_bagged=False,  # a script tells a quality; what makes it up is the script's own
+        can_be_bagged=False,  # a script reports a quality, but no predictions
         in_suite=False,
     )

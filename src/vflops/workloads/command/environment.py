@@ -1,4 +1,4 @@
-"""What a command is told: variables of its environment, and the file of its sample indices."""
+"""What a command gets: environment variables, and the file of its sample indices."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vflops.workloads.command.settings import CommandSettings
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_S = 120.0
-"""How long a rank waits for what the first one writes."""
+"""How long a rank waits for a file that the first rank writes."""
 
 
 def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, str]:
-    """The environment of the command on this rank; the first rank makes what all of them need."""
+    """Return the environment of the command on this rank; the first rank writes shared files."""
     record = context.record
     job = context.attempt.parent.resolve()
     indices, meeting = job / "indices.npy", context.attempt / "meeting.json"
@@ -34,8 +34,8 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         atomic.write_json(meeting, {"host": _LOOPBACK, "port": _free_port()})
     else:
         _wait_for(meeting, context)
-    place = read_json(meeting)
-    told = {
+    address = read_json(meeting)
+    variables = {
         "VFLOPS_SEED": record.seed,
         "VFLOPS_JOB": record.job,
         "VFLOPS_RANK": context.rank,
@@ -50,22 +50,22 @@ def environment(context: JobContext, settings: CommandSettings) -> Mapping[str, 
         "RANK": context.rank,
         "WORLD_SIZE": record.ranks,
         "LOCAL_RANK": context.local_rank,
-        "MASTER_ADDR": place["host"],
-        "MASTER_PORT": place["port"],
+        "MASTER_ADDR": address["host"],
+        "MASTER_PORT": address["port"],
     }
-    defaults = {"PYTHONUNBUFFERED": "1"}  # lines come when they are printed
-    if record.ranks > 1:  # else each rank would start as many threads as there are cores
+    defaults = {"PYTHONUNBUFFERED": "1"}  # output arrives line by line
+    if record.ranks > 1:  # otherwise every rank would start one thread per core
         defaults["OMP_NUM_THREADS"] = str(cores_of_a_rank(record.ranks))
-    return {**defaults, **os.environ, **{name: str(value) for name, value in told.items()}}
+    return {**defaults, **os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
 def cores_of_a_rank(ranks: int) -> int:
-    """Processor cores of one of ``ranks`` ranks."""
+    """Return the number of processor cores for each of ``ranks`` ranks."""
     return max(len(os.sched_getaffinity(0)) // ranks, 1)
 
 
 def write_indices(path: Path, samples: int) -> None:
-    """The samples of the job, each once, as a ``.npy`` file that needs no pickle."""
+    """Write the indices of all samples as a ``.npy`` file without pickle."""
     if not path.is_file():
         buffer = io.BytesIO()
         np.save(buffer, np.arange(samples, dtype=np.int64), allow_pickle=False)

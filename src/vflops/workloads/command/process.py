@@ -1,4 +1,4 @@
-"""A command as a child of its rank: its lines as they come, and an end that is kept to."""
+"""A command as a child process of its rank: reading its output, and stopping it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from typing import IO
 from vflops.errors import RunFailed
 
 _GRACE_S = 30.0
-"""How long a command may take to keep its state when it is told to stop."""
+"""How long a command may take to save its state when it is asked to stop."""
 _DRAIN_S = 5.0
-"""How long its last lines may take; what it started itself may hold the pipe for ever."""
+"""How long to wait for its last lines; a grandchild may keep the pipe open forever."""
 _KEPT_LINES = 8
 """Lines of standard error that an error message shows."""
 _SET_PARENT_DEATH_SIGNAL = 1
 
 
 class Process:
-    """A running command; all that it prints goes on to the rank's log."""
+    """A running command; everything it prints is copied to the rank's log."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
@@ -48,7 +48,7 @@ class Process:
         except OSError as error:
             raise RunFailed(
                 f"the command {command[0]!r} cannot be started: {error.strerror or error}",
-                hint="check that it is there and may be executed",
+                hint="check that it exists and may be executed",
             ) from error
         assert self._child.stdout is not None and self._child.stderr is not None
         self._readers = [
@@ -57,13 +57,13 @@ class Process:
         ]
 
     def next_line(self, wait_s: float) -> str | None:
-        """The next line of its standard output; None when none comes in time."""
+        """Return the next line of its standard output; None if there is none in time."""
         with suppress(queue.Empty):
             return self._lines.get(timeout=wait_s)
         return None
 
     def ended(self) -> bool:
-        """Whether it has ended; then all its lines are at hand."""
+        """Whether it has ended, so that all its lines can be read."""
         if self._child.poll() is None:
             return False
         end_s = time.monotonic() + _DRAIN_S
@@ -73,16 +73,16 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """The code that it ended with, less than 0 for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self._child.poll()
 
     @property
     def last_errors(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """The last lines of its standard error."""
         return "\n".join(line.rstrip() for line in self._errors if line.strip())
 
     def stop(self) -> None:
-        """Ask it to end, wait, then end it; its state is its own to keep."""
+        """Ask the command to stop, wait while it saves its state, then kill it if needed."""
         if self._child.poll() is not None:
             return
         self._terminate()
@@ -93,8 +93,8 @@ class Process:
             self._child.wait()
 
     def _terminate(self) -> None:
-        # A rank leads a group of its own: all of it is asked, since a shell passes no signal on to
-        # what it runs. The rank itself only notes the signal.
+        # A rank leads a process group. All of the group gets the signal, since a shell does not
+        # pass it on to what it runs. The rank itself only records it.
         with suppress(ProcessLookupError):
             if os.getpgid(0) == os.getpid() and callable(signal.getsignal(signal.SIGTERM)):
                 os.killpg(0, signal.SIGTERM)
@@ -105,7 +105,7 @@ class Process:
 def _reader(source: IO[bytes], log: IO[bytes], keep: Callable[[str], object]) -> threading.Thread:
     def pass_on() -> None:
         for line in source:
-            with suppress(OSError):  # a full disk ends the rank where it writes its events
+            with suppress(OSError):  # if the disk is full, writing events stops the rank
                 log.write(line)
                 log.flush()
             keep(line.decode("utf-8", errors="replace"))
@@ -116,7 +116,7 @@ def _reader(source: IO[bytes], log: IO[bytes], keep: Callable[[str], object]) ->
 
 
 def _dying_with_parent() -> Callable[[], None] | None:
-    """What the child calls first, so that it does not outlive its rank; only Linux has it."""
+    """Return a function with which a child asks to die with its rank; only Linux has that."""
     try:
         prctl = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a command says on its standard output: JSON lines among others, read and checked."""
+"""Reads and checks the JSON lines that a command prints among its other output."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from vflops.record.formats.job_events import PHASES
 
 KEYS = ("samples", "loss", "quality", "evaluated", "phase")
 _OURS = ("samples", "quality", "phase")
-"""A JSON object with one of these keys is meant for us; others are the script's own."""
+"""A JSON object with one of these keys is a report; others belong to the script."""
 _MEANT = re.compile(rf"""\s*\{{\s*["']({"|".join(KEYS)})["']\s*:""")
-"""What such a line begins with, also where it is no JSON: Python's ``print(dict)``, a cut line."""
+"""The beginning of a report, also if it is not valid JSON: a Python dict, a truncated line."""
 _SPOKEN_PHASES = PHASES[1:]
-"""Start-up is what comes before a script's first line, never after."""
+"""Start-up is before the first line of a script, so it is never reported."""
 _MOST_SAMPLES = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Report:
-    """One line of the command that is meant for us."""
+    """One report of the command."""
 
     samples: int | None = None
-    """Trained on so far, over all ranks and attempts."""
+    """Samples trained on so far, over all ranks and attempts."""
     loss: float | None = None
     quality: float | None = None
     evaluated: int | None = None
@@ -41,11 +41,11 @@ class Reader:
     better: Better
     validation: int | None
     samples: int = 0
-    """The last that was reported."""
+    """The last reported number."""
     _line: int = 0
 
     def read(self, text: str) -> Report | None:
-        """The report in a line of output; None for what is not meant for us."""
+        """Return the report in a line of output; None if the line is not a report."""
         self._line += 1
         if not text.lstrip().startswith("{"):
             return None
@@ -53,7 +53,7 @@ class Reader:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             if _MEANT.match(text):
-                raise self._wrong(text, f"it is no JSON object: {error}") from error
+                raise self._wrong(text, f"it is not a JSON object: {error}") from error
             return None
         if not any(key in data for key in _OURS):
             return None
@@ -72,20 +72,20 @@ class Reader:
                 raise ValueError(f"{fault.message}; {fault.hint}")
         if "phase" in data:
             if len(data) > 1:
-                raise ValueError("a phase stands alone in its line")
+                raise ValueError("a phase must be the only key in its line")
             if data["phase"] not in _SPOKEN_PHASES:
                 expected = ", ".join(_SPOKEN_PHASES)
                 raise ValueError(f"phase is {data['phase']!r}: expected one of {expected}")
             return Report(phase=data["phase"])
         if "samples" not in data:
-            raise ValueError("a quality needs the samples that it was reached with")
+            raise ValueError("a quality needs samples, the number trained on so far")
         samples = _whole("samples", data["samples"])
         if samples < self.samples:
-            raise ValueError(f"samples fell from {self.samples} to {samples}: they are a total")
+            raise ValueError(f"samples fell from {self.samples} to {samples}: report the total")
         loss = _number("loss", data["loss"]) if data.get("loss") is not None else None
         if "quality" not in data:
             if "evaluated" in data:
-                raise ValueError("evaluated belongs to a quality, and there is none")
+                raise ValueError("evaluated is only valid together with quality")
             return Report(samples=samples, loss=loss)
         return Report(samples, loss, self._quality(data["quality"]), self._evaluated(data))
 
@@ -100,8 +100,8 @@ class Reader:
         evaluated = data.get("evaluated", self.validation)
         if evaluated is None:
             raise ValueError(
-                "evaluated, the samples of the evaluation, is neither here nor in the settings "
-                "(--set validation=N)"
+                "evaluated, the number of samples in the evaluation, is neither in the line nor in "
+                "the settings (--set validation=N)"
             )
         return _whole("evaluated", evaluated, least=1)
 
@@ -116,7 +116,7 @@ class Reader:
 
 def _whole(name: str, value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST_SAMPLES:
-        raise ValueError(f"{name} is {value!r}: expected a whole number from {least} on")
+        raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}")
     return value
 
 

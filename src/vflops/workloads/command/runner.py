@@ -1,4 +1,4 @@
-"""A job of a command on one rank: started with what it must know, heard, written down."""
+"""Runs a command on one rank, and writes its reports as events of the job."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from vflops.workloads.command.reports import Reader, Report
 from vflops.workloads.command.settings import CommandSettings
 from vflops.workloads.command.workload import fingerprint, words
 
-_TELL_S = 1.0
-"""Seconds between two notes of where training stands."""
+_PROGRESS_S = 1.0
+"""Seconds between two progress events."""
 _POLL_S = 0.1
 
 
 def run(context: JobContext) -> None:
-    """Run the command to its end; on the first rank, what it reports is the job."""
+    """Run the command until it ends; the reports of the first rank make up the job."""
     settings = CommandSettings.model_validate(context.record.settings)
     folder = Path(str(context.record.data.facts["folder"]))
     if fingerprint(settings, folder) != context.record.data.fingerprint:
         raise UsageError(
             "the command's script has changed since this run began",
-            hint="start a new run, or put back the script that it began with",
+            hint="start a new run, or restore the original script",
         )
     variables = environment(context, settings)
     process = Process(words(settings), folder, variables)
     job = CommandJob(context, settings)
     try:
-        context.tell("job", job.started())
+        context.write_event("job", job.started())
         _follow(process, context, job)
     except VflopsError:
         process.stop()
@@ -46,14 +46,14 @@ def run(context: JobContext) -> None:
 
 
 def _follow(process: Process, context: JobContext, job: CommandJob) -> None:
-    """Hear the command until it ends; a signal to stop is passed on."""
+    """Read the command's output until it ends; pass on a signal to stop."""
     ended = False
     while True:
         if context.stop.signal and not ended and process.code is None:
             raise _stopped(process, context, job)
         line = process.next_line(0.0 if ended else _POLL_S)
         if line is not None:
-            job.hear(line)
+            job.take(line)
         elif ended:
             return
         else:
@@ -61,12 +61,12 @@ def _follow(process: Process, context: JobContext, job: CommandJob) -> None:
 
 
 def _stopped(process: Process, context: JobContext, job: CommandJob) -> Interrupted:
-    """The command told to stop, and what it still had to say taken in."""
+    """Stop the command and read its last reports."""
     process.stop()
     while (line := process.next_line(_POLL_S)) is not None:
         with suppress(RunFailed):  # its last line may have been cut off
-            job.hear(line)
-    job.tell()
+            job.take(line)
+    job.write_progress()
     return Interrupted(f"stopped by {context.stop.signal} after {job.samples} samples")
 
 
@@ -76,17 +76,18 @@ def _judge(process: Process, job: CommandJob, context: JobContext) -> None:
         how = (
             f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
-        said = process.last_errors
+        errors = process.last_errors
         raise RunFailed(
-            f"the command {how}" + (f"; its last lines:\n{said}" if said else ", without a word"),
-            hint=f"all it said: {context.attempt / f'rank-{context.rank}.log'}",
+            f"the command {how}"
+            + (f"; its last lines:\n{errors}" if errors else " without an error message"),
+            hint=f"see its output: {context.attempt / f'rank-{context.rank}.log'}",
         )
     if context.rank == 0:
         job.finish()
 
 
 class CommandJob:
-    """What the command of the first rank reports, as events of the job."""
+    """Writes the reports of the first rank's command as events of the job."""
 
     def __init__(self, context: JobContext, settings: CommandSettings) -> None:
         self._context = context
@@ -94,19 +95,19 @@ class CommandJob:
         self._clock = context.clock
         self._clock.enter("start-up")
         self._reader = Reader(context.record.goal.better, settings.validation)
-        self._spoke = False
+        self._began = False
         self._reported = False
         self._evaluations = 0
         self._loss: float | None = None
-        self._told_s = -math.inf
+        self._progress_s = -math.inf
 
     @property
     def samples(self) -> int:
-        """Trained on so far."""
+        """Samples trained on so far."""
         return self._reader.samples
 
     def started(self) -> JobStarted:
-        """What runs, as far as it is known."""
+        """Return what is known about the job before it runs."""
         settings, facts = self._settings, self._context.record.data.facts
         device = str(facts["device"])
         precision = settings.precision
@@ -123,8 +124,8 @@ class CommandJob:
             torch=None,
         )
 
-    def hear(self, line: str) -> None:
-        """Take in a line of the command's output; that of other ranks is in their logs alone."""
+    def take(self, line: str) -> None:
+        """Process a line of output; that of other ranks only goes to their logs."""
         if self._context.rank > 0:
             return
         before = self.samples
@@ -144,19 +145,19 @@ class CommandJob:
                 raise self._diverged()
         if report.quality is not None:
             self._evaluated(report)
-        elif time.monotonic() - self._told_s >= _TELL_S:
-            self.tell()
+        elif time.monotonic() - self._progress_s >= _PROGRESS_S:
+            self.write_progress()
         if report.quality is not None or self.samples > before:
-            self._clock.enter("training")  # a script that forgets to say so gains nothing by it
+            self._clock.enter("training")  # even if the script forgets to say so
 
-    def tell(self) -> None:
-        """Write down where training stands."""
-        self._told_s = time.monotonic()
-        payload = Progressed(**self._standing(), loss=self._loss)
-        self._context.tell("progress", payload, sync=False)
+    def write_progress(self) -> None:
+        """Write a progress event."""
+        self._progress_s = time.monotonic()
+        payload = Progressed(**self._progress(), loss=self._loss)
+        self._context.write_event("progress", payload, sync=False)
 
     def finish(self) -> None:
-        """Write down the end; a command that reported too little has failed."""
+        """Write the end of training; raise ``RunFailed`` if the command reported too little."""
         missing = (
             "any samples" if not self.samples else "a quality" if not self._evaluations else ""
         )
@@ -165,40 +166,41 @@ class CommandJob:
                 f"the command ended without reporting {missing}",
                 hint="its script must print JSON lines: docs/how-to/workloads.md shows them",
             )
-        payload = Finished(**self._standing(), reason="command", weights_sha256=None)
-        self._context.tell("finished", payload)
+        payload = Finished(**self._progress(), reason="command", weights_sha256=None)
+        self._context.write_event("finished", payload)
 
     def _begin(self, report: Report) -> None:
-        """Who reports training without having said when it began has trained all the time.
+        """Enter the training phase at the first report.
 
-        In a later attempt the first report says what was there already.
+        If that report already contains samples, the time before it counts as training; in a later
+        attempt those samples are from before.
         """
-        if not self._spoke:
-            self._spoke = True
-            if report.samples and not self._is_again:
+        if not self._began:
+            self._began = True
+            if report.samples and not self._is_retry:
                 self._clock.rename("training")
             else:
                 self._clock.enter("training")
 
     def _resume(self) -> None:
-        if self._is_again and self.samples > 0:
-            kept = "the command's own state"
-            payload = Resumed(step=self.samples, samples=self.samples, file=kept)
-            self._context.tell("resumed", payload)
+        if self._is_retry and self.samples > 0:
+            state = "the command's own state"
+            payload = Resumed(step=self.samples, samples=self.samples, file=state)
+            self._context.write_event("resumed", payload)
 
     @property
-    def _is_again(self) -> bool:
+    def _is_retry(self) -> bool:
         return int(self._context.attempt.name) > 0
 
     def _evaluated(self, report: Report) -> None:
         self._evaluations += 1
         assert report.quality is not None and report.evaluated is not None
-        payload = Evaluated(**self._standing(), quality=report.quality, evaluated=report.evaluated)
-        self._context.tell("evaluation", payload)
+        payload = Evaluated(**self._progress(), quality=report.quality, evaluated=report.evaluated)
+        self._context.write_event("evaluation", payload)
 
-    def _standing(self) -> dict[str, Any]:
+    def _progress(self) -> dict[str, Any]:
         return {
-            "step": self.samples,  # its steps are its own; each sample's place is as good a name
+            "step": self.samples,  # its steps are not known; samples serve as well
             "samples": self.samples,
             "epoch": round(self.samples / self._context.record.data.train, 4),
             "phases": self._clock.spent_s(),

@@ -1,4 +1,4 @@
-"""A command before it runs: checked, described, and its operations told."""
+"""A command before it runs: its checks, its description and its operations."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 _PYTHON = "{python}"
 _LARGEST_SCRIPT_BYTES = 16 << 20
-"""A larger file is data, which its author answers for."""
+"""Larger files are data and not hashed."""
 _Given = TypeVar("_Given")
 
 
 class Command(WorkloadCode):
-    """Any training script; it is run by ``runner``, not by the engine."""
+    """Any training script; it is run by ``runner`` instead of the engine."""
 
     graph_declared = True
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """What is known of the script's data: its author says so, nothing of it is read."""
+        """Return what the user says about the script's data; none of it is read."""
         assert isinstance(settings, CommandSettings)
         _find_program(settings)
         _find_scripts(settings)
@@ -50,7 +50,7 @@ class Command(WorkloadCode):
         device, device_name = _device(settings.train.device)
         return DataFacts(
             path=str(data or ""),
-            synthetic=data is None,  # nobody's known data: such runs rank apart
+            synthetic=data is None,  # unknown data: such runs are ranked separately
             fingerprint=fingerprint(settings, Path.cwd()),
             train=samples,
             validation=settings.validation or 0,
@@ -59,7 +59,7 @@ class Command(WorkloadCode):
 
     @classmethod
     def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph | DeclaredWork:
-        """The graph that the user gives, or the operations that they declare."""
+        """Return the graph that the user gives, or the operations that they declare."""
         assert isinstance(settings, CommandSettings)
         if settings.graph is not None:
             return _graph(settings.graph).model_copy(update={"model": name})
@@ -72,23 +72,23 @@ class Command(WorkloadCode):
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
-        """The user's."""
+        """Return the user's target."""
         return _needed("target", settings.target, "the quality to reach", "0.9")
 
     @classmethod
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
-        """The user's quality, which the spec cannot know."""
+        """Return the quality that the user has defined."""
         assert isinstance(settings, CommandSettings)
         return Quality(settings.quality, settings.better, settings.exponent)
 
 
 def words(settings: CommandSettings) -> list[str]:
-    """The command as it is started."""
+    """Return the words of the command, with ``{python}`` replaced."""
     return [sys.executable if word == _PYTHON else word for word in settings.command]
 
 
 def fingerprint(settings: CommandSettings, folder: Path) -> str:
-    """The SHA-256 of the command and of the files that it names: another script is another run."""
+    """Return a hash of the command and of the script files that it names."""
     files = {word: folder / word for word in settings.command}
     hashes = {word: file_hash(path) for word, path in files.items() if _is_script(path)}
     known = [settings.command, settings.samples, settings.validation, settings.data, hashes]
@@ -98,7 +98,7 @@ def fingerprint(settings: CommandSettings, folder: Path) -> str:
 def _is_script(path: Path) -> bool:
     try:
         return path.is_file() and path.stat().st_size <= _LARGEST_SCRIPT_BYTES
-    except (OSError, ValueError):  # a long argument is no file's name
+    except (OSError, ValueError):  # too long for a file name
         return False
 
 
@@ -109,8 +109,8 @@ def _find_program(settings: CommandSettings) -> None:
         there = Path(program).is_file() and not os.access(program, os.X_OK)
         raise UsageError(
             f"the command {program!r} "
-            + ("is a file that may not be executed" if there else "is not found on the PATH"),
-            hint=f"start it by its interpreter, e.g. '{{python}} {program}'"
+            + ("is a file that may not be executed" if there else "was not found on the PATH"),
+            hint=f"start it with its interpreter, for example '{{python}} {program}'"
             if there
             else "check its name; '{python}' is the Python that runs vflops",
         )
@@ -120,12 +120,12 @@ _SCRIPTS = {".py", ".sh", ".pl", ".rb", ".jl", ".lua", ".R"}
 
 
 def _find_scripts(settings: CommandSettings) -> None:
-    """Refuse a script that is not there: its interpreter would say so after all ceilings."""
+    """Raise ``UsageError`` if a script does not exist, before ceilings are measured."""
     for word in words(settings)[1:]:
         if Path(word).suffix in _SCRIPTS and not word.startswith("-") and not Path(word).exists():
             raise UsageError(
                 f"the command names {word}, which does not exist",
-                hint="check its path; it is relative to the folder that vflops is started in",
+                hint="check its path; it is relative to the current folder",
             )
 
 
@@ -133,12 +133,12 @@ def _check_work(settings: CommandSettings) -> None:
     if settings.graph is not None:
         if count(_graph(settings.graph), convention(SCORING_CONVENTION)).total.total <= 0:
             raise UsageError(
-                f"{settings.graph} has no operation that {SCORING_CONVENTION} counts",
-                hint="declare them instead: ops_forward and ops_total",
+                f"{settings.graph} contains no operation that {SCORING_CONVENTION} counts",
+                hint="declare the operations instead: ops_forward and ops_total",
             )
     elif settings.ops_total is None:
         raise UsageError(
-            "the operations of one sample are not known: they make the FLOPS",
+            "the operations per sample are unknown, so FLOPS cannot be computed",
             hint="--set ops_forward=N --set ops_total=N, or --set graph=FILE "
             "(vflops count MODEL --export graph --out FILE)",
         )
@@ -153,15 +153,17 @@ def _graph(file: str) -> Graph:
 
 
 def _device(name: str) -> tuple[str, str]:
-    """Kind and name of what the script is said to compute on; the accelerator where there is one.
+    """Return type and name of the device that the script presumably uses.
 
     What it really uses cannot be seen from outside.
     """
-    from vflops.machine.devices import pick  # with torch, which the ranks of a command never need
+    from vflops.machine.devices import (
+        pick,  # imports torch, which the ranks of a command never need
+    )
     from vflops.train.out_of_memory import device_name
 
-    place = pick(name).torch_device
-    return place.type, device_name(place)
+    device = pick(name).torch_device
+    return device.type, device_name(device)
 
 
 def _needed(name: str, value: _Given | None, what: str, example: str) -> _Given:

@@ -1,1 +1,1 @@
-"""The contract of a workload: its description, its code, its data and what it shows."""
+"""What a workload provides: its description, its code, its data and its figures."""

@@ -1,4 +1,4 @@
-"""What every workload's code can do before it runs, whoever trains it."""
+"""The interface of a workload that a run uses before its jobs start."""
 
 from __future__ import annotations
 
@@ -15,51 +15,63 @@ if TYPE_CHECKING:
     from vflops.workloads.contract.spec import Quality, WorkloadSpec
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Called with a description of the step, the amount done so far and the total amount."""
 
 
 class WorkloadCode(ABC):
-    """The part of a workload that the controller of a run asks."""
+    """The part of a workload that does not depend on how it is trained.
+
+    All methods are class methods: the controller of a run calls them without opening the data.
+    """
 
     graph_declared: ClassVar[bool] = False
-    """Whether ``work`` gives a graph that the user brought, not one of the model that trains."""
+    """Whether ``work`` returns a graph that the user supplied, not one captured from the model."""
 
     @classmethod
     @abstractmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """Make or check the data once, before any rank starts; wrong data is refused here."""
+        """Generate or check the data once, before any rank starts.
+
+        Raise ``VflopsError`` if the data cannot be used.
+        """
 
     @classmethod
     def check_data(cls, settings: WorkloadSettings, data: DataFacts) -> None:
-        """Refuse settings that do not go with such data; asked before any of it is there."""
+        """Raise ``UsageError`` if the settings do not fit data like this.
+
+        Called before the data exists, with what is expected of it.
+        """
         return None
 
     @classmethod
     def verify_data(cls, data: DataFacts) -> None:
-        """Refuse to go on with data that is no longer what the job began with."""
+        """Raise ``VflopsError`` if the data has changed since the job first started."""
         return None
 
     @classmethod
     @abstractmethod
     def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph | DeclaredWork:
-        """The operations of a step: a graph called ``name``, or what the user declares."""
+        """Return the operations of one training step.
+
+        Either a graph named ``name``, or the number of operations that the user declares.
+        """
 
     @classmethod
     @abstractmethod
     def target(cls, settings: WorkloadSettings) -> float:
-        """The quality to reach with these settings."""
+        """Return the quality that a model has to reach with these settings."""
 
     @classmethod
     def workers(cls, settings: WorkloadSettings) -> int | None:
-        """Jobs that work on one thing side by side; None: each job is a training by itself."""
+        """Return the number of workers of a search, or None if every job trains one model."""
         return None
 
     @classmethod
     def lay_out(cls, run: Path, settings: WorkloadSettings) -> None:
-        """Put what the jobs of a run share into its folder, before any of them starts."""
+        """Write files that the jobs of a run share into its folder, before any of them starts."""
         return None
 
     @classmethod
     def judged_by(cls, settings: WorkloadSettings, spec: WorkloadSpec) -> Quality:
-        """What a model trained with these settings is judged by; mostly what the spec says."""
+        """Return the quality measure for these settings; by default the one of the spec."""
         return spec.quality

@@ -1,4 +1,4 @@
-"""How the predictions of several models become one; numpy alone."""
+"""Functions that combine the predictions of several models; they need numpy only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 
 
 def mean(predictions: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The mean over the models: of class probabilities, what HPC AI500 V3.0 calls averaging."""
-    total = np.zeros_like(predictions[0], dtype=np.float64)  # the order of models must not matter
-    for each in predictions:
-        total += each
+    """Return the mean over the models.
+
+    For class probabilities this is the averaging of HPC AI500 V3.0.
+    """
+    total = np.zeros_like(
+        predictions[0], dtype=np.float64
+    )  # so that the order of models does not matter
+    for prediction in predictions:
+        total += prediction
     return (total / len(predictions)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a workload shows in the report: figures made from the arrays that a job left."""
+"""Figures that a workload adds to the report, made from the arrays that a job left."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the report: an SVG picture or a chart."""
+    """A figure in the report: either an SVG picture or a chart."""
 
     title: str
     caption: str
     svg: str | None = None
-    """Inserted into the page unchanged, so its author escapes the text in it."""
+    """Inserted into the page unchanged: text in it must be escaped already."""
     chart: dict[str, Any] | None = None
-    """A Vega-Lite specification; the report adds its own fonts and colours."""
+    """A Vega-Lite specification; the report sets fonts and colours."""
 
     def __post_init__(self) -> None:
         if (self.svg is None) == (self.chart is None):
-            raise ValueError(f"figure {self.title!r} needs an svg or a chart, and not both")
+            raise ValueError(f"figure {self.title!r} needs either an svg or a chart")

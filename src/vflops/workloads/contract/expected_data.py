@@ -1,4 +1,4 @@
-"""What a workload's data will be like, known before it is there."""
+"""A description of a workload's data before it exists, for estimates and early checks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class ExpectedData:
-    """Data as settings or an index describe it."""
+    """The data that settings or an index describe."""
 
     facts: DataFacts
     size_bytes: int | None
-    """Of all splits, packed."""
+    """Size of all splits in packed form; None if unknown."""
     kept_bytes: int | None
-    """Of the predictions for one sample with what is true of it, as an ensemble keeps them."""
+    """Bytes that an ensemble stores per sample: the prediction and the label; None if unknown."""
 
     @classmethod
     def of(
         cls, counts: Sequence[int], size_bytes: int, kept_bytes: int, **facts: int
     ) -> ExpectedData:
-        """Splits of so many samples, in their order, and what else a model depends on."""
+        """Return synthetic data with this many samples per split, in the order of ``SPLITS``.
+
+        ``facts`` are other properties that a model depends on, such as the number of classes.
+        """
         splits = dict(zip(SPLITS, counts, strict=False))
         known = DataFacts(path="", synthetic=True, fingerprint="", facts=dict(facts), **splits)
         return cls(known, size_bytes, kept_bytes)

@@ -1,4 +1,4 @@
-"""Workloads by name: the built-in ones, found by their folders, and those of other packages."""
+"""Workloads by name: the built-in ones and those that other packages offer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vflops.extensions import broken, offered
 from vflops.workloads.contract.spec import WorkloadSpec
 
 ENTRY_POINTS = "vflops.workloads"
-"""Other packages offer a ``WorkloadSpec`` by an entry point of this group."""
+"""The entry point group in which other packages offer a ``WorkloadSpec``."""
 
 _PACKAGE = "vflops.workloads"
 _BUILT_IN: dict[str, WorkloadSpec] = {}
 
 
 def register(describe: Callable[[], WorkloadSpec]) -> Callable[[], WorkloadSpec]:
-    """Make the workload that ``describe`` returns known; the decorator of built-in ones."""
+    """Register the workload that ``describe`` returns; the decorator of built-in workloads."""
     spec = describe()
     _BUILT_IN[spec.name] = spec
     return describe
@@ -27,16 +27,16 @@ def register(describe: Callable[[], WorkloadSpec]) -> Callable[[], WorkloadSpec]
 
 @cache
 def workloads() -> Mapping[str, WorkloadSpec]:
-    """All workloads: built in and installed by others."""
+    """Return all workloads, built-in ones first."""
     package = importlib.import_module(_PACKAGE)
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg:  # a folder is a workload, and registers itself
+        if module.ispkg:  # every folder is a workload, which registers itself when imported
             importlib.import_module(f"{_PACKAGE}.{module.name}")
-    return {**_BUILT_IN, **offered(ENTRY_POINTS), **_BUILT_IN}  # built-in ones are never replaced
+    return {**_BUILT_IN, **offered(ENTRY_POINTS), **_BUILT_IN}  # nothing replaces a built-in one
 
 
 def workload(name: str) -> WorkloadSpec:
-    """The workload called ``name``."""
+    """Return the workload called ``name``; raise ``UsageError`` if it is unknown."""
     if name not in workloads():
         if name in (cannot := broken(ENTRY_POINTS)):
             raise cannot[name]
@@ -45,5 +45,5 @@ def workload(name: str) -> WorkloadSpec:
 
 
 def suite() -> list[str]:
-    """The names of those that a run of everything includes."""
+    """Return the names of the workloads that the suite consists of."""
     return [spec.name for spec in workloads().values() if spec.in_suite]

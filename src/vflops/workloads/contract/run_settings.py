@@ -1,6 +1,6 @@
-"""The settings of a run with those of its workloads: profiles, files and assignments.
+"""The settings of a run including its workloads: profiles, files and assignments.
 
-``vflops.config`` knows no workload; here its functions are given the types of the registered ones.
+``vflops.config`` does not know any workloads; these functions pass it the registered ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vflops.workloads.contract.registry import workload
 
 
 def profile(name: str, workloads: Sequence[str] = ()) -> Settings:
-    """Return the settings of the profile ``name``, with each of ``workloads`` at that size."""
+    """Return the settings of the profile ``name``, including each of ``workloads``."""
     profiles.check_name(name)
     return profiles.with_workloads(name, {key: workload(key).profile(name) for key in workloads})
 
@@ -26,7 +26,7 @@ def load(base: Settings, file: Path | None, assignments: Sequence[str]) -> Setti
 
 
 def workload_settings(settings: Settings) -> dict[str, WorkloadSettings]:
-    """Return the settings of each workload of the run, as its own type."""
+    """Return the settings of each workload of the run, validated by its type."""
     return typed_settings(settings, _types(settings))
 
 

@@ -1,4 +1,4 @@
-"""What describes a workload: plain data, known without torch and without loading its code."""
+"""The description of a workload: plain data that is available without loading its code."""
 
 from __future__ import annotations
 
@@ -12,59 +12,62 @@ from vflops.extensions import imported
 from vflops.metrics.quality import Better
 
 ENGINE = "vflops.train.engine:run"
-"""The runner of workloads that are torch modules trained by the loop of this package."""
+"""The runner for PyTorch models trained with the training loop of this package."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What a trained model is judged by, and how hard a miss of the target counts."""
+    """The measure that a trained model is judged by."""
 
     name: str
     better: Better
     exponent: int
-    """n of VFLOPS = FLOPS × (achieved / target)ⁿ."""
+    """The n in VFLOPS = FLOPS × (achieved / target)ⁿ."""
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload's description; what is trained is in its code."""
+    """The description of a workload; paths name the parts that are imported on demand."""
 
     name: str
     title: str
     quality: Quality
     combine: str
-    """``package.module:function`` that makes one prediction of several models' (numpy)."""
+    """``package.module:function`` that combines the predictions of several models (no torch)."""
     settings: type[WorkloadSettings]
     profiles: Mapping[str, Callable[[], WorkloadSettings]]
-    """Its settings at each size: tiny, laptop, gpu, reference."""
+    """The settings of each profile: tiny, laptop, gpu and reference."""
     code: str
-    """``package.module:class`` of the workload itself, a subclass of ``Workload``."""
+    """``package.module:class``: a subclass of ``Workload``, or of ``WorkloadCode`` if the workload
+    has another ``runner``."""
     runner: str = ENGINE
-    """``package.module:function`` that a rank calls to run a job of it."""
+    """``package.module:function`` that every rank of a job calls with its ``JobContext``."""
     exhibit: str | None = None
-    """``package.module:function`` that makes figures of what a job left to be shown (no torch)."""
+    """``package.module:function`` that makes ``Figure`` objects of the arrays that
+    ``Workload.exhibit`` returns (no torch)."""
     expected: str | None = None
-    """``package.module:function`` from its settings to ``ExpectedData`` (no torch)."""
+    """``package.module:function`` that returns ``ExpectedData`` for given settings (no torch)."""
     observer: str | None = None
-    """``package.module:function`` from a ``JobRecord`` to a ``JobObserver`` that follows the job's
-    events for the live table (no torch); None: epochs and qualities are enough."""
+    """``package.module:function`` that returns a ``JobObserver`` for a ``JobRecord``, which follows
+    the job's events for the live table (no torch). None if epochs and qualities are enough."""
     is_search: bool = False
-    """Whether its jobs are workers of one search, not trainings by themselves."""
+    """Whether its jobs are the workers of one search instead of independent trainings."""
     can_be_bagged: bool = True
-    """Whether its models leave predictions, which an ensemble combines."""
+    """Whether its models leave predictions that an ensemble can combine."""
     in_suite: bool = True
-    """Whether a run of everything includes it."""
+    """Whether the suite includes it."""
     origin: str = "vflops"
+    """The package that it comes from."""
 
     def profile(self, name: str) -> WorkloadSettings:
-        """Its settings at the size ``name``."""
+        """Return the settings of the profile ``name``."""
         if name not in self.profiles:
             raise UsageError(
                 f"workload {self.name} has no profile {name!r}",
-                hint=f"one of: {', '.join(self.profiles)}",
+                hint=f"choose one of: {', '.join(self.profiles)}",
             )
         return self.profiles[name]()
 
     def load_code(self) -> Any:
-        """The workload's class; its module may import torch."""
+        """Import and return the workload's class; its module may import torch."""
         return imported(self.code)

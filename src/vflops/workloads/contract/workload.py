@@ -1,7 +1,7 @@
-"""The contract that every workload of the training engine meets.
+"""The interface of a workload that the training engine trains.
 
-A workload says what the model, the data, the loss and the quality are. It knows nothing of ranks,
-precisions, devices, checkpoints or clocks: those are the engine's.
+A workload defines the model, the data, the loss and the quality. Ranks, precision, devices,
+checkpoints and timing are handled by the engine.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from vflops.workloads.contract.code import WorkloadCode
 Split = Literal["train", "validation", "test"]
 Indices = NDArray[np.int64]
 Inputs = tuple[Tensor, ...]
-"""What the model and the loss see of a batch, on the device: first the model's own inputs."""
+"""A batch on the device as the model and the loss take it: the model's inputs come first."""
 Summary = Mapping[str, float | NDArray[Any]]
-"""What a rank has seen: numbers, and arrays whose first dimension may differ between ranks."""
+"""The measurements of one rank: numbers, and arrays whose first dimension may differ by rank."""
 
 
 class Samples(Protocol):
     """One split of the data, read by index."""
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
 
     def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
-        """These samples as host tensors, in memory that ``room`` lends."""
+        """Return the samples at ``indices`` as host tensors, placed in memory from ``room``."""
 
 
 class Meter(ABC):
-    """Adds up what the quality needs over the batches of an evaluation, without a host sync."""
+    """Accumulates the quality over the batches of an evaluation, without synchronising the host."""
 
     @abstractmethod
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
-        """Add a batch; where ``valid`` is False a sample only fills it up."""
+        """Add a batch; samples for which ``valid`` is False are padding."""
 
     @abstractmethod
     def summary(self) -> Summary:
-        """What this rank has seen, to be put together with that of the others."""
+        """Return what this rank has measured, to be merged with the other ranks' summaries."""
 
 
 class Workload(WorkloadCode):
-    """What is trained; each rank makes one, with the settings and the data of the job."""
+    """A model, its data, its loss and its quality; every rank of a job creates one."""
 
     model_inputs: ClassVar[int] = 1
-    """How many of a batch's inputs the model takes; the loss sees all of them."""
+    """How many of a batch's inputs the model takes; the loss takes all of them."""
 
     can_be_recorded: ClassVar[bool] = False
-    """Whether model and loss are the same kernels at every step, with no look at their values.
+    """Whether model and loss launch the same kernels at every step, whatever the values.
 
-    Then one rank on a CUDA device records a whole step once and replays it.
+    If so, a single rank on a CUDA device records a whole step once and replays it.
     """
 
     @property
     def draws(self) -> int:
-        """Random numbers in [0, 1) that ``inputs`` gets for each training sample."""
+        """How many random numbers in [0, 1) ``inputs`` takes for each training sample."""
         return 0
 
     @classmethod
     def work(cls, settings: WorkloadSettings, data: DataFacts, name: str) -> Graph:
-        """The operation graph of the forward pass of one rank's batch."""
+        """Return the operation graph of the forward pass on one rank's batch."""
         workload = cls.create(settings, data)
         specs = workload.input_specs()
         batch = settings.train.rank_batch
@@ -83,60 +83,61 @@ class Workload(WorkloadCode):
             )
             return workload.loss(outputs, inputs)
 
-        taken = specs[: workload.model_inputs]
-        return capture(workload.model, taken, name=name, batch=batch, loss=loss)
+        model_specs = specs[: workload.model_inputs]
+        return capture(workload.model, model_specs, name=name, batch=batch, loss=loss)
 
     @classmethod
     @abstractmethod
     def create(cls, settings: WorkloadSettings, data: DataFacts) -> Workload:
-        """The workload with its data open."""
+        """Return the workload with its data opened."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model; torch's random numbers are seeded by the caller."""
+        """Return a new model; the caller has seeded torch's random numbers."""
 
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
-        """The same model, arranged for training in ``dtype`` on ``device``; None: there is none.
+        """Return a faster implementation of the model for ``dtype`` and ``device``, if any.
 
-        It is not compiled, only recorded.
+        It is recorded but not compiled.
         """
         return None
 
     @abstractmethod
     def samples(self, split: Split) -> Samples:
-        """A split of the data."""
+        """Return one split of the data."""
 
     @abstractmethod
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
-        """A batch made ready on the device; ``draws`` is None in evaluation.
+        """Return the batch prepared on the device: normalised, and augmented in training.
 
-        In the order of ``input_specs``, with static shapes and without a host sync; ``dtype`` is
-        that of the model's own inputs.
+        The order is that of ``input_specs``; shapes are static, and the host is not synchronised.
+        ``draws`` holds the random numbers, None in evaluation; ``dtype`` is the type of the model's
+        inputs.
         """
 
     @abstractmethod
     def input_specs(self) -> Sequence[InputSpec]:
-        """What ``inputs`` gives for one sample, the model's own first: its work is counted so."""
+        """Return shape and type of each of the ``inputs`` of one sample, to count operations."""
 
     @abstractmethod
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """The training loss, a mean over the batch's samples."""
+        """Return the training loss, a mean over the samples of the batch."""
 
     @abstractmethod
     def predict(self, outputs: Any) -> Tensor:
-        """Predictions in a form that several models' can be combined in, a row a sample."""
+        """Return predictions that can be combined over several models, one row per sample."""
 
     @abstractmethod
     def meter(self, device: torch.device) -> Meter:
-        """A new meter of the quality."""
+        """Return a new meter of the quality."""
 
     @abstractmethod
     def quality(self, summaries: Sequence[Summary]) -> float:
-        """The quality that the ranks' summaries give together."""
+        """Return the quality that follows from the summaries of all ranks."""
 
     def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]] | None:
-        """What the report can show of the last evaluation; None: nothing but its figures.
+        """Return arrays of the last evaluation that the report can show, if any.
 
-        The function that the spec names as ``exhibit`` turns these arrays into figures.
+        The function that ``WorkloadSpec.exhibit`` names turns them into figures.
         """
         return None

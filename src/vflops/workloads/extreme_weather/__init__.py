@@ -8,7 +8,7 @@ from vflops.workloads.extreme_weather.settings import PROFILES, WeatherSettings
 
 @register
 def extreme_weather() -> WorkloadSpec:
-    """What describes the workload."""
+    """Return the description of the workload."""
     return WorkloadSpec(
         name="extreme-weather",
         title="Faster R-CNN trained to find extreme weather in climate fields, HPC AI500",

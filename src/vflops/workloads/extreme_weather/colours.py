@@ -1,4 +1,4 @@
-"""The colours of weather: water vapour from dry to moist, and a colour a class of event."""
+"""The colours of weather maps: water vapour from dry to moist, and one colour per class."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from PIL import Image
 from vflops.data.climate.field_names import CLASSES
 
 LEVELS = 128
-"""Of the colour map: more than an eye tells apart, and few enough for a small file."""
+"""Levels of the colour map: more than the eye can tell apart, but few enough for small files."""
 MOST_PICTURE_BYTES = 84_000
-"""Of a PNG; a third more as text."""
+"""The largest size of a PNG; as text it is a third larger."""
 _ANCHORS = "1c263d 243c5e 26557d 267198 2c8eac 47abb8 72c6c2 a7decb e0f2d7".split()
-"""Dry navy over teal to a moist pale green: even steps of lightness in OKLCH, so equal
-differences look equal, also in grey and to the colour-blind."""
+"""Navy (dry) over teal to pale green (moist): even steps of lightness in OKLCH, so that equal
+differences look equal, also in grey and to colour-blind readers."""
 _WIDTHS = (880, 720, 576, 448, 320, 224)
 
 
 @dataclass(frozen=True)
 class ClassStyle:
-    """How a class of event is shown."""
+    """How a class of event is displayed."""
 
     name: str
     short: str
-    """On tags."""
+    """The abbreviation on labels."""
     bright: str
-    """On the dark map."""
+    """The colour on the dark map."""
     ink: str
-    """The same hue on paper."""
+    """The same hue for light backgrounds."""
 
 
 STYLES = tuple(
@@ -48,35 +48,35 @@ STYLES = tuple(
 
 
 def style(label: int) -> ClassStyle:
-    """The style of class ``label``; a grey one where there is no such class."""
+    """Return the style of class ``label``; a grey one if the class is unknown."""
     if 0 <= label < len(STYLES):
         return STYLES[label]
     return ClassStyle(f"class {label}", f"#{label}", "#d0d4da", "#5c6470")
 
 
 def palette() -> NDArray[np.uint8]:
-    """The colours of water vapour, (LEVELS, 3) from dry to moist."""
-    anchors = np.array([list(bytes.fromhex(each)) for each in _ANCHORS], dtype=np.float64)
-    places = np.linspace(0, len(anchors) - 1, LEVELS)
-    columns = [np.interp(places, range(len(anchors)), column) for column in anchors.T]
-    found: NDArray[np.uint8] = np.rint(np.stack(columns, axis=1)).astype(np.uint8)
-    return found
+    """Return the colours of water vapour from dry to moist, shape (LEVELS, 3)."""
+    anchors = np.array([list(bytes.fromhex(code)) for code in _ANCHORS], dtype=np.float64)
+    positions = np.linspace(0, len(anchors) - 1, LEVELS)
+    columns = [np.interp(positions, range(len(anchors)), column) for column in anchors.T]
+    colours: NDArray[np.uint8] = np.rint(np.stack(columns, axis=1)).astype(np.uint8)
+    return colours
 
 
 def resized(field: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:
-    """``field`` in another size, averaged where it shrinks and smooth where it grows."""
+    """Return ``field`` resampled to another size."""
     image = Image.fromarray(np.nan_to_num(field.astype(np.float32)))
     return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), dtype=np.float32)
 
 
 def levels(field: NDArray[np.float32], low: float, high: float) -> NDArray[np.uint8]:
-    """The level of the colour map at each place."""
+    """Return the level of the colour map at each grid point."""
     scaled = (field.astype(np.float64) - low) / (high - low) * (LEVELS - 1)
     return np.rint(np.clip(scaled, 0, LEVELS - 1)).astype(np.uint8)
 
 
 def picture(field: NDArray[np.float32], low: float, high: float) -> str:
-    """``field`` as a data URI of a PNG twice as wide as high, as fine as the limit allows."""
+    """Return ``field`` as the data URI of a PNG, twice as wide as high, within the size limit."""
     content = b""
     for width in _WIDTHS:
         content = _png(levels(resized(field, width, width // 2), low, high))
@@ -86,18 +86,18 @@ def picture(field: NDArray[np.float32], low: float, high: float) -> str:
 
 
 def scale_picture() -> str:
-    """The colour map as a strip from dry to moist."""
+    """Return the colour map as a horizontal strip from dry to moist."""
     return data_uri(_png(np.arange(LEVELS, dtype=np.uint8)[None, :]))
 
 
 def data_uri(png: bytes) -> str:
-    """A PNG as an address that holds it."""
+    """Return a PNG as a data URI."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _png(indices: NDArray[np.uint8]) -> bytes:
     image = Image.fromarray(indices)
     image.putpalette(palette().tobytes())
-    room = io.BytesIO()
-    image.save(room, "PNG", optimize=True)
-    return room.getvalue()
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

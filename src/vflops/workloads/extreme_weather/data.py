@@ -1,4 +1,4 @@
-"""The frames of a job: the user's years, packed or not, or synthetic ones made on the spot."""
+"""The frames of a job: the user's years, packed or not, or generated ones."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 from vflops.workloads.packed_data import (
-    refuse_another,
-    refuse_damaged,
-    refuse_misfits,
+    check_batch,
+    check_intact,
+    check_unchanged,
     require_target,
 )
 
 _DRAWN_BYTES = 32 << 30
-"""More synthetic frames than this are not made on the spot."""
+"""More synthetic frames than this are not generated."""
 _PACKED_ON_THE_SPOT_BYTES = 2 << 30
-"""More than this and the user is asked to pack once, where it is wanted."""
+"""Beyond this size the user is asked to pack the data beforehand."""
 _TORCH_TYPES = {"half": torch.float16, "raw": torch.float32}
 
 
 def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
-    """The packed frames that the job reads, made where they are not there yet."""
+    """Return the packed frames that the job reads, after packing or generating them if needed."""
     if settings.data is None:
         frames = PackedFrames.open(_synthetic(settings, progress))
     elif (Path(settings.data) / INDEX).is_file():
         frames = PackedFrames.open(Path(settings.data))
-        _refuse_another_split(frames, settings)
+        _check_split(frames, settings)
         require_target(settings.target, "years", 0.35)
     else:
-        with _said_as_settings(settings.data):
+        with _hints_as_settings(settings.data):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
-    _refuse_missing(frames, drawn=settings.data is None)
-    refuse_damaged(frames)
+    _check_frames(frames, drawn=settings.data is None)
+    check_intact(frames)
     index = frames.index
     facts = DataFacts(
         path=str(frames.path.resolve()),
@@ -74,19 +74,19 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
             **{f"{name} years": _span(years) for name, years in index.years.items() if years},
         },
     )
-    refuse_misfits(settings.train, facts)
+    check_batch(settings.train, facts)
     return facts
 
 
 def verify(facts: DataFacts) -> None:
-    """Refuse frames that are not those of the index."""
-    refuse_damaged(open_frames(facts))
+    """Raise ``UsageError`` if the frames are not those that the job began with."""
+    check_intact(open_frames(facts))
 
 
 def open_frames(facts: DataFacts) -> PackedFrames:
-    """The job's frames; another index than the job began with is refused."""
+    """Open the job's frames; raise ``UsageError`` if they have changed."""
     frames = PackedFrames.open(Path(facts.path))
-    refuse_another(frames, facts)
+    check_unchanged(frames, facts)
     return frames
 
 
@@ -97,11 +97,11 @@ def _synthetic(settings: WeatherSettings, progress: Progress) -> Path:
     if needed > _DRAWN_BYTES:
         raise UsageError(
             f"{frames} synthetic frames would take {quantity(needed, 'B')}",
-            hint="give your years, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+            hint="give your years with --data DIR, or use fewer: --set synthetic.train=N",
         )
     recipe = WeatherRecipe(height=made.height, width=made.width, seed=made.seed)
-    told = partial(progress, "drawing frames")
-    return synthetic_weather.cached(recipe, made.train, made.validation, made.test, told)
+    on_progress = partial(progress, "drawing frames")
+    return synthetic_weather.cached(recipe, made.train, made.validation, made.test, on_progress)
 
 
 def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress) -> PackedFrames:
@@ -123,20 +123,20 @@ def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress)
 
 
 def _split(folder: ClimateYears, settings: WeatherSettings) -> YearSplit:
-    own = settings.years
+    years = settings.years
     return split_years(
         folder.path,
         folder.numbers,
-        train=own.train or None,
-        validation=own.validation or None,
-        test=own.test or None,
+        train=years.train or None,
+        validation=years.validation or None,
+        test=years.test or None,
         form="--set years.{split}={years}",
     )
 
 
 @contextmanager
-def _said_as_settings(source: str) -> Iterator[None]:
-    """Options of `vflops data pack` that a hint names, as a run is told the same."""
+def _hints_as_settings(source: str) -> Iterator[None]:
+    """Replace options of `vflops data pack` in hints by the settings of a run."""
     try:
         yield
     except UsageError as error:
@@ -150,45 +150,45 @@ def _said_as_settings(source: str) -> Iterator[None]:
         raise UsageError(error.message, hint=hint or None) from error
 
 
-def _refuse_another_split(frames: PackedFrames, settings: WeatherSettings) -> None:
-    """Packed years have their split and their boxes: another wish would change nothing."""
+def _check_split(frames: PackedFrames, settings: WeatherSettings) -> None:
+    """Raise ``UsageError`` for settings that have no effect on packed years."""
     if settings.box_order is not None:
         raise UsageError(
-            f"box_order is {settings.box_order}, and {frames.path} is packed: its boxes are read",
+            f"box_order is {settings.box_order}, but the boxes of {frames.path} are already packed",
             hint="leave it out, or pack the years again: vflops data pack DIR DEST --box-order "
             f"{settings.box_order}",
         )
-    own, index = settings.years, frames.index
+    chosen, index = settings.years, frames.index
     have = {name: tuple(sorted(index.years.get(name, ()))) for name in SPLITS}
-    wanted = {name: tuple(sorted(years)) for name, years in own}
+    wanted = {name: tuple(sorted(years)) for name, years in chosen}
     if not wanted["train"]:
         named = {*wanted["validation"], *wanted["test"]}
         every = sorted(year for years in have.values() for year in years)
         wanted["train"] = tuple(year for year in every if year not in named)
-    if own.named and wanted != have:
-        said = "; ".join(f"{name} {_span(years)}" for name, years in have.items() if years)
-        options = " ".join(f"--{name}-years {_listed(years)}" for name, years in own if years)
+    if chosen.named and wanted != have:
+        packed = "; ".join(f"{name} {_span(years)}" for name, years in have.items() if years)
+        options = " ".join(f"--{name}-years {_listed(years)}" for name, years in chosen if years)
         raise UsageError(
-            f"years are set, and {frames.path} is packed with a split of its own: {said}",
-            hint=f"leave them out, or pack another: vflops data pack DIR DEST {options}",
+            f"years are set, but {frames.path} is already split: {packed}",
+            hint=f"leave them out, or pack the years again: vflops data pack DIR DEST {options}",
         )
 
 
-def _refuse_missing(frames: PackedFrames, drawn: bool) -> None:
+def _check_frames(frames: PackedFrames, drawn: bool) -> None:
     for name in ("train", "validation"):
         if name not in frames.index.splits or not frames.index.splits[name].frames:
             raise UsageError(
-                f"{frames.path} has no frames for {name}: it cannot be "
-                + ("trained on" if name == "train" else "judged by its target"),
-                hint="pack it with years for each: vflops data pack DIR DEST --train-years "
+                f"{frames.path} has no frames for {name}: it cannot be used for "
+                + ("training" if name == "train" else "evaluation"),
+                hint="pack it with years for both: vflops data pack DIR DEST --train-years "
                 "1979-1988 --validation-years 1989",
             )
         split = frames.index.splits[name]
         if not split.boxes:
             raise UsageError(
                 f"{frames.path} has no box in the {split.frames:,} frames of {name}: there is "
-                + ("nothing to learn" if name == "train" else "nothing to be judged by"),
-                hint=f"draw more: --set synthetic.{name}={10 * split.frames}"
+                + ("nothing to learn" if name == "train" else "nothing to evaluate"),
+                hint=f"generate more: --set synthetic.{name}={10 * split.frames}"
                 if drawn
                 else f"pack years that have boxes: vflops data pack DIR DEST --{name}-years 1989",
             )
@@ -206,7 +206,7 @@ def _span(years: tuple[int, ...]) -> str:
 
 
 class FrameSamples:
-    """A split of packed frames, read into lent memory as they are stored."""
+    """A split of packed frames, read as they are stored."""
 
     def __init__(self, frames: PackedFrames, split: str, readers: int) -> None:
         self._split = frames.split(split)
@@ -222,7 +222,7 @@ class FrameSamples:
         return len(self._split)
 
     def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
-        """Stored values, boxes, labels, numbers of the frames, and how to normalise values."""
+        """Return stored values, boxes, labels, frame numbers, and factors that normalise values."""
         count = len(indices)
         values = room.lend("values", (count, *self._shape), self._dtype)
         self._split.read_with(self._pool, indices, values.numpy())

@@ -14,9 +14,9 @@ from vflops.workloads.extreme_weather.picture import Box, Frame, Scale, drawn
 
 MOST_FRAMES = 4
 LEAST_SCORE = 0.5
-"""Of a prediction that is drawn; those below are many, and mean little each."""
+"""Predictions below this score are not drawn: there are many, and they mean little."""
 INSTEAD = 3
-"""Predictions that are drawn where none has that score."""
+"""How many predictions are drawn if none has that score."""
 LEAST_IOU = 0.5
 _PADDING = {"left": 5, "top": 5, "bottom": 5, "right": 45}  # room for the menu of the chart
 _READING = (
@@ -29,14 +29,14 @@ Array = NDArray[Any]
 
 
 def figures(arrays: Mapping[str, Array]) -> list[Figure]:
-    """A picture a frame, up to four, then the curves of precision over recall."""
+    """Return one picture per frame, up to four, and the curves of precision over recall."""
     fields = _array(arrays, "fields", ndim=4).astype(np.float32)
     scale = _scale(fields)
-    found = [
+    pictures = [
         _frame_figure(arrays, fields[index], index, scale)
         for index in range(min(len(fields), MOST_FRAMES))
     ]
-    return [*found, _curves(arrays)]
+    return [*pictures, _curves(arrays)]
 
 
 def _array(arrays: Mapping[str, Array], name: str, ndim: int) -> Array:
@@ -48,7 +48,7 @@ def _array(arrays: Mapping[str, Array], name: str, ndim: int) -> Array:
 
 
 def _scale(fields: NDArray[np.float32]) -> Scale:
-    """Ends that hold nearly all places of all frames: a single one must not grey out the rest."""
+    """A scale that covers nearly all values of all frames; outliers must not flatten the rest."""
     water = fields[:, 0][np.isfinite(fields[:, 0])]
     low, high = np.percentile(water, [0.5, 99.8]) if water.size else (0.0, 0.0)
     low = 5 * np.floor(low / 5)
@@ -61,10 +61,10 @@ def _scale(fields: NDArray[np.float32]) -> Scale:
 def _frame_figure(
     arrays: Mapping[str, Array], fields: NDArray[np.float32], index: int, scale: Scale
 ) -> Figure:
-    height, width = (int(each) for each in _array(arrays, "size", ndim=1))
+    height, width = (int(side) for side in _array(arrays, "size", ndim=1))
     number = int(_array(arrays, "frames", ndim=1)[index])
     true = _true(arrays, index)
-    predicted, said = _predicted(arrays, index)
+    predicted, remark = _predicted(arrays, index)
     hits = _hits(true, predicted)
     title = f"Frame {number} of the validation set"
     counts = f"{hits} of {_counted(len(true), 'true box', 'true boxes')} found"
@@ -78,8 +78,8 @@ def _frame_figure(
         size=(height, width),
         boxes=[*true, *predicted],
     )
-    told = [summary, said, *([_READING] if index == 0 else [])]
-    caption = " ".join(filter(None, told))
+    sentences = [summary, remark, *([_READING] if index == 0 else [])]
+    caption = " ".join(filter(None, sentences))
     return Figure(title=title, caption=caption, svg=drawn(frame, scale))
 
 
@@ -88,7 +88,7 @@ def _counted(number: int, one: str, several: str) -> str:
 
 
 def _listed(true: Sequence[Box], predicted: Sequence[Box]) -> str:
-    """The boxes in words, for those who hear the page."""
+    """The boxes as text, for screen readers."""
     names = [style(box.label).name for box in true]
     guesses = [f"{style(box.label).name} {box.score:.2f}" for box in predicted]
     return f"True: {', '.join(names) or 'none'}. Predicted: {', '.join(guesses) or 'none'}."
@@ -105,29 +105,29 @@ def _true(arrays: Mapping[str, Array], index: int) -> list[Box]:
 
 
 def _predicted(arrays: Mapping[str, Array], index: int) -> tuple[list[Box], str]:
-    """The predictions that are drawn, the surest first, and what is unusual about the choice."""
+    """Return the predictions to draw, best score first, and a remark if none has a good score."""
     rows = _array(arrays, "detections", ndim=3)[index]
     rows = rows[(rows[:, 5] >= 0) & np.isfinite(rows).all(axis=1)]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     sure = rows[rows[:, 4] >= LEAST_SCORE]
     if len(sure):
-        drawn_rows, said = sure, ""
+        drawn_rows, remark = sure, ""
     elif len(rows):
         drawn_rows = rows[:INSTEAD]
-        said = f"No prediction has a score of {LEAST_SCORE:g}: the surest are shown all the same."
+        remark = f"No prediction reaches a score of {LEAST_SCORE:g}; the best are shown instead."
     else:
-        drawn_rows, said = rows, "Nothing was predicted."
+        drawn_rows, remark = rows, "Nothing was predicted."
     boxes = [_box(row[:4], int(row[5]), float(row[4])) for row in drawn_rows]
-    return boxes, said
+    return boxes, remark
 
 
 def _box(corners: Array, label: int, score: float | None) -> Box:
-    x1, y1, x2, y2 = (float(each) for each in corners)
+    x1, y1, x2, y2 = (float(value) for value in corners)
     return Box(x1, y1, x2, y2, label, score)
 
 
 def _hits(true: Sequence[Box], predicted: Sequence[Box]) -> int:
-    """True boxes that a prediction of their class finds, each prediction one at most."""
+    """Count true boxes found by a prediction of their class; a prediction finds at most one."""
     left = list(true)
     for guess in predicted:
         same = [box for box in left if box.label == guess.label]
@@ -148,7 +148,7 @@ def _iou(a: Box, b: Box) -> float:
 
 
 def _curves(arrays: Mapping[str, Array]) -> Figure:
-    """Precision over recall, a curve a class."""
+    """Precision over recall, one curve per class."""
     import altair as alt
 
     precision = _array(arrays, "precision", ndim=2)
@@ -188,16 +188,16 @@ def _curves(arrays: Mapping[str, Array]) -> Figure:
     )
     mean = float(np.mean([averages[c] for c in range(len(precision)) if truths[c] > 0] or [0.0]))
     caption = (
-        f"At an IoU of {LEAST_IOU:g}, over the whole validation set; AP: the mean precision over "
-        f"101 steps of recall, {mean:.3f} in the mean over the classes."
+        f"At an IoU of {LEAST_IOU:g}, over the whole validation set. AP is the mean precision over "
+        f"101 steps of recall; its mean over the classes is {mean:.3f}."
     )
     if absent:
-        caption += f" Without a true box, so without a curve: {', '.join(absent)}."
+        caption += f" No true boxes, and so no curve: {', '.join(absent)}."
     return Figure("Precision over recall", caption, chart=chart.to_dict())
 
 
 def _until_zero(curve: Array) -> list[tuple[float, float]]:
-    """The curve to where it falls to 0: past the highest recall that was reached it stays there."""
+    """The curve up to the highest recall that was reached; beyond it precision is 0."""
     last = int(np.flatnonzero(curve > 0)[-1]) + 1 if (curve > 0).any() else 0
     steps = len(curve) - 1
     return [

@@ -1,4 +1,4 @@
-"""What the frames will be like: packed data says it itself, of synthetic data the settings."""
+"""The expected frames: described by packed data itself, or by the settings of generated data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 
 _TRUTH_BYTES = MOST_BOXES * (4 * 4 + 8) + 4 + 8
-"""Boxes and labels, a draw, the frame's number."""
+"""Boxes and labels, a random number, the frame's number."""
 
 
 def expected(settings: WeatherSettings) -> ExpectedData:
-    """The frames that a run with these settings would be given."""
+    """Return a description of the frames that a run with these settings would use."""
     made = settings.synthetic
     height, width, counts = made.height, made.width, [made.train, made.validation, made.test]
     size = sum(counts) * aligned(frame_bytes(height, width, "half"))

@@ -1,8 +1,8 @@
-"""A frame as an SVG: water vapour, the wind over it, true and predicted boxes.
+"""A frame as an SVG: water vapour, wind arrows, true and predicted boxes.
 
-The map has a degree of latitude as long as one of longitude, north up: the first row of a frame is
-the southernmost, as climate models write them. Text outside the map has the colour of the page's
-text, so the picture is at home on light and dark pages; nothing in it needs an id.
+The map is equirectangular with north at the top; the first row of a frame is the southernmost, as
+climate models write them. Text outside the map has the colour of the page's text, so that the
+picture suits light and dark pages. Nothing in it needs an id.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from vflops.workloads.extreme_weather import colours
 from vflops.workloads.extreme_weather.colours import ClassStyle, style
 
 LEFT, TOP, WIDTH, HEIGHT = 38, 34, 880, 440
-"""Of the map, inside its margins."""
+"""Position and size of the map inside the picture."""
 ARROWS = (24, 16)
-"""Along longitude and latitude."""
+"""The number of arrows along longitude and latitude."""
 LONGEST_ARROW = 32.0
 _LIGHT_LEVEL = 0.66
-"""Of the colour map: where it is lighter, arrows are dark."""
+"""Above this level of the colour map, arrows are dark."""
 _TAG_HEIGHT = 15
 _DARK = "#0b1220"
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box on the frame's own grid; predicted where it has a score."""
+    """A box on the grid of the frame; a predicted one has a score."""
 
     x1: float
     y1: float
@@ -43,18 +43,18 @@ class Box:
 
 @dataclass(frozen=True)
 class Scale:
-    """What colours and lengths mean, the same for all frames of an exhibit."""
+    """What colours and arrow lengths mean, the same for all frames of an exhibit."""
 
     low: float
     high: float
-    """Water vapour of the ends of the colour map, kg/m²."""
+    """Water vapour at the ends of the colour map, kg/m²."""
     fastest: float
     """Wind of the longest arrow, m/s."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame to be drawn."""
+    """A frame to draw."""
 
     title: str
     water: NDArray[np.float32]
@@ -67,7 +67,7 @@ class Frame:
 
 
 def drawn(frame: Frame, scale: Scale) -> str:
-    """The frame as an SVG."""
+    """Return the frame as an SVG."""
     inside = [
         f'<image href="{colours.picture(frame.water[::-1], scale.low, scale.high)}" '
         f'width="{WIDTH}" height="{HEIGHT}" preserveAspectRatio="none"/>',
@@ -93,14 +93,14 @@ def drawn(frame: Frame, scale: Scale) -> str:
 
 
 def _graticule() -> str:
-    across = [f"M0,{HEIGHT * each // 6}h{WIDTH}" for each in range(1, 6)]
-    down = [f"M{WIDTH * each // 6},0v{HEIGHT}" for each in range(1, 6)]
+    across = [f"M0,{HEIGHT * line // 6}h{WIDTH}" for line in range(1, 6)]
+    down = [f"M{WIDTH * line // 6},0v{HEIGHT}" for line in range(1, 6)]
     path = "".join(across + down)
     return f'<path d="{path}" fill="none" stroke="#fff" stroke-opacity=".13"/>'
 
 
 def _wind(frame: Frame, scale: Scale) -> str:
-    """Arrows, light over dry places and dark over moist ones."""
+    """Arrows, light over dry regions and dark over moist ones."""
     east, north, water = (
         colours.resized(field[::-1], *ARROWS) for field in (frame.east, frame.north, frame.water)
     )
@@ -121,7 +121,7 @@ def _wind(frame: Frame, scale: Scale) -> str:
 
 
 def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
-    """An arrow whose middle is at (x, y), as long as the wind is strong; nothing in a calm."""
+    """An arrow centred at (x, y), with a length proportional to the wind; empty in a calm."""
     speed = math.hypot(dx, dy)
     length = LONGEST_ARROW * min(speed / fastest, 1.0)
     if length < 2:
@@ -141,26 +141,26 @@ def _arrow(x: float, y: float, dx: float, dy: float, fastest: float) -> str:
 
 
 def _boxes(frame: Frame) -> Iterable[str]:
-    """True boxes first, then predicted ones, then the tags, which nothing covers."""
+    """True boxes first, then predicted ones, then the tags on top."""
     true = [box for box in frame.boxes if box.score is None]
     predicted = [box for box in frame.boxes if box.score is not None]
     for box in (*true, *predicted):
-        x, y, width, height = _place(box, frame.size)
-        where = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        x, y, width, height = _rectangle(box, frame.size)
+        geometry = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
         look = style(box.label)
         what = "true" if box.score is None else f"predicted, score {box.score:.2f}"
         dash = "" if box.score is None else ' stroke-dasharray="6 4"'
         yield (
             f'<g fill="none" pointer-events="all"><title>{escape(look.name)}, {what}</title>'
-            f'<rect {where} rx="2" stroke="{_DARK}" stroke-opacity=".7" stroke-width="4"/>'
-            f'<rect {where} rx="2" stroke="{look.bright}" stroke-width="2"{dash}/></g>'
+            f'<rect {geometry} rx="2" stroke="{_DARK}" stroke-opacity=".7" stroke-width="4"/>'
+            f'<rect {geometry} rx="2" stroke="{look.bright}" stroke-width="2"{dash}/></g>'
         )
     taken: list[tuple[float, float, float]] = []
     for box in predicted:
-        yield _tag(box, _place(box, frame.size), taken)
+        yield _tag(box, _rectangle(box, frame.size), taken)
 
 
-def _place(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]:
+def _rectangle(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]:
     """Left, top, width and height on the map; rows count from the south, the map from the north."""
     across, down = WIDTH / size[1], HEIGHT / size[0]
     top = HEIGHT - box.y2 * down
@@ -168,13 +168,13 @@ def _place(box: Box, size: tuple[int, int]) -> tuple[float, float, float, float]
 
 
 def _tag(
-    box: Box, place: tuple[float, float, float, float], taken: list[tuple[float, float, float]]
+    box: Box, rectangle: tuple[float, float, float, float], taken: list[tuple[float, float, float]]
 ) -> str:
-    """Class and score at a corner of the box where the map ends not and no other tag is."""
+    """Class and score at a corner of the box that is on the map and free of other tags."""
     look = style(box.label)
     text = f"{look.short} {box.score:.2f}"
     wide = 6.4 * len(text) + 8
-    x, y, width, height = place
+    x, y, width, height = rectangle
     corners = [
         (x - 1, y - _TAG_HEIGHT - 2),
         (x - 1, y + height + 2),
@@ -207,7 +207,7 @@ def _is_free(
 
 
 def _legend(styles: Sequence[ClassStyle]) -> str:
-    """What colours and lines mean, above the map."""
+    """The meaning of colours and lines, above the map."""
     parts, x = [], float(LEFT)
     for look in styles:
         text = f"{look.short} {look.name}"
@@ -230,11 +230,11 @@ def _legend(styles: Sequence[ClassStyle]) -> str:
 def _axes() -> str:
     """Degrees beside and below the map."""
     parts = []
-    for each, name in enumerate(("60°N", "30°N", "0°", "30°S", "60°S"), start=1):
-        y = TOP + HEIGHT * each / 6 + 4
+    for line, name in enumerate(("60°N", "30°N", "0°", "30°S", "60°S"), start=1):
+        y = TOP + HEIGHT * line / 6 + 4
         parts.append(f'<text x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">{name}</text>')
-    for each, name in enumerate(("60°E", "120°E", "180°", "120°W", "60°W"), start=1):
-        x = LEFT + WIDTH * each / 6
+    for line, name in enumerate(("60°E", "120°E", "180°", "120°W", "60°W"), start=1):
+        x = LEFT + WIDTH * line / 6
         parts.append(
             f'<text x="{x:.1f}" y="{TOP + HEIGHT + 15}" text-anchor="middle">{name}</text>'
         )
@@ -242,14 +242,15 @@ def _axes() -> str:
 
 
 def _scales(scale: Scale) -> str:
-    """The colour bar, and an arrow of a round speed, below the map."""
+    """The colour bar and an arrow of a round speed, below the map."""
     x, y, wide = LEFT, TOP + HEIGHT + 30, 300
     ticks = "".join(
         f'<text x="{x + wide * (tick - scale.low) / (scale.high - scale.low):.1f}" y="{y + 24}" '
         f'text-anchor="middle">{tick}</text>'
         for tick in _ticks(scale)
     )
-    speed = next((each for each in (50, 20, 10, 5, 2, 1) if each <= scale.fastest), scale.fastest)
+    speeds = (50, 20, 10, 5, 2, 1)
+    speed = next((value for value in speeds if value <= scale.fastest), scale.fastest)
     start = LEFT + WIDTH - 196
     end = start + LONGEST_ARROW
     arrow = _arrow((start + end) / 2, y + 6, speed, 0, scale.fastest)
@@ -265,6 +266,6 @@ def _scales(scale: Scale) -> str:
 
 
 def _ticks(scale: Scale) -> range:
-    """Round values of water vapour within the scale, up to eight of them."""
+    """Up to eight round values of water vapour within the scale."""
     step = 10 * math.ceil((scale.high - scale.low) / 80)
     return range(step * math.ceil(scale.low / step), math.floor(scale.high) + 1, step)

@@ -1,4 +1,4 @@
-"""Mean average precision of the boxes found, kept small enough to pass between ranks."""
+"""Mean average precision of the detections, from summaries small enough to exchange."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
 
 class DetectionMeter(Meter):
-    """Keeps what was found and what was there; matching them waits until the end."""
+    """Collects detections and true boxes; they are matched at the end."""
 
     def __init__(self, shown: Sequence[int], most: int) -> None:
         self._shown = np.asarray(shown, dtype=np.int64)
-        nothing = (  # a rank may have no frame at all
+        nothing = (  # a rank may have no frames
             torch.empty(0, most, 6),
             torch.empty(0, MOST_BOXES, 4),
             torch.empty(0, MOST_BOXES, dtype=torch.int64),
@@ -31,37 +31,41 @@ class DetectionMeter(Meter):
         self._batches: list[tuple[Tensor, ...]] = [nothing]
 
     def update(self, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
-        """Add a batch of detections; the truth and the frames' numbers are among the inputs."""
+        """Add a batch of detections; true boxes and frame numbers are among the inputs."""
         _, boxes, labels, _, frames = inputs
         kept = predictions, boxes, labels, frames, valid
-        self._batches.append(tuple(each.to("cpu", non_blocking=True) for each in kept))
+        self._batches.append(tuple(tensor.to("cpu", non_blocking=True) for tensor in kept))
 
     def summary(self) -> Summary:
-        """The matches of this rank, and all of the few frames that are to be shown."""
+        """Return the matches of this rank, and the few frames that the report shows."""
         if torch.accelerator.is_available():
-            torch.accelerator.synchronize()  # the copies are on their way
+            torch.accelerator.synchronize()  # wait for the copies
         columns = zip(*self._batches, strict=True)
-        found, boxes, labels, frames, valid = (torch.cat(column).numpy() for column in columns)
-        found, boxes, labels, frames = (each[valid] for each in (found, boxes, labels, frames))
+        detections, boxes, labels, frames, valid = (torch.cat(column).numpy() for column in columns)
+        detections, boxes, labels, frames = (
+            array[valid] for array in (detections, boxes, labels, frames)
+        )
         shown = np.isin(frames, self._shown)
         return {
-            **match_frames(found, boxes, labels, classes=len(CLASSES), frames=frames).arrays(),
+            **match_frames(detections, boxes, labels, classes=len(CLASSES), frames=frames).arrays(),
             "shown": frames[shown],
-            "shown_detections": found[shown],
+            "shown_detections": detections[shown],
             "shown_boxes": boxes[shown],
             "shown_labels": labels[shown],
         }
 
 
 def detection_quality(summaries: Sequence[Summary]) -> DetectionQuality:
-    """What the ranks' matches give together."""
+    """Return the quality that follows from the matches of all ranks."""
     names = [field.name for field in fields(Matches)]
-    parts = [Matches(**{name: np.asarray(each[name]) for name in names}) for each in summaries]
+    parts = [
+        Matches(**{name: np.asarray(summary[name]) for name in names}) for summary in summaries
+    ]
     return average_precision(Matches.merge(parts))
 
 
 def shown_frames(summaries: Sequence[Summary]) -> dict[str, NDArray[Any]]:
-    """The frames to be shown, with what was found and what is there, in their order."""
+    """Return the frames that the report shows, in order, with detections and true boxes."""
     names = ("shown", "shown_detections", "shown_boxes", "shown_labels")
     columns = {name: np.concatenate([np.asarray(s[name]) for s in summaries]) for name in names}
     order = np.argsort(columns["shown"], kind="stable")

@@ -1,4 +1,4 @@
-"""Settings of extreme weather analytics, and its four sizes."""
+"""Settings of extreme weather analytics, and its four profiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.models.detection.detector_design import DetectorDesign
 
 
 class SyntheticSettings(Section):
-    """The frames that are made where the user has none."""
+    """The frames that are generated if the user gives none."""
 
     height: int = Field(default=96, ge=32, le=4096)
     width: int = Field(default=144, ge=32, le=4096)
@@ -23,13 +23,13 @@ class SyntheticSettings(Section):
     validation: int = Field(default=80, ge=1)
     test: int = Field(default=40, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of the frames alone: repeated trainings see the same ones."""
+    """The seed of the frames only: repeated trainings use the same frames."""
     target: float = Field(default=0.7, gt=0, lt=1)
-    """The mAP that a network of the profile learns in its epochs."""
+    """The mAP that the profile's network reaches within its epochs."""
 
 
 def _as_years(given: Any) -> Any:
-    """``1990``, ``"1979-1983"`` and lists of both as years."""
+    """Convert ``1990``, ``"1979-1983"`` and lists of both to years."""
     if isinstance(given, str):
         return parse_years(given)
     if isinstance(given, list | tuple):
@@ -41,7 +41,7 @@ _Years = Annotated[tuple[int, ...], BeforeValidator(_as_years)]
 
 
 class YearSettings(Section):
-    """Which years of the user's train, validate and test; all empty: the reference split."""
+    """The years for training, validation and test; all empty: the reference split."""
 
     train: _Years = ()
     validation: _Years = ()
@@ -49,7 +49,7 @@ class YearSettings(Section):
 
     @property
     def named(self) -> bool:
-        """Whether the user has a split of their own."""
+        """Whether the user has chosen a split."""
         return bool(self.train or self.validation or self.test)
 
 
@@ -57,13 +57,13 @@ class WeatherSettings(WorkloadSettings):
     """Extreme weather analytics."""
 
     target: float | None = Field(default=None, gt=0, lt=1)
-    """mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
+    """The mAP at IoU 0.5 to reach; None: that of the synthetic frames."""
     years: YearSettings = YearSettings()
-    """Of a folder of HDF5 years; packed ones have their split already."""
+    """How to split a folder of HDF5 years; packed data is already split."""
     box_order: Order | None = None
-    """Columns of the boxes in HDF5 years, c for class; None: told from their values."""
+    """The columns of the boxes in HDF5 years, c for class; None: inferred from their values."""
     faulty: Literal["fail", "skip"] = "fail"
-    """What happens with frames of the user's that hold NaN, and boxes that are not in theirs."""
+    """What to do about frames that contain NaN, and boxes outside their frame."""
     network: DetectorDesign = DetectorDesign()
     synthetic: SyntheticSettings = SyntheticSettings()
 
@@ -72,7 +72,7 @@ class WeatherSettings(WorkloadSettings):
         if self.data is None and (self.years.named or self.box_order is not None):
             name = "years" if self.years.named else "box_order"
             raise ValueError(
-                f"{name} is for years of your own, and without --data frames are synthetic: give "
+                f"{name} is for your own years, but without --data frames are synthetic: give "
                 "--data DIR, or leave it out"
             )
         return self
@@ -98,7 +98,7 @@ def _small_network() -> DetectorDesign:
 
 
 def tiny() -> WeatherSettings:
-    """Half a minute on two cores: it learns that there is something, not yet what."""
+    """Half a minute on two cores: it learns to detect events, but not yet to classify them."""
     return WeatherSettings(
         network=_small_network(),
         synthetic=SyntheticSettings(

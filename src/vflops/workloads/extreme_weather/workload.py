@@ -30,7 +30,7 @@ from vflops.workloads.extreme_weather.settings import WeatherSettings
 _SHOWN_FRAMES = 3
 """Frames of the validation set that the report shows."""
 _SHOWN_PIXELS = 384
-"""Most pixels of a shown frame's side."""
+"""The largest side of a shown frame, in pixels."""
 _SHOWN_FIELDS = tuple(CHANNELS.index(name) for name in ("TMQ", "U850", "V850"))
 
 
@@ -47,34 +47,34 @@ class ExtremeWeather(Workload):
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """Open, pack or draw the frames."""
+        """Open, pack or generate the frames."""
         assert isinstance(settings, WeatherSettings)
         return prepare(settings, progress)
 
     @classmethod
     def verify_data(cls, data: DataFacts) -> None:
-        """The frames are still those of their index."""
+        """Raise ``UsageError`` if the frames have changed."""
         verify(data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
-        """The user's, or that of the synthetic frames."""
+        """Return the user's target, or that of the synthetic frames."""
         assert isinstance(settings, WeatherSettings)
         return settings.synthetic.target if settings.target is None else settings.target
 
     @classmethod
     def create(cls, settings: WorkloadSettings, data: DataFacts) -> ExtremeWeather:
-        """The workload with its frames open."""
+        """Return the workload with its frames opened."""
         assert isinstance(settings, WeatherSettings)
         return cls(settings, data)
 
     @property
     def draws(self) -> int:
-        """One number a frame: it decides which anchors and regions are trained on."""
+        """One number per frame, which decides the anchors and regions to train on."""
         return 1
 
     def model(self) -> nn.Module:
-        """The detector for frames of this size."""
+        """Return the detector for frames of this size."""
         return FasterRCNN(
             self._settings.network,
             classes=len(CLASSES),
@@ -84,7 +84,7 @@ class ExtremeWeather(Workload):
         )
 
     def samples(self, split: Split) -> FrameSamples:
-        """Packed frames."""
+        """Return a split of the packed frames."""
         return FrameSamples(self._frames, split, self._settings.train.readers)
 
     @cached_property
@@ -92,7 +92,7 @@ class ExtremeWeather(Workload):
         return open_frames(self._data)
 
     def input_specs(self) -> Sequence[InputSpec]:
-        """Fields, boxes, labels, a random number, and the number of the frame."""
+        """Return the specs of fields, boxes, labels, a random number and the frame number."""
         return (
             InputSpec((len(CHANNELS), self._height, self._width)),
             InputSpec((MOST_BOXES, 4)),
@@ -102,38 +102,38 @@ class ExtremeWeather(Workload):
         )
 
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
-        """Fields normalised on the device, what is in them, and what decides the losses' choice."""
+        """Return normalised fields, boxes, labels, the random number and the frame number."""
         stored, boxes, labels, frames, normal = batch
         fields = (stored.float() * normal[0] + normal[1]).to(dtype)
         lot = boxes.new_zeros(len(boxes)) if draws is None else draws[:, 0]
         return fields.permute(0, 3, 1, 2), boxes, labels, lot, frames
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """Classes and boxes of anchors and of regions, with equal weight."""
+        """Return the sum of the class and box losses of anchors and regions."""
         total: Tensor = outputs.sum()
         return total
 
     def predict(self, outputs: Any) -> Tensor:
-        """Detections, rows of x1, y1, x2, y2, score, class."""
+        """Return detections: rows of x1, y1, x2, y2, score, class."""
         detections: Tensor = outputs
         return detections
 
     def meter(self, device: torch.device) -> Meter:
-        """Mean average precision."""
+        """Return a meter of the mean average precision."""
         return DetectionMeter(self._shown, self._settings.network.detections)
 
     def quality(self, summaries: Sequence[Summary]) -> float:
-        """mAP at IoU 0.5 over all frames and classes."""
-        return detection_quality(summaries).mean_ap50 or 0.0  # nothing to find, nothing found
+        """Return the mAP at IoU 0.5 over all frames and classes."""
+        return detection_quality(summaries).mean_ap50 or 0.0  # 0 if there are no true boxes
 
     def exhibit(self, summaries: Sequence[Summary]) -> Mapping[str, NDArray[Any]]:
-        """A few frames with what was found in them, and precision over recall."""
+        """Return a few frames with their detections, and precision over recall."""
         quality = detection_quality(summaries)
         shown = shown_frames(summaries)
         split = self._frames.split("validation")
         step = -(-max(self._height, self._width) // _SHOWN_PIXELS)
         whole = [split.fields(int(frame)) for frame in shown["frames"]]
-        fields = [each[_SHOWN_FIELDS, ::step, ::step] for each in whole]
+        fields = [frame[_SHOWN_FIELDS, ::step, ::step] for frame in whole]
         return {
             **shown,
             "fields": np.stack(fields),
@@ -147,4 +147,4 @@ class ExtremeWeather(Workload):
     def _shown(self) -> list[int]:
         """Frames spread over the validation set."""
         number = min(_SHOWN_FRAMES, self._data.validation)
-        return [place * self._data.validation // number for place in range(number)]
+        return [index * self._data.validation // number for index in range(number)]

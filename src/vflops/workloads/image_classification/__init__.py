@@ -8,7 +8,7 @@ from vflops.workloads.image_classification.settings import PROFILES, ImageSettin
 
 @register
 def image_classification() -> WorkloadSpec:
-    """What describes the workload."""
+    """Return the description of the workload."""
     return WorkloadSpec(
         name="image-classification",
         title="ResNet trained to a top-1 accuracy, HPC AI500; ResNet-50 in gpu and reference",

@@ -1,4 +1,4 @@
-"""The images of a job: the user's folder, packed or not, or synthetic ones made on the spot."""
+"""The images of a job: the user's folder, packed or not, or generated ones."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.settings import ImageSettings
 from vflops.workloads.packed_data import (
-    refuse_another,
-    refuse_damaged,
-    refuse_misfits,
+    check_batch,
+    check_intact,
+    check_unchanged,
     require_target,
 )
 
 _PACKED_ON_THE_SPOT_BYTES = 2 << 30
-"""More than this and the user is asked to pack once, where it is wanted."""
+"""Beyond this size the user is asked to pack the data beforehand."""
 _POOLED = 64
-"""Images of a batch from which on threads read them."""
+"""Batches of at least this many images are read by several threads."""
 
 
 def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
-    """The packed images that the job reads, made where they are not there yet."""
+    """Return the packed images that the job reads, after packing or generating them if needed."""
     if settings.data is None:
         images = PackedImages.open(_synthetic(settings, progress))
     elif (Path(settings.data) / "index.json").is_file():
@@ -47,7 +47,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         folder = ImageFolder.open(Path(settings.data))
         require_target(settings.target, "images", 0.8)
         images = _packed(folder, settings, progress)
-    refuse_damaged(images)
+    check_intact(images)
     index = images.index
     facts = DataFacts(
         path=str(images.path.resolve()),
@@ -58,7 +58,7 @@ def prepare(settings: ImageSettings, progress: Progress) -> DataFacts:
         skipped=sum(len(split.skipped) for split in index.splits.values()),
         facts={"classes": len(index.classes), "short side": index.short_side},
     )
-    refuse_misfits(settings.train, facts)
+    check_batch(settings.train, facts)
     return facts
 
 
@@ -69,10 +69,10 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
     if needed > 16 * _PACKED_ON_THE_SPOT_BYTES:
         raise UsageError(
             f"{made.train + made.validation} synthetic images would take {quantity(needed, 'B')}",
-            hint="give your images, --data DIR; or fewer synthetic ones, --set synthetic.train=N",
+            hint="give your images with --data DIR, or use fewer: --set synthetic.train=N",
         )
-    told = partial(progress, "drawing images")
-    return synthetic_images.cached(recipe, made.train, made.validation, told)
+    on_progress = partial(progress, "drawing images")
+    return synthetic_images.cached(recipe, made.train, made.validation, on_progress)
 
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
@@ -84,29 +84,29 @@ def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) ->
         )
     tasks = plan(folder, settings.resize, settings.unreadable)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
-    place = cache_folder() / f"images-{name[:16]}"
+    folder_in_cache = cache_folder() / f"images-{name[:16]}"
     try:
         return pack(
             folder,
-            place,
+            folder_in_cache,
             short_side=settings.resize,
             policy=settings.unreadable,
             on_progress=partial(progress, "packing images"),
         )
-    except UsageError as error:  # the option of `data pack` is a setting here
+    except UsageError as error:  # what is an option of `data pack` is a setting here
         hint = str(error.hint).replace("--policy skip", "--set unreadable=skip")
         raise UsageError(error.message, hint=hint) from error
 
 
 def verify(facts: DataFacts) -> None:
-    """Refuse images that are not those of the index; small sets are read, large ones measured."""
+    """Raise ``UsageError`` if the images are not those that the job began with."""
     images = PackedImages.open(Path(facts.path))
-    refuse_another(images, facts)
-    refuse_damaged(images)
+    check_unchanged(images, facts)
+    check_intact(images)
 
 
 class ImageSamples:
-    """A split of packed images, read into lent memory as flat pixels with their places."""
+    """A split of packed images, read as flat pixels and a table that locates them."""
 
     def __init__(self, split: PackedImageSplit, readers: int) -> None:
         self._split = split
@@ -116,7 +116,7 @@ class ImageSamples:
         return len(self._split)
 
     def read(self, indices: Indices, room: BatchMemory) -> tuple[Tensor, ...]:
-        """Pixels back to back, where each image starts, its height, width and label."""
+        """Return the concatenated pixels, and each image's start, height, width and label."""
         split, count = self._split, len(indices)
         pixels = room.lend("pixels", (count * split.max_bytes,), torch.uint8)
         if count < _POOLED:
@@ -132,7 +132,7 @@ class ImageSamples:
 
 
 def open_split(facts: DataFacts, name: str, readers: int) -> ImageSamples:
-    """A split of the job's data; another index than the job began with is refused."""
+    """Open a split of the job's data; raise ``UsageError`` if the data has changed."""
     images = PackedImages.open(Path(facts.path))
-    refuse_another(images, facts)
+    check_unchanged(images, facts)
     return ImageSamples(images.split(name), readers)

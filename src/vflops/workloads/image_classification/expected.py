@@ -1,4 +1,4 @@
-"""What the images will be like: packed data says it itself, of synthetic data the settings."""
+"""The expected images: described by packed data itself, or by the settings of generated data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL_BYTES = 8
 
 
 def expected(settings: ImageSettings) -> ExpectedData:
-    """The images that a run with these settings would be given."""
+    """Return a description of the images that a run with these settings would use."""
     made = settings.synthetic
     classes, counts = made.classes, [made.train, made.validation]
     size = sum(counts) * CHANNELS * made.size**2

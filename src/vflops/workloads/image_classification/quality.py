@@ -1,4 +1,4 @@
-"""Top-1 accuracy, added up on the device."""
+"""Top-1 accuracy, accumulated on the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.workloads.contract.workload import Inputs, Meter, Summary
 
 
 class Top1Meter(Meter):
-    """How many samples were right; which class wins a tie is fixed, the first."""
+    """Counts correct predictions; in a tie the first class wins."""
 
     def __init__(self, device: torch.device) -> None:
         self._right = torch.zeros((), dtype=torch.int64, device=device)
@@ -24,11 +24,11 @@ class Top1Meter(Meter):
         self._seen += valid.sum()
 
     def summary(self) -> Summary:
-        """Right and seen."""
+        """Return the numbers of correct and of all samples."""
         return {"right": float(self._right), "seen": float(self._seen)}
 
 
 def accuracy(summaries: Sequence[Summary]) -> float:
-    """Top-1 accuracy over all that was seen."""
-    seen = sum(float(each["seen"]) for each in summaries)
-    return sum(float(each["right"]) for each in summaries) / seen
+    """Return the top-1 accuracy over all ranks."""
+    seen = sum(float(summary["seen"]) for summary in summaries)
+    return sum(float(summary["right"]) for summary in summaries) / seen

@@ -1,4 +1,4 @@
-"""Settings of image classification, and its four sizes."""
+"""Settings of image classification, and its four profiles."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ class ResNetSettings(Section):
     blocks: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = Field(
         default=(3, 4, 6, 3), min_length=1, max_length=8
     )
-    """Bottlenecks of each stage."""
+    """The number of bottleneck blocks in each stage."""
     width: int = Field(default=64, ge=1, le=4096)
-    """Channels of the first stage's bottlenecks."""
+    """The bottleneck width of the first stage, in channels."""
     stem: Literal["imagenet", "small"] = "imagenet"
     """``imagenet``: 7×7/2 and max-pool; ``small``: 5×5/2, for images of few pixels."""
 
 
 class SyntheticSettings(Section):
-    """The images that are made where the user has none."""
+    """The images that are generated if the user gives none."""
 
     classes: int = Field(default=10, ge=2, le=10_000)
     size: int = Field(default=32, ge=8, le=1024)
     train: int = Field(default=4000, ge=1)
     validation: int = Field(default=1000, ge=1)
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of the images alone: repeated trainings see the same ones."""
+    """The seed of the images only: repeated trainings use the same images."""
     target: float = Field(default=0.8, gt=0, lt=1)
-    """The accuracy that a network of the profile learns in its epochs."""
+    """The accuracy that the profile's network reaches within its epochs."""
 
 
 class ImageSettings(WorkloadSettings):
     """Image classification."""
 
     target: float | None = Field(default=None, gt=0, lt=1)
-    """Top-1 accuracy to reach; None: that of the synthetic images."""
+    """The top-1 accuracy to reach; None: that of the synthetic images."""
     size: int = Field(default=224, ge=8, le=1024)
-    """Pixels of a side that the network sees."""
+    """The side length of the network's input, in pixels."""
     resize: int = Field(default=256, ge=8, le=2048)
-    """Short side of an image in evaluation, before its centre is cut out."""
+    """The short side of an image in evaluation, before the centre crop."""
     augment: Literal["crop", "shift", "none"] = "crop"
     """``crop``: random area and aspect, then flip; ``shift``: a few pixels, then flip."""
     crop_area: tuple[float, float] = (0.05, 1.0)
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     unreadable: Literal["fail", "skip"] = "fail"
-    """What happens with images of the user's that cannot be read."""
+    """What to do about images that cannot be read."""
     network: ResNetSettings = ResNetSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
 
@@ -59,7 +59,9 @@ class ImageSettings(WorkloadSettings):
     def _agrees_with_itself(self) -> ImageSettings:
         low, high = self.crop_area
         if not 0 < low <= high <= 1:
-            raise ValueError(f"crop_area {low:g} to {high:g} is no range of shares: 0.05 to 1 is")
+            raise ValueError(
+                f"crop_area {low:g} to {high:g} is not a range within 0 and 1, such as 0.05 to 1"
+            )
         if self.resize < self.size:
             raise ValueError(f"resize {self.resize} is less than size {self.size}")
         return self

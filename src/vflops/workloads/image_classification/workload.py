@@ -23,7 +23,7 @@ from vflops.workloads.image_classification.quality import Top1Meter, accuracy
 from vflops.workloads.image_classification.settings import ImageSettings
 
 _MOST_SHIFT = 10
-"""A shift is at most this part of an image's side: 3 pixels of 32."""
+"""A shift is at most this fraction (1/n) of an image's side: 3 pixels of 32."""
 
 
 class ImageClassification(Workload):
@@ -38,41 +38,41 @@ class ImageClassification(Workload):
 
     @classmethod
     def prepare_data(cls, settings: WorkloadSettings, progress: Progress) -> DataFacts:
-        """Open, pack or draw the images."""
+        """Open, pack or generate the images."""
         assert isinstance(settings, ImageSettings)
         return prepare(settings, progress)
 
     @classmethod
     def verify_data(cls, data: DataFacts) -> None:
-        """The images are still those of their index."""
+        """Raise ``UsageError`` if the images have changed."""
         verify(data)
 
     @classmethod
     def target(cls, settings: WorkloadSettings) -> float:
-        """The user's, or that of the synthetic images."""
+        """Return the user's target, or that of the synthetic images."""
         assert isinstance(settings, ImageSettings)
         return settings.synthetic.target if settings.target is None else settings.target
 
     @classmethod
     def create(cls, settings: WorkloadSettings, data: DataFacts) -> ImageClassification:
-        """The workload with its images open."""
+        """Return the workload with its images opened."""
         assert isinstance(settings, ImageSettings)
         return cls(settings, data)
 
     @property
     def draws(self) -> int:
-        """As many as the way to augment needs."""
+        """The random numbers that the augmentation needs."""
         return {"crop": crop.CROP_DRAWS, "shift": crop.SHIFT_DRAWS, "none": 0}[
             self._settings.augment
         ]
 
     def model(self) -> nn.Module:
-        """A ResNet with as many outputs as there are classes."""
+        """Return a ResNet with one output per class."""
         network = self._settings.network
         return ResNet(network.blocks, classes=self._classes, width=network.width, stem=network.stem)
 
     def fast_model(self, dtype: torch.dtype, device: torch.device) -> nn.Module | None:
-        """The fused ResNet, where its kernels fit the network, the images and the device."""
+        """Return the fused ResNet if its kernels fit the network, the images and the device."""
         network, size = self._settings.network, self._settings.size
         if device.type != "cuda" or network.stem != "imagenet":
             return None
@@ -81,7 +81,7 @@ class ImageClassification(Workload):
         return model if model.fuses(batch) else None
 
     def samples(self, split: Split) -> ImageSamples:
-        """Packed images."""
+        """Return a split of the packed images."""
         return self._train if split == "train" else self._validation
 
     @cached_property
@@ -93,12 +93,12 @@ class ImageClassification(Workload):
         return open_split(self._data, "val", self._settings.train.readers)
 
     def input_specs(self) -> Sequence[InputSpec]:
-        """An image and its label."""
+        """Return the specs of an image and its label."""
         size = self._settings.size
         return InputSpec((3, size, size)), InputSpec((), "int64")
 
     def inputs(self, batch: tuple[Tensor, ...], draws: Tensor | None, dtype: torch.dtype) -> Inputs:
-        """Images cut, flipped and normalised on the device, and their labels."""
+        """Return images, cropped, flipped and normalised on the device, and their labels."""
         pixels, table = batch
         starts, heights, widths, labels = table.unbind(0)
         settings = self._settings
@@ -115,20 +115,20 @@ class ImageClassification(Workload):
         return images, labels
 
     def loss(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """Cross entropy with smoothed labels."""
+        """Return the cross entropy with label smoothing."""
         return functional.cross_entropy(
             outputs.float(), inputs[1], label_smoothing=self._settings.label_smoothing
         )
 
     def predict(self, outputs: Any) -> Tensor:
-        """Class probabilities."""
+        """Return class probabilities."""
         probabilities: Tensor = outputs.float().softmax(1)
         return probabilities
 
     def meter(self, device: torch.device) -> Meter:
-        """Top-1 accuracy."""
+        """Return a meter of the top-1 accuracy."""
         return Top1Meter(device)
 
     def quality(self, summaries: Sequence[Summary]) -> float:
-        """Top-1 accuracy over the ranks."""
+        """Return the top-1 accuracy over all ranks."""
         return accuracy(summaries)

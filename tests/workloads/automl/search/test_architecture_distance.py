@@ -77,8 +77,8 @@ def textbook(a: Sequence[Any], b: Sequence[Any], cost: Callable[[Any, Any], int]
 BASE = Net((conv(8), conv(16, stride=2), conv(16), conv(32)), ((1, 2, "add"), (2, 4, "add")))
 
 
-def changed(place: int, layer: Layer) -> Net:
-    return replace(BASE, layers=(*BASE.layers[:place], layer, *BASE.layers[place + 1 :]))
+def changed(at: int, layer: Layer) -> Net:
+    return replace(BASE, layers=(*BASE.layers[:at], layer, *BASE.layers[at + 1 :]))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_it_is_the_textbooks_distance() -> None:
 
 
 def test_very_long_chains_do_not_overflow() -> None:
-    long = tuple(conv(8, kernel=1 + 2 * (place % 3)) for place in range(600))
+    long = tuple(conv(8, kernel=1 + 2 * (index % 3)) for index in range(600))
     found = Alignment([long, long[:300], ()], layer_cost).distances(long)
     assert found.tolist() == [0, 300 * GAP, 600 * GAP]
 

@@ -145,7 +145,7 @@ def test_accuracies_in_per_cent_give_the_same_process() -> None:
     seen, asked = np.arange(8.0), np.array([0.5, 3.3, 11.0])
     accuracies = [0.1, 0.4, 0.3, 0.6, 0.5, 0.8, 0.7, 0.9]
     share, per_cent = (
-        fit(on_a_line(seen, seen), [scale * each for each in accuracies]) for scale in (1, 100)
+        fit(on_a_line(seen, seen), [scale * value for value in accuracies]) for scale in (1, 100)
     )
     for a, b in zip(
         share.predict(on_a_line(asked, seen)), per_cent.predict(on_a_line(asked, seen)), strict=True

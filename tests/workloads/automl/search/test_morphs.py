@@ -60,8 +60,8 @@ def test_what_is_within_the_limits_is_what_trying_them_all_finds(share: float) -
     limits = Limits(parameters=int(share * start.parameters), depth=start.depth)
     choice, every = Choice(start, limits), possible(start)
     random.Random(1).shuffle(every)
-    fitting = [each for each in every if morphs.allowed(apply(start, each), limits)]
-    assert [each for each in every if choice._child(each) is not None] == fitting
+    fitting = [item for item in every if morphs.allowed(apply(start, item), limits)]
+    assert [item for item in every if choice._child(item) is not None] == fitting
     assert bool(fitting) == (share > 1)
     assert (choice.draw(random.Random(1)) is None) == (not fitting)
 

@@ -43,7 +43,7 @@ def history(count: int, seed: int = 0) -> list[Trial]:
         drawn = morphs.sample(rng.choice(list(found.values())), rng, FREE)
         assert drawn is not None
         found[drawn[1].digest] = drawn[1]
-    return [Trial(f"t{place:03d}", each, grown(each)) for place, each in enumerate(found.values())]
+    return [Trial(f"t{index:03d}", item, grown(item)) for index, item in enumerate(found.values())]
 
 
 TRIALS = history(12)
@@ -141,7 +141,7 @@ class Lattice:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_space_is_searched_to_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(at: Lattice, rng: random.Random, _: object) -> tuple[str, Lattice]:
-        steps = [each for each in (at.number - 1, at.number + 1) if 1 <= each <= 12]
+        steps = [item for item in (at.number - 1, at.number + 1) if 1 <= item <= 12]
         return ("step", Lattice(rng.choice(steps)))
 
     class Steps:
@@ -155,15 +155,15 @@ def test_a_small_space_is_searched_to_its_end(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(morphs, "Choice", Steps)
     found = [5]
     while len(found) < 12:
-        trials: list[Trial] = [Trial(str(each), Lattice(each), each / 20) for each in found[:4]]  # type: ignore[arg-type]
-        pending = [str(each) for each in found[4:]]
+        trials: list[Trial] = [Trial(str(item), Lattice(item), item / 20) for item in found[:4]]  # type: ignore[arg-type]
+        pending = [str(item) for item in found[4:]]
         reach = Annealing(longest=12)
         search = BayesianSearch(reach) if name == "bayesian" else _far(name)
         proposal = search.propose(trials, random.Random(len(found)), FREE, pending=pending)
         found.append(int(proposal.architecture.digest))
     assert sorted(found) == list(range(1, 13))
     with pytest.raises(EmptySpace, match="4 were tried, 8 are pending"):
-        search.propose(trials, random.Random(1), FREE, pending=[str(each) for each in found[4:]])
+        search.propose(trials, random.Random(1), FREE, pending=[str(item) for item in found[4:]])
 
 
 def _far(name: str) -> Searcher:
@@ -215,7 +215,9 @@ def test_bayesian_figures_are_those_of_the_model() -> None:
 def test_a_proposal_has_a_greater_bound_than_a_random_one() -> None:
     model = Model(rank(TRIALS), 2.576)
     drawn = [RandomSearch().propose(TRIALS, random.Random(seed), FREE) for seed in range(20)]
-    bounds = [each.bound for each in model.candidates([(0, (), d.architecture) for d in drawn])]
+    bounds = [
+        candidate.bound for candidate in model.candidates([(0, (), d.architecture) for d in drawn])
+    ]
     found = BayesianSearch().propose(TRIALS, random.Random(1), FREE).why.acquisition
     assert found is not None
     assert found > max(bounds)

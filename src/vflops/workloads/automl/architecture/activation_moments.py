@@ -1,9 +1,9 @@
-"""How large a network's activations are, read off its batch norms without any data.
+"""Estimates mean and variance of a network's activations from its batch norms, without data.
 
-A batch norm's output has its bias as the mean and its weight as the deviation; taken as normal
-and, where they are added, as independent, that gives the rest. A new batch norm that is told so
-does in training about what it does in evaluation, so a deeper child does not lose its parent's
-skill in its first step.
+The output of a batch norm has its bias as mean and its weight as standard deviation. Assuming
+normal and, in sums, independent values gives the rest. A new batch norm with these statistics
+behaves in training about as in evaluation, so a deeper child does not lose its parent's accuracy
+in the first step.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LEAST_DEVIATION = 1e-6
 
 
 def moments(architecture: Architecture, network: Network, id: int) -> Moments:
-    """About the mean and the variance of each channel of a layer's result."""
+    """Return the approximate mean and variance of each channel of a layer's output."""
     like = next(network.parameters())
     channels = architecture.input_shape[0]
-    found: dict[int, Moments] = {IMAGE: (like.new_zeros(channels), like.new_ones(channels))}
+    known: dict[int, Moments] = {IMAGE: (like.new_zeros(channels), like.new_ones(channels))}
     for layer in architecture.layers:
-        taken = [found[source] for source in layer.inputs]
+        taken = [known[source] for source in layer.inputs]
         module = network.layers[str(layer.id)]
         norm = module.norm if isinstance(module, Conv) else module
         if isinstance(norm, nn.BatchNorm2d):
@@ -40,14 +40,14 @@ def moments(architecture: Architecture, network: Network, id: int) -> Moments:
                 result = (torch.cat(means), torch.cat(variances))
         else:
             result = taken[0]
-        found[layer.id] = _rectified(*result) if layer.relu else result
+        known[layer.id] = _rectified(*result) if layer.relu else result
         if layer.id == id:
             break
-    return found[id]
+    return known[id]
 
 
 def _rectified(mean: Tensor, variance: Tensor) -> Moments:
-    """Mean and variance of max(x, 0) for a normal x."""
+    """Return mean and variance of max(x, 0) for normally distributed x."""
     deviation = variance.sqrt().clamp(min=_LEAST_DEVIATION)
     ratio = mean / deviation
     below = torch.special.ndtr(ratio)

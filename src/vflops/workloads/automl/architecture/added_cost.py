@@ -1,4 +1,4 @@
-"""What morphs add to the cost of a network, told without building what they make."""
+"""What morphs add to the cost of a network, computed without building the child."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 Cost = tuple[Any, ...]
 
 _DEEPENED = 3
-"""The kernel size of what ``surgery.deepen`` puts in."""
+"""The kernel size that ``surgery.deepen`` inserts."""
 
 
 class Added:
-    """Asked for morphs of one architecture."""
+    """The costs that morphs of one architecture add."""
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture
         self._widths = Widths(architecture)
 
     def parameters(self, morph: Morph) -> int:
-        """How many parameters a morph adds."""
+        """Return how many parameters a morph adds."""
         network = self._architecture
         layer, channels = network.layer[morph.layer], network.shapes[morph.layer][0]
         match morph.kind:
@@ -44,7 +44,7 @@ class Added:
         return start[0] * sum(self._per_channel(taker) for taker in takers)
 
     def cost(self, morph: Morph) -> Cost:
-        """Equal for morphs that add as many parameters, operations and bytes."""
+        """Return a key, equal for morphs that add the same parameters, operations and bytes."""
         network = self._architecture
         layer, shape = network.layer[morph.layer], network.shapes[morph.layer]
         match morph.kind:
@@ -54,7 +54,9 @@ class Added:
                 return morph.kind, morph.kernel, self._facts(layer)
             case "widen":
                 wider = self._wider(layer.id)
-                facts = sorted((self._facts(each), own, times) for each, own, times in wider)
+                facts = sorted(
+                    (self._facts(layer), widened, times) for layer, widened, times in wider
+                )
                 return morph.kind, morph.filters, *facts
             case "skip-add":
                 return morph.kind, network.shapes[morph.start or IMAGE], shape
@@ -64,12 +66,13 @@ class Added:
 
     def _of_wider(self, layer: Layer, filters: int) -> int:
         network, more, added = self._architecture, filters - layer.filters, 0
-        for each, own, times in self._wider(layer.id):
-            taken = network.shapes[each.inputs[0]][0] + more * times[0]
-            match each.kind:
+        for changed, widened, times in self._wider(layer.id):
+            taken = network.shapes[changed.inputs[0]][0] + more * times[0]
+            match changed.kind:
                 case "conv":
-                    given = each.filters + more * own
-                    added += given * (taken * each.kernel**2 + 2) - network.parameters_of(each)
+                    given = changed.filters + more * widened
+                    after = given * (taken * changed.kernel**2 + 2)
+                    added += after - network.parameters_of(changed)
                 case "dense":
                     added += network.classes * more * times[0]
                 case "norm":
@@ -77,29 +80,29 @@ class Added:
         return added
 
     def _wider(self, id: int) -> list[tuple[Layer, bool, tuple[int, ...]]]:
-        """The layers that change where a convolution is widened.
+        """Return the layers that change if a convolution is widened.
 
-        With whether it is widened itself, and how often what each of its inputs gives is.
+        With each: whether it is widened itself, and how many of the sources of each input are.
         """
         group = set(self._widths.group(id))
-        found = []
+        changed = []
         for layer in self._architecture.layers:
             sources = (self._widths.sources[source] for source in layer.inputs)
-            times = tuple(sum(each in group for each in known) for known in sources)
+            times = tuple(sum(source in group for source in known) for known in sources)
             if layer.id in group or any(times):
-                found.append((layer, layer.id in group, times))
-        return found
+                changed.append((layer, layer.id in group, times))
+        return changed
 
     def _per_channel(self, layer: Layer) -> int:
-        """Parameters that one channel more brings to a layer that can take it."""
+        """Return the parameters that one more input channel adds to a layer."""
         if layer.kind == "conv":
             return layer.filters * layer.kernel**2
         return self._architecture.classes * len(self._architecture.consumers[layer.id])
 
     def _facts(self, layer: Layer) -> Cost:
-        """What the cost of a layer depends on: also whether gradients go on, and who reads it."""
+        """What the cost of a layer depends on, including its consumers."""
         network = self._architecture
         shapes = tuple(network.shapes[source] for source in (*layer.inputs, layer.id))
         takers = sorted({taker.kind for taker in network.consumers[layer.id]})
-        own = layer.kind, layer.filters, layer.kernel, layer.relu, IMAGE in layer.inputs
-        return *own, shapes, tuple(takers)
+        fields = layer.kind, layer.filters, layer.kernel, layer.relu, IMAGE in layer.inputs
+        return *fields, shapes, tuple(takers)

@@ -1,4 +1,4 @@
-"""What a network costs, from its architecture alone: operations and memory, without torch."""
+"""Operations and memory of a network, from its architecture, without torch."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
 
 _BYTES_PER_INDEX = 8
 _BYTES_PER_PARAMETER = 12
-"""A weight, its gradient and its momentum in single precision, whatever the activations are in."""
+"""A weight, its gradient and its momentum, always in single precision."""
 _READ_AGAIN = ("conv", "norm", "max-pool", "dense")
 """Kinds whose gradients need their input."""
 
 
 def graph(architecture: Architecture, batch: int = 1, *, name: str = "architecture") -> Graph:
-    """The operation graph of one batch with cross entropy as the loss.
+    """Return the operation graph of one batch, with cross entropy as the loss.
 
-    The same nodes that a capture of the built module gives, a hundred times as fast.
+    It has the same nodes as a capture of the built module, but is a hundred times as fast.
     """
     return _Writer(architecture, batch).graph(name)
 
 
 def ops(architecture: Architecture, rules: str = "aiperf", batch: int = 1) -> Ops:
-    """The operations of one training step by a counting convention."""
+    """Return the operations of one training step by a counting convention."""
     return count(graph(architecture, batch), convention(rules)).total
 
 
 def memory_bytes(architecture: Architecture, batch: int, bytes_per_value: int = 4) -> int:
-    """About what training takes: the weights thrice, and what the backward pass reads again.
+    """Estimate the memory of training: parameters, and activations for the backward pass.
 
-    No workspace of kernels and no loss between blocks, which differ from device to device.
+    Workspace of kernels and fragmentation are not included; they depend on the device.
     """
     kept, indices = _elements(architecture.input_shape), 0
     for layer in architecture.layers:
         result = _elements(architecture.shapes[layer.id])
         takers = architecture.consumers[layer.id]
         if layer.kind == "conv":
-            kept += result  # as its batch norm reads it
+            kept += result  # the input of its batch norm
         if layer.relu or any(taker.kind in _READ_AGAIN for taker in takers):
             kept += result
         if layer.kind == "max-pool":
@@ -56,7 +56,7 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 class _Writer:
-    """Appends to a graph what each layer does, as torch would do it."""
+    """Builds a graph of the operations that torch would execute for each layer."""
 
     def __init__(self, architecture: Architecture, batch: int) -> None:
         self._architecture = architecture
@@ -80,7 +80,7 @@ class _Writer:
         attributes = {"function": "nll_loss_forward"}
         results = [loss, self._value((), grad=False)]
         self._node("loss", "nll_loss_forward.default", "", [softmax, labels], results, attributes)
-        return Graph.model_construct(  # right by construction: its checks would cost a third
+        return Graph.model_construct(  # valid by construction; validation is slow
             model=name,
             framework="architecture",
             batch=self._batch,
@@ -197,7 +197,7 @@ class _Writer:
 
     def _value(self, shape: tuple[int, ...], *, grad: bool = True, dtype: str = "float32") -> int:
         key = (shape, grad, dtype)
-        if key not in self._known:  # immutable, so equal ones can be one
+        if key not in self._known:  # immutable, so equal ones can be shared
             self._known[key] = Value.model_construct(shape=shape, dtype=dtype, grad=grad)
         self._values.append(self._known[key])
         return len(self._values) - 1

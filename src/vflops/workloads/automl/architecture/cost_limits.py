@@ -1,4 +1,4 @@
-"""What an architecture may cost."""
+"""Limits on the cost of an architecture."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from vflops.workloads.automl.architecture.layer_graph import Architecture
 
 
 class Limits(Data):
-    """The most that a network may have or take; None: as much as it likes."""
+    """Upper limits of a network; None means no limit."""
 
     parameters: int | None = Field(default=None, ge=1)
     operations_per_sample: int | None = Field(default=None, ge=1)
-    """Forward, backward and update by AIPerf's rules."""
+    """Operations of forward, backward and update by AIPerf's rules."""
     memory_bytes: int | None = Field(default=None, ge=1)
-    """Of a training step with ``batch`` samples."""
+    """Memory of a training step with ``batch`` samples."""
     depth: int | None = Field(default=None, ge=1)
     batch: int = Field(default=1, ge=1)
     bytes_per_value: int = Field(default=4, ge=1, le=8)
-    """Of an activation."""
+    """Bytes of one value of an activation."""
 
 
 def allowed(architecture: Architecture, limits: Limits) -> bool:
-    """Whether ``architecture`` keeps within ``limits``."""
+    """Whether ``architecture`` is within ``limits``."""
     return next(_excesses(architecture, limits), None) is None
 
 
 def reasons(architecture: Architecture, limits: Limits) -> tuple[str, ...]:
-    """Why it does not, a line for each limit that it is beyond; none where it does."""
+    """Return one line for each limit that ``architecture`` exceeds."""
     return tuple(_excesses(architecture, limits))
 
 
 def _excesses(architecture: Architecture, limits: Limits) -> Iterator[str]:
-    """One by one, the quickest to find out first."""
+    """Yield excesses one by one, the cheapest check first."""
     if limits.depth is not None and architecture.depth > limits.depth:
         yield _beyond("depth", architecture.depth, limits.depth)
     if limits.parameters is not None and architecture.parameters > limits.parameters:

@@ -1,14 +1,14 @@
-"""The architecture of a network: its layers as plain data, checked, measured and named.
+"""The architecture of a network: its layers as validated plain data.
 
-A layer takes the results of layers before it; number 0 is the image. The vocabulary is small:
+A layer takes the outputs of earlier layers; id 0 is the image. There are few kinds of layers:
 
-    conv          k×k convolution without bias, batch norm, and a ReLU where ``relu`` says so
-    norm          batch norm alone
+    conv          k×k convolution without bias, batch norm, and a ReLU if ``relu`` is set
+    norm          only a batch norm
     max-pool      k×k
-    global-pool   each channel's mean
-    add           the sum of its inputs, and a ReLU where ``relu`` says so
-    concat        its inputs' channels one after another
-    dense         class scores; the one output
+    global-pool   the mean of each channel
+    add           the sum of its inputs, and a ReLU if ``relu`` is set
+    concat        the concatenated channels of its inputs
+    dense         class scores; the only output
 
 A window of odd size k is padded by k // 2, so a stride s turns n pixels into ⌈n / s⌉ whatever k is.
 The first input of ``add`` and ``concat`` belongs to the *main chain*, the others are skips.
@@ -30,11 +30,11 @@ Shape = tuple[int, ...]
 Size = Annotated[int, Field(ge=1, le=2**20)]
 
 IMAGE = 0
-"""The number under which layers take the input."""
+"""The id of the image as an input of layers."""
 
 MERGES = ("add", "concat")
 
-_OWN_FIELDS: dict[Kind, tuple[str, ...]] = {
+_FIELDS: dict[Kind, tuple[str, ...]] = {
     "conv": ("filters", "kernel", "stride", "relu"),
     "norm": (),
     "max-pool": ("kernel", "stride"),
@@ -46,7 +46,7 @@ _OWN_FIELDS: dict[Kind, tuple[str, ...]] = {
 
 
 class Layer(Data):
-    """One layer; a field that its kind does not have keeps its default."""
+    """One layer; fields that do not apply to its kind keep their defaults."""
 
     id: int = Field(ge=1)
     kind: Kind
@@ -58,13 +58,13 @@ class Layer(Data):
 
     @model_validator(mode="after")
     def _fields_fit_the_kind(self) -> Self:
-        own = _OWN_FIELDS[self.kind]
-        for name in _OWN_FIELDS["conv"]:
-            if name not in own and getattr(self, name) != type(self).model_fields[name].default:
+        allowed = _FIELDS[self.kind]
+        for name in _FIELDS["conv"]:
+            if name not in allowed and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"layer {self.id}: {self.kind} has no {name}")
-        if "filters" in own and not self.filters:
+        if "filters" in allowed and not self.filters:
             raise ValueError(f"layer {self.id}: {self.kind} needs filters, at least 1")
-        if "kernel" in own and self.kernel % 2 == 0:
+        if "kernel" in allowed and self.kernel % 2 == 0:
             raise ValueError(f"layer {self.id}: kernel {self.kernel} is not odd")
         if (len(self.inputs) > 1) != (self.kind in MERGES):
             wanted = "two inputs or more" if self.kind in MERGES else "one input"
@@ -73,14 +73,14 @@ class Layer(Data):
 
 
 class Architecture(Document):
-    """A network for ``classes`` from images of ``input_shape`` (channels, height, width)."""
+    """A classifier for images of ``input_shape`` (channels, height, width)."""
 
     schema_name: ClassVar[str] = "vflops.architecture"
 
     input_shape: tuple[Size, Size, Size]
     classes: Size
     layers: tuple[Layer, ...] = Field(min_length=1, max_length=10_000)
-    """Each after those whose results it takes; the last is the output."""
+    """Every layer comes after its inputs; the last one is the output."""
 
     @model_validator(mode="after")
     def _is_a_network(self) -> Self:
@@ -90,35 +90,37 @@ class Architecture(Document):
                 raise ValueError(f"two layers have the id {layer.id}")
             for source in layer.inputs:
                 if source not in known:
-                    raise ValueError(f"layer {layer.id} takes {source}, no layer before it")
+                    raise ValueError(f"layer {layer.id} takes {source}, not an earlier layer")
             known.add(layer.id)
             used.update(layer.inputs)
         loose = [layer.id for layer in self.layers[:-1] if layer.id not in used]
         if loose:
-            raise ValueError(f"nothing takes the result of layer {loose[0]}: one output only")
+            raise ValueError(
+                f"nothing takes the output of layer {loose[0]}: only one output is allowed"
+            )
         kinds = [layer.kind for layer in self.layers]
         if kinds[-1] != "dense" or "dense" in kinds[:-1]:
-            raise ValueError("the last layer, and no other, is the dense one that scores classes")
+            raise ValueError("exactly one layer, the last, has to be dense")
         _ = self.shapes
         return self
 
     @cached_property
     def layer(self) -> dict[int, Layer]:
-        """Every layer by its id."""
+        """Layers by id."""
         return {layer.id: layer for layer in self.layers}
 
     @cached_property
     def consumers(self) -> dict[int, tuple[Layer, ...]]:
-        """For every layer, and the image, those that take its result."""
-        found: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
+        """The layers that take the output of each layer, and of the image."""
+        takers: dict[int, list[Layer]] = {IMAGE: [], **{layer.id: [] for layer in self.layers}}
         for layer in self.layers:
             for source in dict.fromkeys(layer.inputs):
-                found[source].append(layer)
-        return {source: tuple(takers) for source, takers in found.items()}
+                takers[source].append(layer)
+        return {source: tuple(layers) for source, layers in takers.items()}
 
     @cached_property
     def shapes(self) -> dict[int, Shape]:
-        """What every layer gives for one image, and the image's own shape as number 0."""
+        """The output shape of every layer for one image, and the shape of the image."""
         shapes: dict[int, Shape] = {IMAGE: self.input_shape}
         for layer in self.layers:
             taken = [shapes[source] for source in layer.inputs]
@@ -127,11 +129,11 @@ class Architecture(Document):
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers training adjusts."""
+        """The number of trainable parameters."""
         return sum(self.parameters_of(layer) for layer in self.layers)
 
     def parameters_of(self, layer: Layer) -> int:
-        """The share of one layer."""
+        """Return the number of parameters of one layer."""
         channels = self.shapes[layer.inputs[0]][0]
         if layer.kind == "conv":
             return layer.filters * (channels * layer.kernel**2 + 2)
@@ -141,7 +143,7 @@ class Architecture(Document):
 
     @cached_property
     def depth(self) -> int:
-        """Convolutions and dense layers on the longest way through."""
+        """The number of convolutions and dense layers on the longest path."""
         depths = {IMAGE: 0}
         for layer in self.layers:
             before = max(depths[source] for source in layer.inputs)
@@ -150,10 +152,10 @@ class Architecture(Document):
 
     @cached_property
     def digest(self) -> str:  # type: ignore[override]
-        """A name for the network itself, whatever the numbers and the order of its layers.
+        """A hash that does not depend on the ids and the order of layers.
 
-        Walking from the output along the inputs, first to last, meets the layers of equal
-        networks in one order: that order numbers them.
+        A walk from the output along the inputs visits the layers of equal networks in the same
+        order, which numbers them.
         """
         number = {IMAGE: 0}
         rows: list[tuple[object, ...]] = []
@@ -168,13 +170,13 @@ class Architecture(Document):
             if layer.id not in number:
                 number[layer.id] = len(number)
                 inputs = [number[source] for source in layer.inputs]
-                rows.append((layer.kind, inputs, *(getattr(layer, f) for f in _OWN_FIELDS["conv"])))
+                rows.append((layer.kind, inputs, *(getattr(layer, f) for f in _FIELDS["conv"])))
         text = json.dumps([self.input_shape, self.classes, rows])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def chain(self) -> tuple[int, ...]:
-        """The main chain from the first layer to the output: always the first input."""
+        """The ids of the main chain, from the first layer to the output along first inputs."""
         backwards = [self.layers[-1].id]
         while (source := self.layer[backwards[-1]].inputs[0]) != IMAGE:
             backwards.append(source)
@@ -182,7 +184,7 @@ class Architecture(Document):
 
     @cached_property
     def positions(self) -> dict[int, int]:
-        """Of every point on the main chain, the convolutions of the chain up to there."""
+        """For every layer on the main chain, the number of the chain's convolutions up to it."""
         positions, count = {IMAGE: 0}, 0
         for id in self.chain:
             count += self.layer[id].kind == "conv"
@@ -190,7 +192,7 @@ class Architecture(Document):
         return positions
 
     def signature_layers(self) -> tuple[tuple[str, int, int, int], ...]:
-        """The main chain's convolutions in order: kind, filters, kernel, stride."""
+        """Return kind, filters, kernel and stride of the main chain's convolutions, in order."""
         layers = (self.layer[id] for id in self.chain)
         return tuple(
             (layer.kind, layer.filters, layer.kernel, layer.stride)
@@ -199,9 +201,9 @@ class Architecture(Document):
         )
 
     def skips(self) -> tuple[tuple[int, int, str], ...]:
-        """The skip connections: where on the main chain each leaves, where it joins, and how.
+        """Return where each skip connection leaves the main chain, where it joins, and its kind.
 
-        A place is the number of convolutions of the chain before it.
+        Positions are numbers of convolutions on the chain before.
         """
         return self._skips
 
@@ -231,7 +233,7 @@ def _shape(layer: Layer, taken: list[Shape], classes: int) -> Shape:
         case "dense":
             if plane != [1, 1]:
                 raise ValueError(
-                    f"layer {layer.id}: dense takes one number a channel, not {_by(taken[0])}: "
+                    f"layer {layer.id}: dense takes one value per channel, not {_by(taken[0])}: "
                     "put a global-pool before it"
                 )
             return (classes,)
@@ -241,7 +243,7 @@ def _shape(layer: Layer, taken: list[Shape], classes: int) -> Shape:
         case "concat":
             if len({shape[1:] for shape in taken}) > 1:
                 shown = " and ".join(_by(shape) for shape in taken)
-                raise ValueError(f"layer {layer.id}: planes of {shown} differ: no concat")
+                raise ValueError(f"layer {layer.id}: planes of {shown} differ: no concatenation")
             return (sum(shape[0] for shape in taken), *plane)
     return taken[0]
 

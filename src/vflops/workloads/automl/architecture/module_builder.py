@@ -1,4 +1,4 @@
-"""From an architecture to the module that computes it."""
+"""Builds the torch module of an architecture."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
 
 
 class _Conv2d(nn.Conv2d):
-    """Weights that are not drawn here only to be drawn again by ``initialise``."""
+    """A convolution that leaves its initialisation to ``Network.initialise``."""
 
     def reset_parameters(self) -> None:
-        """Leave them."""
+        """Do nothing."""
 
 
 class _Linear(nn.Linear):
-    """The same for a dense layer."""
+    """A dense layer that leaves its initialisation to ``Network.initialise``."""
 
     def reset_parameters(self) -> None:
-        """Leave them."""
+        """Do nothing."""
 
 
 class Conv(nn.Module):
-    """Convolution, batch norm and mostly a ReLU: the unit that a search changes."""
+    """Convolution, batch norm and an optional ReLU: the unit that a search changes."""
 
     def __init__(self, channels: int, layer: Layer) -> None:
         super().__init__()
@@ -42,30 +42,30 @@ class Conv(nn.Module):
         self._relu = layer.relu
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's output."""
+        """Return the layer's output."""
         x = self.norm(self.conv(x))
         return functional.relu_(x) if self._relu else x
 
 
 class Add(nn.Module):
-    """The sum of its inputs and mostly a ReLU."""
+    """The sum of its inputs and an optional ReLU."""
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         self._relu = layer.relu
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """The layer's output."""
+        """Return the layer's output."""
         for other in others:
-            x = x + other  # not in place: a morph may have given x another reader
+            x = x + other  # not in place: another layer may read x
         return functional.relu_(x) if self._relu else x
 
 
 class Concat(nn.Module):
-    """The channels of its inputs one after another."""
+    """The concatenated channels of its inputs."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The layer's output."""
+        """Return the layer's output."""
         return torch.cat(inputs, 1)
 
 
@@ -77,13 +77,13 @@ class Dense(nn.Module):
         self.linear = _Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One row a sample."""
+        """Return one row per sample."""
         logits: Tensor = self.linear(x.flatten(1))
         return logits
 
 
 class Network(nn.Module):
-    """The layers of an architecture under their ids, called in its order."""
+    """The layers of an architecture by id, called in order."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -98,17 +98,17 @@ class Network(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores (logits), one row a sample."""
+        """Return class scores (logits), one row per sample."""
         results = {IMAGE: x}
         for module, (id, inputs, read) in zip(self.layers.values(), self._plan, strict=True):
             x = module(*[results[source] for source in inputs])
             for source in read:
-                del results[source]  # evaluation needs no more memory than the widest place
+                del results[source]  # so that evaluation keeps only what is still needed
             results[id] = x
         return x
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """He initialisation of the convolutions, torch's own of the dense layer."""
+        """Initialise the convolutions as He et al. do, and the dense layer like torch."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init.kaiming_normal_(
@@ -121,7 +121,7 @@ class Network(nn.Module):
 
 
 def build(architecture: Architecture, generator: torch.Generator | None = None) -> Network:
-    """A new network on torch's default device; its random numbers are the generator's."""
+    """Return a new network on torch's default device, initialised with ``generator``."""
     network = Network(architecture)
     network.initialise(generator)
     return network

@@ -1,4 +1,4 @@
-"""Steps from one architecture to a larger one that can compute the same: network morphisms."""
+"""Network morphisms: steps to a larger architecture that can compute the same function."""
 
 from __future__ import annotations
 
@@ -22,43 +22,44 @@ KINDS: tuple[Kind, ...] = ("deepen", "widen", "skip-add", "skip-concat", "kernel
 KERNELS = (3, 5, 7)
 _WIDEN_BY = (1.5, 2.0)
 _WHOLE = 8
-"""Widths are multiples of this where they can be: matrix units work in such pieces."""
+"""Widths are multiples of this if possible, which suits matrix units."""
 
 
 class Morph(Data):
-    """One change."""
+    """One change of an architecture."""
 
     kind: Kind
     layer: int
-    """The convolution that changes, or the activation after which something new stands."""
+    """The convolution that changes, or the activation after which layers are inserted."""
     start: int | None = None
     """The activation where a skip begins."""
     filters: int | None = None
-    """The new width of ``layer`` and of all that must be as wide."""
+    """The new width of ``layer`` and of all layers that must have the same width."""
     kernel: int | None = None
     """The new kernel size of ``layer``."""
 
 
 def possible(architecture: Architecture) -> list[Morph]:
-    """Every morph that ``architecture`` allows, limits apart."""
+    """Return every morph of ``architecture``, regardless of limits."""
     return [morph for kind in KINDS for morph in _proposals(architecture, kind, list)]
 
 
 def sample(
     architecture: Architecture, rng: random.Random, limits: Limits
 ) -> tuple[Morph, Architecture] | None:
-    """A morph within ``limits`` and what it makes: any kind as likely, then any of its places.
+    """Return a random morph within ``limits`` and the resulting architecture, if there is one.
 
-    None where no morph is within them.
+    All kinds are equally likely, and so are the positions within a kind.
     """
     return Choice(architecture, limits).draw(rng)
 
 
 class Choice:
-    """The morphs of one architecture within limits, to draw from again and again.
+    """The morphs of one architecture within limits, for repeated drawing.
 
-    To know what a child costs it must be built, its parameters apart. But in a network of repeated
-    blocks many morphs add the same, so one that is beyond the limits rules out all alike.
+    Except for parameters, the cost of a child is known only once it is built. But in a network of
+    repeated blocks many morphs add the same cost, so one that is beyond the limits rules out all
+    others like it.
     """
 
     def __init__(self, architecture: Architecture, limits: Limits) -> None:
@@ -68,10 +69,10 @@ class Choice:
         self._beyond = set[Cost]()
 
     def draw(self, rng: random.Random) -> tuple[Morph, Architecture] | None:
-        """As ``sample`` does."""
+        """Draw a morph like ``sample``."""
 
-        def shuffled(places: list[Any]) -> list[Any]:
-            return rng.sample(places, len(places))
+        def shuffled(items: list[Any]) -> list[Any]:
+            return rng.sample(items, len(items))
 
         for kind in shuffled(list(KINDS)):
             for morph in _proposals(self._architecture, kind, shuffled):
@@ -88,27 +89,27 @@ class Choice:
         cost = self._added.cost(morph)
         if cost in self._beyond:
             return None
-        child = _made(self._architecture, morph)
+        child = _applied(self._architecture, morph)
         if allowed(child, self._limits):
             return child
         if self._limits.depth is None or child.depth <= self._limits.depth:
-            self._beyond.add(cost)  # not for its depth, which depends on the place too
+            self._beyond.add(cost)  # not if only its depth is, which depends on the position
         return None
 
 
 def apply(architecture: Architecture, morph: Morph) -> Architecture:
-    """What ``morph`` makes of ``architecture``."""
+    """Return ``architecture`` changed by ``morph``; raise ``UsageError`` if it does not fit."""
     fault = _fault(architecture, morph)
     if fault:
         raise UsageError(
             f"morph {morph.kind} does not fit layer {morph.layer} of the architecture: {fault}",
-            hint="take one of morphs.possible(architecture)",
+            hint="use one of morphs.possible(architecture)",
         )
-    return _made(architecture, morph)
+    return _applied(architecture, morph)
 
 
 def _proposals(architecture: Architecture, kind: Kind, order: Order) -> Iterator[Morph]:
-    """The morphs of one kind, their places put in ``order``; made one by one as they are taken."""
+    """Yield the morphs of one kind, with positions in the order that ``order`` returns."""
     active = [id for id in architecture.chain if architecture.layer[id].relu]
     match kind:
         case "deepen":
@@ -130,14 +131,14 @@ def _proposals(architecture: Architecture, kind: Kind, order: Order) -> Iterator
 
 
 def _wider(width: int) -> list[int]:
-    found = set[int]()
+    widths = set[int]()
     for wanted in (width * factor for factor in _WIDEN_BY):
         whole = int(wanted / _WHOLE + 0.5) * _WHOLE
-        found.add(whole if whole > width else int(wanted + 0.5))
-    return sorted(found)
+        widths.add(whole if whole > width else int(wanted + 0.5))
+    return sorted(widths)
 
 
-def _made(architecture: Architecture, morph: Morph) -> Architecture:
+def _applied(architecture: Architecture, morph: Morph) -> Architecture:
     match morph:
         case Morph(kind="widen", filters=int(filters)):
             return surgery.widen(architecture, morph.layer, filters)
@@ -163,19 +164,19 @@ def _fault(architecture: Architecture, morph: Morph) -> str | None:
         return None
     if morph.kind == "kernel":
         if layer.kind != "conv" or layer.kernel not in KERNELS:
-            return "it is no convolution of 3×3, 5×5 or 7×7"
+            return "it is not a convolution of 3×3, 5×5 or 7×7"
         if morph.kernel not in KERNELS or morph.kernel <= layer.kernel:
             return f"kernel {morph.kernel}, expected one of 3, 5, 7 above {layer.kernel}"
         return None
     ends = [morph.layer] if morph.kind == "deepen" else [morph.start, morph.layer]
     for id in ends:
         if id not in architecture.chain or not architecture.layer[id].relu:
-            return f"layer {id} is no activation on the main chain"
+            return f"layer {id} is not an activation on the main chain"
     return None if len(ends) == 1 else _skip_fault(architecture, morph.kind)(*ends)
 
 
 def _skip_fault(architecture: Architecture, kind: Kind) -> Callable[..., str | None]:
-    """A function that says why no skip of ``kind`` goes from one activation to another, or None."""
+    """Return a function that says why a skip between two activations is impossible, or None."""
     shapes, positions = architecture.shapes, architecture.positions
     merge = kind.removeprefix("skip-")
     existing = set(architecture.skips())
@@ -184,16 +185,16 @@ def _skip_fault(architecture: Architecture, kind: Kind) -> Callable[..., str | N
     def fault(start: int, end: int) -> str | None:
         leaves, joins = positions[start], positions[end]
         if leaves >= joins:
-            return f"no convolution of the main chain is between it and layer {start} before it"
+            return f"there is no convolution of the main chain between layer {start} and it"
         if (leaves, joins, merge) in existing:
-            return f"there is such a skip from layer {start} already"
+            return f"such a skip from layer {start} already exists"
         if merge == "add":
             reached = surgery.stride_between(architecture, start, end) is not None
-            return None if reached else f"no stride leads there from layer {start}"
+            return None if reached else f"no stride maps the plane of layer {start} to its plane"
         if shapes[start][1:] != shapes[end][1:]:
-            return f"its plane is not that of layer {start}"
+            return f"its plane differs from that of layer {start}"
         if architecture.layer[after[end]] not in surgery.flexible_takers(architecture, end):
-            return "what takes its result cannot take more channels"
+            return "the layer after it cannot take more channels"
         return None
 
     return fault

@@ -1,4 +1,4 @@
-"""Where a search starts: ResNet-50, and small networks of the same kind."""
+"""The networks that a search starts from: ResNet-50, and small ones of the same kind."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Profile = Literal["tiny", "laptop"]
 Stem = Literal["imagenet", "small"]
 
 _SMALL: dict[Profile, tuple[int, ...]] = {"tiny": (1, 1, 1), "laptop": (2, 2, 2, 2)}
-"""Bottlenecks of each stage."""
+"""The number of bottleneck blocks in each stage."""
 _SMALL_WIDTH = 8
 
 
 def resnet50(
     input_shape: tuple[int, int, int] = (3, 224, 224), classes: int = 1000
 ) -> Architecture:
-    """ResNet-50 v1.5."""
+    """Return ResNet-50 v1.5."""
     return resnet((3, 4, 6, 3), input_shape, classes)
 
 
 def small(
     profile: Profile = "tiny", input_shape: tuple[int, int, int] = (3, 16, 16), classes: int = 4
 ) -> Architecture:
-    """The start of a profile that has to do with few pixels and two cores."""
+    """Return a starting network for few pixels and two cores."""
     return resnet(_SMALL[profile], input_shape, classes, width=_SMALL_WIDTH, stem="small")
 
 
@@ -40,9 +40,9 @@ def resnet(
     stem: Stem = "imagenet",
     stride_in_1x1: bool = False,
 ) -> Architecture:
-    """Stages of ``blocks`` bottlenecks as `vflops.models.resnet` has them, layer by layer.
+    """Return the architecture of `vflops.models.resnet` with ``blocks`` bottlenecks per stage.
 
-    ``stride_in_1x1`` is v1 as first published, AIPerf's own starting point.
+    ``stride_in_1x1`` gives the original v1, which AIPerf starts from.
     """
     layers: list[Layer] = []
 

@@ -1,4 +1,4 @@
-"""The changes that morphs make: each gives a new architecture and keeps the ids of what stays."""
+"""The changes behind morphs: each returns a new architecture and keeps existing ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEEPEN_KERNEL = 3
 
 
 def deepen(architecture: Architecture, after: int) -> Architecture:
-    """A convolution of as many filters after an activation, before all who take its result."""
+    """Insert a convolution of the same width after an activation."""
     new = Layer(
         id=_new_id(architecture),
         kind="conv",
@@ -24,26 +24,26 @@ def deepen(architecture: Architecture, after: int) -> Architecture:
 
 
 def widen(architecture: Architecture, layer: int, filters: int) -> Architecture:
-    """``filters`` for a convolution and for all whose results are added to its."""
+    """Set the filters of a convolution, and of all whose outputs are added to its output."""
     return _changed(architecture, Widths(architecture).group(layer), filters=filters)
 
 
 def enlarge(architecture: Architecture, layer: int, kernel: int) -> Architecture:
-    """Another kernel size for one convolution."""
+    """Set the kernel size of one convolution."""
     return _changed(architecture, [layer], kernel=kernel)
 
 
 def add(architecture: Architecture, start: int, end: int) -> Architecture:
-    """A sum of two activations and a ReLU for all who took the later one.
+    """Insert the sum of two activations and a ReLU after the later one.
 
-    What is added goes through a batch norm, so that it can begin with nothing, and through a
-    projection before that where the shapes differ.
+    The added branch has a batch norm, so that it can start at zero, and a projection before it if
+    the shapes differ.
     """
     id = _new_id(architecture)
     if architecture.shapes[start] == architecture.shapes[end]:
-        way = Layer(id=id, kind="norm", inputs=(start,))
+        branch = Layer(id=id, kind="norm", inputs=(start,))
     else:
-        way = Layer(
+        branch = Layer(
             id=id,
             kind="conv",
             inputs=(start,),
@@ -52,24 +52,24 @@ def add(architecture: Architecture, start: int, end: int) -> Architecture:
             stride=stride_between(architecture, start, end) or 1,
         )
     total = Layer(id=id + 1, kind="add", inputs=(end, id), relu=True)
-    return _put_after(architecture, end, [way, total], architecture.consumers[end])
+    return _put_after(architecture, end, [branch, total], architecture.consumers[end])
 
 
 def concat(architecture: Architecture, start: int, end: int) -> Architecture:
-    """The channels of two activations for those who took the later one and can take more."""
+    """Concatenate two activations for those consumers of the later one that can take more."""
     both = Layer(id=_new_id(architecture), kind="concat", inputs=(end, start))
     return _put_after(architecture, end, [both], flexible_takers(architecture, end))
 
 
 def stride_between(architecture: Architecture, start: int, end: int) -> int | None:
-    """The stride that leads from one layer's plane to another's, if one does."""
+    """Return the stride that maps one layer's plane to another's, if there is one."""
     before, after = architecture.shapes[start][1:], architecture.shapes[end][1:]
     stride = -(-before[0] // after[0])
     return stride if tuple(-(-size // stride) for size in before) == after else None
 
 
 def flexible_takers(architecture: Architecture, id: int) -> list[Layer]:
-    """Who takes a layer's result and needs but larger weights to take more channels."""
+    """Return the consumers of a layer that could take more channels with larger weights."""
 
     def flexible(layer: Layer) -> bool:
         if layer.kind == "global-pool":
@@ -97,7 +97,7 @@ def _changed(architecture: Architecture, ids: Iterable[int], **fields: int) -> A
 def _put_after(
     architecture: Architecture, after: int, new: list[Layer], takers: Iterable[Layer]
 ) -> Architecture:
-    """``new`` right after a layer, and the last of it for ``takers`` in that layer's place."""
+    """Insert ``new`` after a layer; ``takers`` then take the last new layer instead of it."""
     rewired = {layer.id for layer in takers}
     layers: list[Layer] = []
     for layer in architecture.layers:

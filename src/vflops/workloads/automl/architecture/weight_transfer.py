@@ -1,13 +1,14 @@
-"""A child that begins where its parent is: same outputs in evaluation, larger room to learn.
+"""Transfers weights to a child: same outputs as its parent in evaluation, but more capacity.
 
-What makes each morph exact, and able to learn from the first step:
+How each morph is exact, and can learn from the first step:
 
-    deepen    an identity convolution; its batch norm undoes what it does; a ReLU keeps what is ≥ 0
-    widen     filters are repeated; who reads them splits its weights unevenly over the copies, so
-              that the copies get different gradients and part
-    skip-add  the new batch norm scales by 0, a weight that gets a gradient at once
+    deepen       an identity convolution, whose batch norm cancels itself; inputs are ≥ 0, so the
+                 ReLU changes nothing
+    widen        filters are repeated; consumers split their weights unevenly over the copies, so
+                 that the copies get different gradients and diverge
+    skip-add     the new batch norm scales by 0, a weight that gets a gradient at once
     skip-concat  the weights for the new channels are 0, and get gradients at once
-    kernel    zeros around
+    kernel       padded with zeros
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vflops.workloads.automl.architecture.morphs import Morph
 from vflops.workloads.automl.architecture.widths import Widths
 
 _UNEVEN = 0.5
-"""Copies share a weight in parts of 1 ± this, before these are made to sum to 1."""
+"""Shares of a weight vary by 1 ± this between copies, before they are normalised to sum to 1."""
 
 
 @torch.no_grad()
@@ -38,9 +39,9 @@ def transfer(
     child_architecture: Architecture,
     generator: torch.Generator,
 ) -> Network:
-    """The child with its parent's weights, on its parent's device and in its precision.
+    """Return the child with its parent's weights, on the same device and in the same precision.
 
-    The generator is one of the CPU; the same one gives the same child on any device.
+    ``generator`` is a CPU generator, so that the child is the same on any device.
     """
     if not isinstance(parent, Network):
         raise UsageError(
@@ -48,7 +49,7 @@ def transfer(
             hint="unwrap the module, or build(parent_architecture) and load its state",
         )
     if morphs.apply(parent_architecture, morph) != child_architecture:
-        raise UsageError(f"the child is not what the morph {morph.kind} makes of its parent")
+        raise UsageError(f"the child is not the result of morph {morph.kind} on its parent")
     like = next(parent.parameters())
     child = build(child_architecture, generator).to(like.device, like.dtype)
     origins = _origins(parent_architecture, morph, child_architecture, generator)
@@ -68,7 +69,7 @@ def transfer(
 def _origins(
     parent: Architecture, morph: Morph, child: Architecture, generator: torch.Generator
 ) -> Mapping[int, Tensor]:
-    """For every layer of the child, which of the parent's channels each channel is; -1: new."""
+    """For every layer of the child, the parent's channel that each channel copies; -1: new."""
     widened = set(Widths(parent).group(morph.layer)) if morph.kind == "widen" else set[int]()
     copies = _copies(parent.layer[morph.layer], morph, generator)
     origins = {IMAGE: torch.arange(child.input_shape[0])}
@@ -86,7 +87,7 @@ def _origins(
 
 
 def _copies(layer: Layer, morph: Morph, generator: torch.Generator) -> Tensor:
-    """The channels of a widened layer: each once, then some again, none thrice before all twice."""
+    """The channels of a widened layer: all of them once, then randomly chosen repetitions."""
     filters = torch.arange(layer.filters)
     more = (morph.filters or 0) - layer.filters
     if more <= 0:
@@ -97,10 +98,10 @@ def _copies(layer: Layer, morph: Morph, generator: torch.Generator) -> Tensor:
 
 def _side_by_side(parent: Architecture, before: Layer | None, taken: list[Tensor]) -> Tensor:
     if before is None:
-        return torch.cat([taken[0], *(torch.full_like(each, -1) for each in taken[1:])])
+        return torch.cat([taken[0], *(torch.full_like(channels, -1) for channels in taken[1:])])
     parts, offset = [], 0
-    for source, each in zip(before.inputs, taken, strict=True):
-        parts.append(torch.where(each < 0, each, each + offset))
+    for source, channels in zip(before.inputs, taken, strict=True):
+        parts.append(torch.where(channels < 0, channels, channels + offset))
         offset += parent.shapes[source][0]
     return torch.cat(parts)
 
@@ -121,7 +122,7 @@ def _inherit(
 
 
 def _split(weight: Tensor, read: Tensor, generator: torch.Generator) -> Tensor:
-    """Weights for what is ``read`` now: 0 for a new channel, a channel's own over its copies."""
+    """Weights for the channels ``read``: 0 for new ones, split over copies of the same channel."""
     rows, channels = weight.shape[:2]
     old = read >= 0
     if len(read) == channels and bool((read == torch.arange(channels)).all()):

@@ -1,4 +1,4 @@
-"""Which convolutions must have one width: those whose results are added."""
+"""Which convolutions must have the same width: those whose outputs are added."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from vflops.workloads.automl.architecture.layer_graph import IMAGE, Architecture
 
 
 class Widths:
-    """The convolutions of an architecture in groups of one width each."""
+    """The convolutions of an architecture in groups of equal width."""
 
     def __init__(self, architecture: Architecture) -> None:
         self._parent: dict[int, int] = {IMAGE: IMAGE}
         self.sources: dict[int, tuple[int, ...]] = {IMAGE: (IMAGE,)}
-        """For every layer the convolutions that its channels come from, in the channels' order."""
+        """For every layer, the convolutions that its channels come from, in order."""
         for layer in architecture.layers:
             taken = [self.sources[source] for source in layer.inputs]
             if layer.kind == "conv":
                 self._parent[layer.id] = layer.id
                 self.sources[layer.id] = (layer.id,)
             elif layer.kind == "concat":
-                self.sources[layer.id] = tuple(each for sources in taken for each in sources)
+                self.sources[layer.id] = tuple(id for sources in taken for id in sources)
             else:
                 self.sources[layer.id] = taken[0]
                 if layer.kind == "add":
                     self._join(taken)
 
     def group(self, id: int) -> tuple[int, ...]:
-        """All convolutions that are widened with ``id``; none where its width is fixed."""
+        """Return all convolutions that are widened with ``id``; empty if its width is fixed."""
         root = self._root(id)
         if root == self._root(IMAGE):
             return ()
-        return tuple(each for each in self._parent if self._root(each) == root)
+        return tuple(other for other in self._parent if self._root(other) == root)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Every group that can be widened, in the order of the layers."""
-        found: dict[int, list[int]] = {}
+        """Return every group that can be widened, in the order of the layers."""
+        groups: dict[int, list[int]] = {}
         for id in self._parent:
-            found.setdefault(self._root(id), []).append(id)
-        return [tuple(ids) for root, ids in found.items() if root != self._root(IMAGE)]
+            groups.setdefault(self._root(id), []).append(id)
+        return [tuple(ids) for root, ids in groups.items() if root != self._root(IMAGE)]
 
     def _join(self, operands: list[tuple[int, ...]]) -> None:
-        """Give what is added one width: that of the image, which is fixed, where one is a concat.
+        """Put the operands of a sum into one group, with fixed width if one is a concat.
 
-        The parts of a concat would have to grow in the middle of what they are added to.
+        A wider part of a concat would add channels in the middle of what it is added to.
         """
         fixed = any(len(sources) > 1 for sources in operands)
         first = IMAGE if fixed else operands[0][0]

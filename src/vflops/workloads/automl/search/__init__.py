@@ -1,1 +1,1 @@
-"""What to train next: distance, surrogate, searchers, rounds and tuning; no torch, no files."""
+"""Chooses what to train next: distances, surrogate model, searchers, tuning; without torch."""

@@ -1,15 +1,15 @@
 """Bayesian search: the upper confidence bound of a Gaussian process, by simulated annealing.
 
-The annealing starts from the whole history, best bound first. It takes the best architecture that
-waits, morphs it a few times, and lets each child wait too where its bound is greater, or with
-probability exp(−loss / T) where it is smaller; then T falls. The child with the greatest bound that
-is new is the proposal. Losses are in standard deviations of the history's accuracies, so that the
-temperatures mean the same for every task.
+The annealing starts with a queue of the whole history, best bound first. It takes the best
+architecture from the queue, morphs it a few times, and adds a child to the queue if its bound is
+greater, or with probability exp(−loss / T) if it is smaller; then T is lowered. The new child with
+the greatest bound is the proposal. Losses are in standard deviations of the history's accuracies,
+so that temperatures mean the same for every task.
 
-The published 2.576 σ explores: until accuracies differ, what is far counts most. In the plain edit
-distance a layer or a skip is farther than a kernel or a width, so that where only kernels matter a
-dozen proposals would not touch one. So the model sees the distance by aspect, and learns from the
-accuracies which aspects they depend on.
+The published 2.576 σ favours exploration: until accuracies differ, distance counts most. In the
+plain edit distance a layer or a skip is farther away than a kernel or a width, so that if only
+kernels matter, a dozen proposals would not change one. So the model uses the distance by aspect,
+and learns from the accuracies which aspects they depend on.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from vflops.workloads.automl.search.architecture_distance import Distances, aspe
 from vflops.workloads.automl.search.searcher import Proposal, Searcher, Trial, Why
 
 DIGITS = 9
-"""Bounds are compared to so many: rounding by another number of threads must not decide."""
+"""Bounds are rounded to this many digits, so that the number of threads has no effect."""
 
 
 @dataclass(frozen=True)
 class Annealing:
-    """How the bound is searched; the published program's values where it has them."""
+    """Parameters of the annealing; the published program's values where it has them."""
 
     confidence: float = 2.576
-    """Standard deviations above the mean: 99 % of a normal distribution lie below and above."""
+    """Standard deviations above the mean; ± this many contain 99 % of a normal distribution."""
     hottest: float = 1.0
     coldest: float = 1e-4
     cooling: float = 0.5
     children: int = 16
-    """Morphs that are drawn of an architecture at each temperature."""
+    """Morphs drawn per architecture at each temperature."""
     longest: int = 4
-    """Morphs from a parent at most: the bound alone would lead ever further away."""
+    """The maximum number of morphs from a parent; the bound alone would lead ever further away."""
     most_trials: int = 500
-    """Trials that are modelled at most; of more, the best half and an even choice of the rest."""
+    """The maximum number of trials in the model; of more, the best half and an even sample."""
 
     def __post_init__(self) -> None:
         valid = {
@@ -62,12 +62,12 @@ class Annealing:
         }
         if not all(valid.values()):
             broken = ", ".join(rule for rule, holds in valid.items() if not holds)
-            raise UsageError(f"{self} does not fit", hint=f"choose values with {broken}")
+            raise UsageError(f"{self} is not valid", hint=f"choose values with {broken}")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An architecture on the way, and what the model thinks of it."""
+    """An architecture in the annealing, and what the model predicts for it."""
 
     architecture: Architecture
     parent: int
@@ -87,30 +87,30 @@ class BayesianSearch(Searcher):
     def search(
         self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
     ) -> Proposal | None:
-        """The new architecture with the greatest bound that the annealing met, if it met one."""
+        """Return the new architecture with the greatest bound, if the annealing found one."""
         settings = self.annealing
-        trials = [ranked[place] for place in _modelled(len(ranked), settings.most_trials)]
+        trials = [ranked[rank] for rank in _modelled(len(ranked), settings.most_trials)]
         model = Model(trials, settings.confidence)
-        starts = [(place, (), trial.architecture) for place, trial in enumerate(trials)]
-        waiting: list[tuple[float, int, Candidate]] = []
+        starts = [(index, (), trial.architecture) for index, trial in enumerate(trials)]
+        queue: list[tuple[float, int, Candidate]] = []
         for candidate in model.candidates(starts):
-            heappush(waiting, (-candidate.bound, len(waiting), candidate))
+            heappush(queue, (-candidate.bound, len(queue), candidate))
         seen = {trial.architecture.digest for trial in ranked}
         best: Candidate | None = None
         tried = 0
         temperature = settings.hottest
-        while waiting and temperature > settings.coldest:
-            _, _, current = heappop(waiting)
+        while queue and temperature > settings.coldest:
+            _, _, current = heappop(queue)
             for child in model.candidates(self._children(current, seen, rng, limits)):
                 tried += 1
                 loss = (current.bound - child.bound) / model.scale
                 accepted = loss <= 0 or rng.random() < exp(-loss / temperature)
                 if accepted and len(child.path) < settings.longest:
-                    heappush(waiting, (-child.bound, len(trials) + tried, child))
+                    heappush(queue, (-child.bound, len(trials) + tried, child))
                 new = child.architecture.digest not in known
                 if new and (best is None or child.bound > best.bound):
                     best = child
-            if best is not None:  # until something new is met, steps do not count
+            if best is not None:  # steps count only once something new was found
                 temperature *= settings.cooling
         if best is None:
             return None
@@ -135,7 +135,7 @@ class BayesianSearch(Searcher):
 
 
 class Model:
-    """The Gaussian process of some trials, asked for bounds."""
+    """The Gaussian process of the trials, and the bounds that it gives."""
 
     def __init__(self, trials: Sequence[Trial], confidence: float) -> None:
         architectures = [trial.architecture for trial in trials]
@@ -147,24 +147,24 @@ class Model:
         self.scale = self._process.scale
 
     def candidates(
-        self, found: Sequence[tuple[int, tuple[Morph, ...], Architecture]]
+        self, derived: Sequence[tuple[int, tuple[Morph, ...], Architecture]]
     ) -> list[Candidate]:
-        """Architectures, each with its parent and path, and what the model thinks of them."""
-        if not found:
+        """Return candidates with predictions for architectures given with parent and path."""
+        if not derived:
             return []
-        rows = aspects(self._distances, [architecture for _, _, architecture in found])
+        rows = aspects(self._distances, [architecture for _, _, architecture in derived])
         means, stds = self._process.predict(rows)
         bounds = np.round(means + self._confidence * stds, DIGITS)
         return [
             Candidate(architecture, parent, path, float(mean), float(std), float(bound))
             for (parent, path, architecture), mean, std, bound in zip(
-                found, means, stds, bounds, strict=True
+                derived, means, stds, bounds, strict=True
             )
         ]
 
 
 def _modelled(count: int, most: int) -> list[int]:
-    """The ranks that are modelled: all, or the best half of ``most`` and an even choice."""
+    """Return the ranks to model: all, or ``most``: the best and an even sample of the rest."""
     if count <= most:
         return list(range(count))
     top = most // 2

@@ -1,4 +1,4 @@
-"""Searches without a model: a parent, and one random morph."""
+"""Searches without a model: a parent and a random morph."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from vflops.workloads.automl.search.searcher import Proposal, Searcher, Trial, W
 
 @dataclass(frozen=True)
 class Mutation(Searcher):
-    """Mutates a parent until something new comes out; who is a parent is the subclass's choice."""
+    """Mutates a parent, which the subclass chooses, until the result is new."""
 
     attempts: int = 200
     longest: int = 4
-    """Morphs to go on from a child that is known already."""
+    """How many morphs to apply in a row if a child is already known."""
 
     @abstractmethod
     def choose(self, count: int, rng: random.Random) -> int:
-        """The rank of a parent out of ``count``."""
+        """Return the rank of a parent out of ``count``."""
 
     def search(
         self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
     ) -> Proposal | None:
-        """A new morph of a chosen parent, or None after so many attempts."""
+        """Return a new architecture from a chosen parent; None if all attempts fail."""
         barren = set[str]()
         for attempt in range(1, self.attempts + 1):
-            place = self.choose(len(ranked), rng)
-            start = ranked[place].architecture
-            found = walk(start, known, rng, limits, longest=self.longest, barren=barren)
-            if found is not None:
-                path, architecture = found
-                why = Why(self.name, parent_rank=place, tried=attempt)
-                return Proposal(architecture, ranked[place].id, path, why)
+            parent_rank = self.choose(len(ranked), rng)
+            parent = ranked[parent_rank]
+            result = walk(
+                parent.architecture, known, rng, limits, longest=self.longest, barren=barren
+            )
+            if result is not None:
+                path, architecture = result
+                why = Why(self.name, parent_rank=parent_rank, tried=attempt)
+                return Proposal(architecture, parent.id, path, why)
         return None
 
 
 @dataclass(frozen=True)
 class RandomSearch(Mutation):
-    """Any trial may be the parent: what the other searches must beat."""
+    """Any trial may be the parent: the baseline for other searches."""
 
     name: ClassVar[str] = "random"
 
     def choose(self, count: int, rng: random.Random) -> int:
-        """Any rank."""
+        """Return a random rank."""
         return rng.randrange(count)
 
 
 @dataclass(frozen=True)
 class EvolutionarySearch(Mutation):
-    """The parent is the best of a few trials drawn at random: a tournament by rank."""
+    """The parent is the best of a few randomly drawn trials: a tournament by rank."""
 
     name: ClassVar[str] = "evolution"
     tournament: int = 5
@@ -64,5 +66,5 @@ class EvolutionarySearch(Mutation):
             raise UsageError(f"tournament is {self.tournament}", hint="choose at least 1")
 
     def choose(self, count: int, rng: random.Random) -> int:
-        """The best rank of ``tournament`` different ones."""
+        """Return the best of ``tournament`` different ranks."""
         return min(rng.sample(range(count), min(self.tournament, count)))

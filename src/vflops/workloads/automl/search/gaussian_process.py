@@ -1,20 +1,20 @@
-"""Gaussian process regression of accuracies over distances; numpy alone.
+"""Gaussian process regression of accuracies over distances; numpy only.
 
-exp(−d) of a metric d need not be positive definite, so the kernel is not taken of d itself. A point
-x stands for its distances to the n points of the history, φ(x) = (d(x, h₁), …, d(x, hₙ)) / √n.
-There may be several distances, each an aspect with a length scale ℓ of its own; their φ(x) / ℓ
-stand side by side in Φ(x), and
+exp(−d) of a metric d need not be positive definite, so the kernel does not use d itself. A point
+x is represented by its distances to the n points of the history,
+φ(x) = (d(x, h₁), …, d(x, hₙ)) / √n. There may be several distances, one per aspect, each with its
+length scale ℓ; their φ(x) / ℓ are concatenated to Φ(x), and
 
     k(x, y) = 1 / (1 + ‖Φ(x) − Φ(y)‖²)
 
 which is positive definite whatever d is, metric or not: 1/(1 + s) = ∫₀^∞ e^(−t) e^(−ts) dt, so k is
 a mixture with positive weights of the kernels exp(−t ‖Φ(x) − Φ(y)‖²), and these, Gaussians between
 points of a Euclidean space, are positive definite (Schoenberg). Where d is a metric,
-‖φ(x) − φ(y)‖ ≤ d(x, y): near architectures are near here too. The mixture holds all length scales
-from ℓ on, and the square needs no root, which would magnify rounding between equal points. The
-length scales say which aspects the accuracies depend on: a long one, that this hardly matters.
+‖φ(x) − φ(y)‖ ≤ d(x, y): near architectures are near here too. The mixture contains all length
+scales from ℓ on, and the square needs no root, which would amplify rounding between equal points.
+The length scales show which aspects the accuracies depend on: a long one hardly matters.
 
-Fitting and predicting use this one kernel. Equal points make its matrix singular; the noise, at
+Fitting and prediction use the same kernel. Equal points make its matrix singular; the noise, at
 least the smallest of ``NOISES``, makes it regular again, and their accuracies are averaged.
 """
 
@@ -30,38 +30,38 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Length scales that are tried for all aspects, in medians of ‖φ(x) − φ(y)‖ of each."""
+"""Length scales to try for all aspects, in units of each aspect's median ‖φ(x) − φ(y)‖."""
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
-"""By these an aspect's own length scale may differ: with the last it hardly counts."""
+"""Factors to try for the length scale of a single aspect; with the last it hardly counts."""
 NOISES = (1e-4, 1e-2, 1e-1, 0.5)
-"""Variances of the noise that are tried, in variances of the accuracies."""
+"""Noise variances to try, in units of the variance of the accuracies."""
 LEAST_SCALE = 0.01
-"""A spread of accuracies below this counts as this: one model, or equal ones, do not make it 0."""
+"""The smallest standard deviation of accuracies to assume, for one or equal models."""
 ENOUGH = 100
-"""Points that length scales and noise are chosen by at most, evenly out of all of them."""
+"""The maximum number of points to choose length scales and noise by, evenly sampled."""
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """What the history says of a point that was not tried."""
+    """A fitted process, which predicts the accuracy of new points."""
 
     embedded: Array
-    """φ of the history, in length scales."""
+    """φ of the history, in units of the length scales."""
     lengths: Array
-    """A length scale for each aspect."""
+    """One length scale per aspect."""
     noise: float
     centre: float
     scale: float
     weights: Array
     whitening: Array
     likelihood: float
-    """The logarithm of the marginal likelihood, of the points that the choice was made by."""
+    """The log marginal likelihood of the points that were used for the choice."""
 
     def predict(self, distances: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of the accuracy of points, given by their distances.
+        """Return mean and standard deviation of the accuracy of points, given their distances.
 
-        Those are (q, n), or (aspects, q, n); a row holds a point's distances to those that the
-        process was fitted to, in their order.
+        The shape is (q, n) or (aspects, q, n); a row contains a point's distances to the points
+        that the process was fitted to, in their order.
         """
         apart = _by_aspect(distances)
         if apart.ndim != 3 or apart.shape[::2] != (len(self.lengths), len(self.embedded)):
@@ -77,10 +77,10 @@ class GaussianProcess:
 
 
 def fit(distances: Array, accuracies: Sequence[float]) -> GaussianProcess:
-    """The process of the history: ``distances`` among its points, and their accuracies.
+    """Fit a process to the ``distances`` among the points of the history and their accuracies.
 
-    Distances are (n, n), or (aspects, n, n). Length scales and noise are those with the greatest
-    marginal likelihood that a search of their grid finds.
+    Distances are (n, n) or (aspects, n, n). Length scales and noise are chosen from a grid by the
+    greatest marginal likelihood.
     """
     distances = _by_aspect(distances)
     values = np.asarray(accuracies, dtype=np.float64)
@@ -121,24 +121,24 @@ class _Choice:
 
 
 def _chosen(distances: Array, targets: Array) -> _Choice:
-    """The best common length scale, then for one aspect after the other its own.
+    """Choose the best common length scale, then one for each aspect in turn.
 
-    An aspect departs from the others only where that explains the accuracies better by as much as
-    a normal prior over the logarithm of its factor asks for: few points support no fancy.
+    A normal prior over the logarithm of its factor keeps an aspect with the others unless another
+    scale explains the accuracies clearly better, which few points cannot show.
     """
-    apart = np.array([squares(each, each) / each.shape[1] for each in distances])
-    units = np.array([_median(each) for each in apart])
+    apart = np.array([squares(aspect, aspect) / aspect.shape[1] for aspect in distances])
+    units = np.array([_median(aspect) for aspect in apart])
 
     def choices(shares: Array) -> Iterator[_Choice]:
         covariance = kernel(np.tensordot((shares * units) ** -2.0, apart, axes=1))
         spread = np.log2(shares)
-        doubt = float(np.square(spread - np.median(spread)).sum()) / 8
+        penalty = float(np.square(spread - np.median(spread)).sum()) / 8
         for noise in NOISES:
             likelihood, _, _ = _fit(covariance, noise, targets)
-            yield _Choice(likelihood - doubt, likelihood, shares, noise)
+            yield _Choice(likelihood - penalty, likelihood, shares, noise)
 
-    def best(found: Iterable[Array]) -> _Choice:
-        return max((each for shares in found for each in choices(shares)), key=_posterior)
+    def best(tried: Iterable[Array]) -> _Choice:
+        return max((choice for shares in tried for choice in choices(shares)), key=_posterior)
 
     choice = best(np.full(len(units), length) for length in LENGTHS)
     if len(units) > 1:
@@ -154,7 +154,7 @@ def _posterior(choice: _Choice) -> float:
 
 
 def _fit(covariance: Array, noise: float, targets: Array) -> tuple[float, Array, Array]:
-    """Log marginal likelihood, L⁻¹ and L⁻¹y, where K = LLᵀ."""
+    """Return the log marginal likelihood, L⁻¹ and L⁻¹y, where K = LLᵀ."""
     root = np.linalg.cholesky(covariance + noise * np.eye(len(targets)))
     whitening = np.linalg.inv(root)
     white: Array = whitening @ targets
@@ -163,30 +163,30 @@ def _fit(covariance: Array, noise: float, targets: Array) -> tuple[float, Array,
 
 
 def _by_aspect(distances: Array) -> Array:
-    found = np.asarray(distances, dtype=np.float64)
-    return found[None] if found.ndim == 2 else found
+    array = np.asarray(distances, dtype=np.float64)
+    return array[None] if array.ndim == 2 else array
 
 
 def _embedded(distances: Array, lengths: Array) -> Array:
-    """φ: the distances of every aspect in its length scales, side by side: (points, …)."""
+    """Return Φ: the distances of all aspects in units of their length scales, concatenated."""
     scaled = distances / (lengths[:, None, None] * np.sqrt(distances.shape[-1]))
     return np.concatenate(list(scaled), axis=1)
 
 
 def kernel(apart: Array) -> Array:
-    """The covariance of points whose embeddings are ``apart``, squared, in length scales."""
+    """Return the covariance of points with squared distances ``apart`` of their embeddings."""
     covariance: Array = 1 / (1 + apart)
     return covariance
 
 
 def squares(a: Array, b: Array) -> Array:
-    """Squared Euclidean distances of the rows of ``a`` to those of ``b``."""
+    """Return the squared Euclidean distances of the rows of ``a`` to those of ``b``."""
     both = np.square(a).sum(axis=1)[:, None] + np.square(b).sum(axis=1)[None, :]
     apart: Array = np.maximum(both - 2 * (a @ b.T), 0)
     return apart
 
 
 def _median(apart: Array) -> float:
-    """The median distance between points that differ, or 1 where none do."""
+    """Return the median distance between points that differ, or 1 if none do."""
     differing = apart[apart > 1e-12]
     return float(np.sqrt(np.median(differing))) if differing.size else 1.0

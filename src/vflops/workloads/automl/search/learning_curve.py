@@ -1,17 +1,17 @@
-"""The accuracy that a model would reach, told from its first epochs.
+"""Predicts the final accuracy of a model from its first epochs.
 
-Models of the warm-up rounds train for few epochs; they are ranked by what the curve
-a · log2(e + b) + c, fitted to their accuracies by least squares, says of a later epoch, less twice
-the root of its mean squared error: a curve that is badly known is worth less.
+Models of the warm-up rounds train for few epochs. They are ranked by the curve a · log2(e + b) + c,
+fitted to their accuracies by least squares and evaluated at a later epoch, minus twice its root
+mean squared error: uncertain curves are worth less.
 
-A curve has three parameters and a model may stop after one epoch, so with few points fewer of them
-are free:
+The curve has three parameters, but a model may stop after one epoch, so with few points fewer of
+them are fitted:
 
-    1, 2 points   none: the best accuracy seen counts as it is; there is no error to take off
-    3 points      a and c, with b = 0: one point is left to judge the fit by
+    1, 2 points   none: the best accuracy so far is the prediction, without an error to subtract
+    3 points      a and c, with b = 0: one point is left to estimate the error
     4 and more    a, b and c
 
-A curve that falls (a < 0) is taken as flat: noise, or a model past its best, is no trend.
+A falling curve (a < 0) is replaced by a flat one: noise, or overfitting, is not a trend.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 OFFSETS = (0.0, *(2 ** (step / 2) for step in range(-4, 13)))
-"""Values of b that are tried: 0, and ¼ to 64 by factors of √2."""
+"""The values of b to try: 0, and ¼ to 64 in factors of √2."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An accuracy at ``epoch``, told from ``points`` earlier ones."""
+    """The accuracy at ``epoch``, predicted from ``points`` earlier ones."""
 
     value: float
-    """a · log2(epoch + b) + c − 2 · rmse, within 0 and 1."""
+    """a · log2(epoch + b) + c − 2 · rmse, limited to 0 and 1."""
     epoch: int
     points: int
     a: float
     b: float
     c: float
     rmse: float | None
-    """Of the fit; None with too few points to know it."""
+    """The error of the fit; None with too few points."""
 
     def error(self, truth: float) -> float:
-        """How much too high the prediction was, once the accuracy at that epoch is known."""
+        """Return how much too high the prediction was, given the true accuracy."""
         return self.value - truth
 
 
 def predict(curve: Sequence[tuple[int, float]], epoch: int) -> Prediction:
-    """The accuracy to expect at ``epoch``, from (epoch, accuracy) pairs, epochs counted from 1."""
+    """Predict the accuracy at ``epoch`` from (epoch, accuracy) pairs; epochs count from 1."""
     if not curve:
-        raise ValueError("a curve without points predicts nothing: expected at least one")
+        raise ValueError("the curve is empty: expected at least one point")
     for at, accuracy in curve:
         if at < 1 or not isfinite(accuracy):
             raise ValueError(f"epoch {at} with accuracy {accuracy}: expected 1 or more, finite")
@@ -67,7 +67,7 @@ def predict(curve: Sequence[tuple[int, float]], epoch: int) -> Prediction:
 def _fit(
     epochs: NDArray[np.float64], accuracies: NDArray[np.float64], b: float
 ) -> tuple[float, float, float, float]:
-    """RMSE, b, a and c of the best curve with this b that does not fall."""
+    """Return RMSE, b, a and c of the best curve with this b and a ≥ 0."""
     x = np.log2(epochs + b)
     centred = x - x.mean()
     spread = float(centred @ centred)

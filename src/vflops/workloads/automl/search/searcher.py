@@ -1,8 +1,8 @@
 """The interface of a search: from the trials so far to the next architecture to train.
 
-A searcher is a pure function of its arguments: the same trials, limits and state of the generator
-give the same proposal, in whatever order the trials are handed in. It never proposes what was
-tried or is pending. The caller trains the first architecture: a search goes on from it.
+A searcher is a pure function of its arguments: the same trials, limits and generator state give the
+same proposal, whatever the order of trials. It never proposes what was tried or is pending. The
+caller trains the first architecture, which the search starts from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EmptySpace(UsageError):
 
 @dataclass(frozen=True)
 class Trial:
-    """An architecture that was trained, and its accuracy: measured, or predicted in a warm-up."""
+    """A trained architecture and its accuracy: measured, or predicted in a warm-up."""
 
     id: str
     architecture: Architecture
@@ -35,19 +35,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Why:
-    """Why an architecture was proposed; the figures of a model are None where there is none."""
+    """Why an architecture was proposed; without a model its predictions are None."""
 
     searcher: str
     parent_rank: int
-    """Of the parent in the history, 0 for the best."""
+    """The rank of the parent in the history, 0 for the best."""
     tried: int
-    """Architectures that were looked at for this proposal."""
+    """The number of architectures considered for this proposal."""
     mean: float | None = None
     std: float | None = None
     acquisition: float | None = None
 
     def figures(self) -> dict[str, float]:
-        """The figures that there are, by name."""
+        """Return the figures that are not None, by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
@@ -63,7 +63,7 @@ class Proposal:
 
 
 class Searcher(ABC):
-    """A way of choosing the next architecture."""
+    """A method of choosing the next architecture."""
 
     name: ClassVar[str]
 
@@ -75,7 +75,10 @@ class Searcher(ABC):
         *,
         pending: Collection[str] = (),
     ) -> Proposal:
-        """The next architecture, neither in ``history`` nor among the digests in ``pending``."""
+        """Return the next architecture, neither in ``history`` nor in the digests of ``pending``.
+
+        Raise ``EmptySpace`` if there is none within ``limits``.
+        """
         ranked = rank(history)
         known = frozenset(trial.architecture.digest for trial in ranked) | frozenset(pending)
         proposal = self.search(ranked, known, rng, limits)
@@ -91,18 +94,18 @@ class Searcher(ABC):
     def search(
         self, ranked: Sequence[Trial], known: frozenset[str], rng: random.Random, limits: Limits
     ) -> Proposal | None:
-        """A proposal whose digest is not in ``known``, or None where there is none.
+        """Return a proposal whose digest is not in ``known``, if there is one.
 
-        ``ranked`` holds at least one trial, best first. ``known`` must only be asked for members:
-        the order of its digests differs from process to process.
+        ``ranked`` contains at least one trial, best first. Use ``known`` only to test membership:
+        the order of its digests differs between processes.
         """
 
 
 def rank(history: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The trials from best to worst; equal ones by their id."""
+    """Return the trials from best to worst; equal ones by id."""
     if not history:
         raise UsageError(
-            "there is no trial to search from", hint="train the first architecture before a search"
+            "there are no trials to search from", hint="train the first architecture first"
         )
     for trial in history:
         if not isfinite(trial.accuracy):
@@ -119,10 +122,10 @@ def walk(
     longest: int,
     barren: set[str],
 ) -> tuple[tuple[Morph, ...], Architecture] | None:
-    """Morph after morph from ``start`` up to the first architecture that is new, if there is.
+    """Apply random morphs from ``start`` until an architecture is new; None if that fails.
 
-    ``barren`` collects the digests of those without any morph within the limits: to find that out
-    takes trying them all, so it is done once.
+    ``barren`` collects the digests of architectures without any morph within the limits, which is
+    expensive to find out.
     """
     path: tuple[Morph, ...] = ()
     architecture = start

@@ -1,4 +1,4 @@
-"""The searches by name."""
+"""Searchers by name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vflops.workloads.automl.search.searcher import Searcher
 
 
 def searchers() -> Mapping[str, Searcher]:
-    """All searches by the name that a setting gives them, the default first."""
+    """Return all searchers by name, the default first."""
     built_in: tuple[Searcher, ...] = (BayesianSearch(), EvolutionarySearch(), RandomSearch())
     return {searcher.name: searcher for searcher in built_in}
 
 
 def searcher(name: str) -> Searcher:
-    """The search that is called ``name``."""
+    """Return the searcher called ``name``; raise ``UsageError`` if it is unknown."""
     if name not in searchers():
         raise unknown_name("search", name, searchers())
     return searchers()[name]

@@ -1,8 +1,7 @@
-"""Batch size and kernel size by optuna's TPE, from records that the caller keeps.
+"""Tunes batch size and kernel size with optuna's TPE, from results that the caller keeps.
 
-The study is built anew from the finished records at every call and forgotten after it. So there is
-no database to share or to lock: the ledger is the history, and the same records and seed give
-the same suggestion on every worker.
+Every call builds a new study from the results so far. So there is no database to share or lock, and
+the same results and seed give the same suggestion on every worker.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from vflops.data.sampler import mix
 from vflops.errors import UsageError
 
 STARTUP = 5
-"""Records before which a suggestion is random."""
+"""With fewer results than this, suggestions are random."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned."""
+    """The hyperparameters to tune."""
 
     batch: int
     kernel: int
@@ -28,7 +27,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that was trained with, and the validation accuracy that it gave."""
+    """A setting that was tried, and its validation accuracy."""
 
     setting: Setting
     accuracy: float
@@ -36,7 +35,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Space:
-    """The sizes to choose from, ascending: neighbours are taken to behave alike."""
+    """The sizes to choose from, ascending; neighbours are assumed to behave similarly."""
 
     batches: tuple[int, ...]
     kernels: tuple[int, ...] = (3, 5, 7)
@@ -46,7 +45,7 @@ class Space:
             if not sizes or sizes[0] < 1 or list(sizes) != sorted(set(sizes)):
                 raise UsageError(
                     f"the {name} sizes to tune over are {list(sizes)}",
-                    hint="name one or more, ascending, each once, from 1 up",
+                    hint="give one or more positive sizes in ascending order, each once",
                 )
 
     def __contains__(self, setting: Setting) -> bool:
@@ -54,24 +53,24 @@ class Space:
 
 
 def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
-    """The setting to try next, to make the accuracy as great as can be.
+    """Return the setting to try next.
 
-    Records of settings outside the space (a batch that had to shrink, a kernel that is larger
-    than any of them) are left out.
+    Results of settings outside the space (a batch that had to be reduced, a larger kernel) are
+    ignored.
     """
     for record in tried:
         if not isfinite(record.accuracy):
             raise ValueError(f"the accuracy of {record.setting} is {record.accuracy}")
-    import optuna  # half a second, where it tunes
+    import optuna  # takes half a second, so only when tuning
     from optuna.distributions import BaseDistribution, IntDistribution
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # else a line on stderr for every study
-    # Places instead of sizes: 32, 64, 128 are then as far apart as they matter.
-    places: dict[str, BaseDistribution] = {
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # otherwise every study logs a line
+    # Indices instead of sizes, so that 32, 64 and 128 are equally far apart.
+    indices: dict[str, BaseDistribution] = {
         "batch": IntDistribution(0, len(space.batches) - 1),
         "kernel": IntDistribution(0, len(space.kernels) - 1),
     }
-    # Every call starts a generator: without the count, two random suggestions would be the same.
+    # Every call starts a new generator: without the count, random suggestions would repeat.
     sampler = optuna.samplers.TPESampler(
         seed=mix(seed, len(tried)) % 2**32, n_startup_trials=STARTUP, multivariate=True
     )
@@ -83,7 +82,7 @@ def suggest(space: Space, tried: Sequence[Tried], seed: int) -> Setting:
                 "kernel": space.kernels.index(record.setting.kernel),
             }
             study.add_trial(
-                optuna.create_trial(params=params, distributions=places, value=record.accuracy)
+                optuna.create_trial(params=params, distributions=indices, value=record.accuracy)
             )
-    chosen = study.ask(places).params
+    chosen = study.ask(indices).params
     return Setting(space.batches[chosen["batch"]], space.kernels[chosen["kernel"]])

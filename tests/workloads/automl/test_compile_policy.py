@@ -1,4 +1,4 @@
-"""Whether compiling pays, and who decides it."""
+"""Whether compiling pays, and which rank decides."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 
 from tests.support.automl_parts import candidate, settings, turn
 from vflops.workloads.automl.candidate import Deadline
-from vflops.workloads.automl.compile_payoff import Pace
-from vflops.workloads.automl.compile_policy import Modes
+from vflops.workloads.automl.compile_policy import CompileCosts, CompilePolicy
 
 LAYERS = 53
 SHORT, MIDDLE, LONG = 10**15, 10**16, 10**17
@@ -21,62 +20,64 @@ SHORT, MIDDLE, LONG = 10**15, 10**16, 10**17
 
 
 def test_short_trainings_are_not_compiled_and_long_ones_are() -> None:
-    pace = Pace()
-    assert not pace.compiling_pays(SHORT, LAYERS)
-    assert pace.compiling_pays(LONG, LAYERS)
+    costs = CompileCosts()
+    assert not costs.compiling_pays(SHORT, LAYERS)
+    assert costs.compiling_pays(LONG, LAYERS)
 
 
 def test_what_is_compiled_already_pays_sooner() -> None:
-    pace = Pace()
-    assert not pace.compiling_pays(MIDDLE, LAYERS)
-    assert pace.compiling_pays(MIDDLE, LAYERS, ahead_s=math.inf)
-    assert not pace.compiling_pays(MIDDLE, LAYERS, ahead_s=1.0)
-    assert not pace.compiling_pays(SHORT, LAYERS, ahead_s=math.inf)
+    costs = CompileCosts()
+    assert not costs.compiling_pays(MIDDLE, LAYERS)
+    assert costs.compiling_pays(MIDDLE, LAYERS, ahead_s=math.inf)
+    assert not costs.compiling_pays(MIDDLE, LAYERS, ahead_s=1.0)
+    assert not costs.compiling_pays(SHORT, LAYERS, ahead_s=math.inf)
 
 
 def test_a_training_that_the_time_cuts_off_has_less_to_gain() -> None:
-    pace = Pace()
-    assert pace.compiling_pays(LONG, LAYERS, math.inf, left_s=60)
-    assert not pace.compiling_pays(LONG, LAYERS, math.inf, left_s=10)
+    costs = CompileCosts()
+    assert costs.compiling_pays(LONG, LAYERS, math.inf, left_s=60)
+    assert not costs.compiling_pays(LONG, LAYERS, math.inf, left_s=10)
 
 
 def test_what_was_measured_counts() -> None:
-    slow = Pace()
+    slow = CompileCosts()
     slow.measured(SHORT, training_s=1000.0, compiled=False)
     assert slow.plain(SHORT) == pytest.approx(1000.0)
     assert slow.compiling_pays(SHORT, LAYERS)
     slow.measured(SHORT, training_s=990.0, compiled=True)  # it gains nearly nothing here
     assert not slow.compiling_pays(SHORT, LAYERS)
-    hasty = Pace()
+    hasty = CompileCosts()
     hasty.measured(SHORT, training_s=0.5, compiled=False)
-    assert hasty == Pace()
+    assert hasty == CompileCosts()
 
 
-def modes(device: str = "cuda", *, others: int = 0, leads: bool = True, **train: Any) -> Modes:
-    own = settings().train.model_copy(update={"ranks": 2, **train})
+def policy(
+    device: str = "cuda", *, others: int = 0, leads: bool = True, **train: Any
+) -> CompilePolicy:
+    changed = settings().train.model_copy(update={"ranks": 2, **train})
     context = SimpleNamespace(record=SimpleNamespace(data=SimpleNamespace(train=10**12)))
     plan = SimpleNamespace(ranks=2, leads=leads, agree=lambda wish: max(wish, others))
     deadline = Deadline(SimpleNamespace(signal=None), time.monotonic() + 1e6)
-    return Modes(context, own, plan, torch.device(device), deadline)  # type: ignore[arg-type]
+    return CompilePolicy(context, changed, plan, torch.device(device), deadline)  # type: ignore[arg-type]
 
 
 def test_a_long_candidate_is_compiled_on_an_accelerator() -> None:
-    assert modes().chosen(candidate(turn(0, 0))) == "on"
+    assert policy().choose(candidate(turn(0, 0))) == "on"
 
 
 def test_exact_searches_are_never_compiled() -> None:
-    assert modes(deterministic=True).chosen(candidate(turn(0, 0))) == "record"
+    assert policy(deterministic=True).choose(candidate(turn(0, 0))) == "record"
 
 
 def test_the_first_rank_decides_for_all() -> None:
-    assert modes(leads=False).chosen(candidate(turn(0, 0))) == "record"
-    assert modes(leads=False, others=1).chosen(candidate(turn(0, 0))) == "on"
+    assert policy(leads=False).choose(candidate(turn(0, 0))) == "record"
+    assert policy(leads=False, others=1).choose(candidate(turn(0, 0))) == "on"
 
 
 @pytest.mark.parametrize("asked", ["on", "off", "record"])
 def test_what_the_user_asks_for_is_done(asked: str) -> None:
-    assert modes(compile=asked).chosen(candidate(turn(0, 0))) == asked
+    assert policy(compile=asked).choose(candidate(turn(0, 0))) == asked
 
 
 def test_nothing_is_chosen_on_a_cpu() -> None:
-    assert modes("cpu").chosen(candidate(turn(0, 0))) == "auto"
+    assert policy("cpu").choose(candidate(turn(0, 0))) == "auto"
