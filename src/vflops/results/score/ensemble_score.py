@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflops.metrics import flops, mean, penalty, vflops_per_watt
+from vflops.metrics import epoch_ops, flops, mean, quality_factor, vflops_per_watt
 from vflops.record.formats.job import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_nodes import places
@@ -42,7 +42,7 @@ def _score(
     record = members[0].record
     goal = record.goal
     achieved = found.sizes[-1].quality
-    worth = penalty(
+    worth = quality_factor(
         achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
     )
     timeline = Timeline(members)
@@ -119,7 +119,10 @@ def _published(members: Sequence[TrainedJob], scores: Sequence[TrainingScore]) -
     work = scores[0].work
     if work is None or epoch_s <= 0:
         return None
-    return flops(ops=len(members) * members[0].record.data.train * work.ops_total, time_s=epoch_s)
+    ops = epoch_ops(
+        ops_per_sample=work.ops_total, samples=members[0].record.data.train, models=len(members)
+    )
+    return flops(ops=ops, time_s=epoch_s)
 
 
 def _epoch_s(member: TrainedJob) -> float:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import ceil
 
-from vflops.metrics import mean, vflops_per_watt
+from vflops.metrics import (
+    flops,
+    mean,
+    regulated_score_so_far,
+    relative_range,
+    vflops_per_watt,
+)
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
@@ -166,13 +172,14 @@ def _moments(search: Search, first_round: int) -> list[SearchMoment]:
         ops, ended = ops + step.ops, ended + step.ended
         best = [max(best + step.accuracies)] if best or step.accuracies else []
         error = 1 - best[0] if best else None
+        ops_per_s = flops(ops=ops, time_s=time_s)
         found.append(
             SearchMoment(
                 time_s=round(time_s, 6),
                 ops=ops,
-                ops_per_s=ops / time_s,
+                ops_per_s=ops_per_s,
                 error=error,
-                regulated=regulated(ops / time_s, error),
+                regulated=regulated_score_so_far(flops=ops_per_s, error=error),
                 trained=ended,
                 counts=ops > 0 and start_s + time_s >= warm_s - _ROUNDING_S,
             )
@@ -201,11 +208,6 @@ def _steps(search: Search, start_s: float, step_s: float) -> list[_Step]:
     return steps
 
 
-def regulated(ops_per_s: float, error: float | None) -> float | None:
-    """−ln(error) · OPS; None where nothing was evaluated, or nothing is wrong any more."""
-    return None if error is None or error <= 0 else -log(min(error, 1.0)) * ops_per_s
-
-
 def _largest(counted: Sequence[SearchMoment]) -> float | None:
     """Of all moments; where no error is left it is beyond any number, and no earlier one is it."""
     if any(each.error is not None and each.error <= 0 for each in counted):
@@ -218,8 +220,7 @@ def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment])
     last = moments[-round(MOMENTS * _CALM_SHARE) :]
     if not last or len(counted) < len(last):
         return None
-    rates = [each.ops_per_s for each in last]
-    return (max(rates) - min(rates)) / mean(rates) < _CALM_SPREAD
+    return relative_range([moment.ops_per_s for moment in last]) < _CALM_SPREAD
 
 
 def _prediction_error(stories: Sequence[Story]) -> float | None:

@@ -11,7 +11,7 @@ from vflops.metrics import (
     flops,
     mean,
     mfu,
-    penalty,
+    quality_factor,
     time_to_quality,
     vflops_per_watt,
 )
@@ -149,7 +149,7 @@ def _quality(trained: TrainedJob) -> QualityScore:
         tested=trained.tested.quality if trained.tested else None,
         penalty=None
         if achieved is None
-        else penalty(
+        else quality_factor(
             achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
         ),
         time_to_quality_s=None if reached_s is None else round(reached_s, 6),
