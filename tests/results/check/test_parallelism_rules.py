@@ -22,8 +22,6 @@ from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.parallelism_rules import shared_otherwise
 from vflops.results.check.published_figures import HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Outcome
-from vflops.train.communication import exchange as communication_exchange
-from vflops.train.communication import powersgd
 from vflops.workloads.automl import settings as automl
 
 PARAMETERS = 1504
@@ -273,11 +271,6 @@ def test_words_that_were_lost_with_an_attempt_are_not_asked_of_the_next(
 
 
 def test_what_is_known_without_torch_is_what_torch_does() -> None:
-    assert (expected_traffic.POWERSGD_RANK, expected_traffic.POWERSGD_START) == (
-        powersgd.RANK,
-        powersgd.START,
-    )
-    assert expected_traffic.GLOO == communication_exchange._GLOO
     assert {
         device: "gloo" if device == "cpu" else dist.get_default_backend_for_device(device)
         for device in expected_traffic.BACKENDS

@@ -21,10 +21,10 @@ from vflops.record.formats.job import PHASES, Ensembled, EnsembleSize, Finished,
 from vflops.record.formats.node import Clock, NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
-from vflops.results.score.node_verdicts import TwinsScore
 from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
+from vflops.results.score.twins import TwinsScore
 from vflops.run.jobs import in_order, prepare
 from vflops.train.ensemble.sample import drawn
 from vflops.workloads.contract.run_settings import load, profile

@@ -1,4 +1,4 @@
-"""Where the jobs of an ensemble were trained."""
+"""The nodes on which the jobs of an ensemble were trained."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from vflops.record.readout.trained_job import TrainedJob
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a verdict about a job is a verdict about; nothing where it is not known."""
+class JobNodes:
+    """The nodes of a job; empty if they are not known."""
 
     names: tuple[str, ...] = ()
-    """Its nodes; on the only machine of an ensemble the part of it that was the job's."""
+    """How results name them: if all jobs share one machine, the part that the job used."""
     nodes: tuple[str, ...] = ()
 
 
-def places(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, Place]:
-    """The place of the newest attempt at each job."""
+def nodes_by_job(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, JobNodes]:
+    """Return the nodes of the newest attempt of each job."""
     nodes = {
         member.record.job: tuple(node.name for node in node_records(member.folders[-1]))
         for member in members
         if member.folders
     }
     if len({name for names in nodes.values() for name in names}) > 1:
-        return {job: Place(names, names) for job, names in nodes.items()}
+        return {job: JobNodes(names, names) for job, names in nodes.items()}
     begun = [event.payload(JobBegun) for event in contents.history.events("job-begun")]
-    parts = {each.job: each.where for each in begun if each.launcher == "local"}
-    found = {}
+    parts = {job.job: job.where for job in begun if job.launcher == "local"}
+    by_job = {}
     for job, names in nodes.items():
         part = [f"{parts[job]} of {name}" for name in names or ("this machine",) if job in parts]
-        found[job] = Place(tuple(part) or names, names)
-    return found
+        by_job[job] = JobNodes(tuple(part) or names, names)
+    return by_job

@@ -17,6 +17,9 @@ from typing import NamedTuple, get_args
 from vflops.config.training import TrainSettings
 from vflops.metrics.traffic import (
     ELEMENT_BYTES,
+    GLOO_ALGORITHMS,
+    POWERSGD_RANK,
+    POWERSGD_START,
     bytes_sent,
     near_ranks,
     powersgd_elements,
@@ -25,18 +28,6 @@ from vflops.metrics.traffic import (
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import Exchanged, ModelSharing
 
-POWERSGD_RANK, POWERSGD_START = 4, 8
-"""Of ``communication.powersgd``, which needs torch: columns, and steps in full before them."""
-GLOO = {
-    "all-gather": "ring",
-    "all-reduce": "ring",
-    "all-to-all": "pairs",
-    "broadcast": "binomial tree",
-    "gather": "pairs",
-    "reduce-scatter": "all-reduce by a ring",
-    "send": "pairs",
-}
-"""Of ``communication.exchange``, which needs torch: how gloo does each call."""
 BACKENDS = {"cpu": "gloo", "mps": "gloo", "cuda": "nccl", "xpu": "xccl"}
 """The library that torch takes for a device; of others it is not known here."""
 _FIRST_BUCKET_BYTES = 1 << 20
@@ -128,7 +119,7 @@ def said(team: Team, sent: Exchanged) -> Iterator[Fact]:
     yield Fact("steps", sent.steps, team.steps)
     yield Fact("backend", sent.backend, BACKENDS.get(team.device, sent.backend))
     if sent.backend == "gloo":
-        how = "; ".join(f"{call}: {GLOO[call]}" for call in sorted(_calls(team, sent)))
+        how = "; ".join(f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(_calls(team, sent)))
         yield Fact("algorithm", sent.algorithm, how)
     elif sent.algorithm is None:
         yield Fact("a reason why the algorithm is not known:", bool(sent.reason), True)

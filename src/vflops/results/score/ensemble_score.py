@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from vflops.metrics import epoch_ops, flops, mean, quality_factor, vflops_per_watt
 from vflops.record.formats.job import Ensembled, OutOfBag
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.job_nodes import places
+from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.timeline import Timeline
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.node_outliers import named_nodes
+from vflops.results.score.node_outliers import node_outliers
 from vflops.results.score.node_power import all_power, node_scores, utilisation
 from vflops.results.score.score_file import EnsembleScore, TrainingScore
 from vflops.results.score.twins import twins_score
@@ -61,7 +61,7 @@ def _score(
         for each in contents.trained
         if (each.record.workload, each.record.repeat) == (found.workload, found.repeat)
     ]
-    where = places(contents, planned)
+    job_nodes = nodes_by_job(contents, planned)
     outside = [
         event.payload(OutOfBag).quality
         for member in members
@@ -98,8 +98,8 @@ def _score(
         if worthy is None
         else vflops_per_watt(vflops=worthy, power_w=power.power_w),
         utilisation=utilisation(nodes),
-        nodes_named=named_nodes(members, where),
-        twins=twins_score(planned, where),
+        nodes_named=node_outliers(members, job_nodes),
+        twins=twins_score(planned, job_nodes),
     )
 
 

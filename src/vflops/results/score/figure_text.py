@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflops.record.formats.job import PHASES
-from vflops.results.score.node_verdicts import NodesNamed, TwinPair, TwinsScore
+from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.score_file import (
     MfuScore,
     NodeScore,
@@ -16,6 +16,7 @@ from vflops.results.score.score_file import (
     TrainingScore,
     WorkScore,
 )
+from vflops.results.score.twins import TwinPair, TwinsScore
 from vflops.units import percent, quantity, seconds
 
 NOT_REACHED = "not reached"

@@ -9,8 +9,9 @@ from pydantic import Field
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.job import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
-from vflops.results.score.node_verdicts import NodesNamed, TwinsScore
+from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.parallelism import SharedScore
+from vflops.results.score.twins import TwinsScore
 
 
 class CeilingScore(Data):
