@@ -29,7 +29,7 @@ def test_a_search_that_wrote_no_ledger_did_not_come_to_its_end(run: HandmadeSear
     run.worker(0, one_worker(run))
     forger = Forger(run.end().path)
     forger.drop(lambda line: line["kind"] != "ledger")
-    words = "jobs/0/0/events.jsonl: no ledger was written: the search did not come to its end"
+    words = "jobs/0/0/events.jsonl: no ledger was written: the search did not finish"
     assert judged(forger.sealed()) == {"ledger": words}
 
 

@@ -71,13 +71,13 @@ def finding(good: Path, place: Path, rule: str, harm: Break) -> Finding:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (metered(0.001), "0.001 W on average, and what trains with 1 rank draws 1.00 W at least"),
-        (metered(0.0), "0 W on average, and what trains with 1 rank draws 1.00 W at least"),
-        (metered(POWER_W / 2), "150 W on average, and its parts alone say 300 W"),
-        (metered(2e6), "2.00 MW on average, and no node draws more than 1.00 MW"),
+        (metered(0.001), "0.001 W on average, but training with 1 rank draws at least 1.00 W"),
+        (metered(0.0), "0 W on average, but training with 1 rank draws at least 1.00 W"),
+        (metered(POWER_W / 2), "150 W on average, but its parts alone draw 300 W"),
+        (metered(2e6), "2.00 MW on average, but no node draws more than 1.00 MW"),
         (
             metered(2 * POWER_W, every_s=2000.0),
-            "2 readings of power while it trained",
+            "2 readings while it trained",
         ),
     ],
     ids=["next to nothing", "nothing", "less than its parts", "too much", "too few readings"],
@@ -120,7 +120,7 @@ def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
     harm = busy(1, 95.0, others, samples)
     found = finding(good("one model"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert f"others used {share} of the CPUs while" in found.evidence
+    assert f"other processes used {share} of the CPUs while" in found.evidence
     assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
 
 
@@ -140,4 +140,4 @@ def test_jobs_of_one_run_side_by_side_are_no_others(
     harm = together(on_one_node, *(busy(job, own + others, others) for job in (1, 2)))
     found = finding(good("ensembles"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert (found.verdict == "pass") or "others used 17.0 % of the CPUs" in found.evidence
+    assert (found.verdict == "pass") or "other processes used 17.0 % of the CPUs" in found.evidence

@@ -75,8 +75,8 @@ def test_a_stray_graph_changes_no_score_and_is_found(run_folder: RunFolder) -> N
     forged = run_folder.graph_files[0].read_text()
     (run_folder.path / "graphs" / "zz.json").write_text(forged)
     assert score(Contents(run_folder)).to_json() == before
-    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
-    assert "zz.json: no model of this run" in evidence["recounted"]
+    evidence = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
+    assert "zz.json: not a model of this run" in evidence["recounted"]
 
 
 def lines_of(folder: RunFolder) -> list[bytes]:
@@ -91,7 +91,7 @@ def test_an_edited_system_is_found(run_folder: RunFolder) -> None:
 
 def test_a_value_that_is_not_the_median_of_its_samples_is_found(run_folder: RunFolder) -> None:
     edit_measurement(value=9e15)(run_folder)
-    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
+    evidence = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
     assert "the value is not the median of its samples" in evidence["correct"]
 
 
@@ -104,7 +104,7 @@ def test_the_last_line_of_an_attempt_is_chained_to_the_next(run_folder: RunFolde
     assert check(Contents(run_folder)).passed
     lines = lines_of(run_folder)
     log_file(run_folder).write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"0.02", b"0.01"))
-    failed = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
+    failed = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
     assert "1/events.jsonl:1: does not follow" in failed["chain"]
 
 
@@ -205,7 +205,7 @@ def test_what_contradicts_the_manifest_is_named_with_its_place(
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:
     edit_measurement(value="fast")(run_folder)
-    evidence = {finding.rule: finding.told for finding in check(Contents(run_folder)).findings}
+    evidence = {finding.rule: finding.text for finding in check(Contents(run_folder)).findings}
     assert "events.jsonl:5: not a measurement event: value" in evidence["planned"]
 
 

@@ -12,7 +12,7 @@ from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
-from vflops.results.check.rule_sets import RULE_SETS, own_rule_set, rule_set
+from vflops.results.check.rule_sets import RULE_SETS, rule_set, rule_set_of
 from vflops.workloads.contract.run_settings import profile
 
 DOCUMENT = DOCS / "reference" / "checks.md"
@@ -39,7 +39,7 @@ def test_a_run_is_judged_by_the_rules_that_it_is_for(
 ) -> None:
     settings = profile(name, workloads)
     bagging = settings.bagging.model_copy(update=changes)
-    assert own_rule_set(settings.model_copy(update={"bagging": bagging})).name == rules
+    assert rule_set_of(settings.model_copy(update={"bagging": bagging})).name == rules
 
 
 def test_a_run_may_be_judged_by_another_set(run_folder: RunFolder) -> None:

@@ -206,7 +206,7 @@ def test_every_rule_of_every_set_has_a_run_that_breaks_it() -> None:
 @pytest.mark.parametrize("rules", OWN)
 def test_a_good_run_meets_every_rule(good: GoodRun, tmp_path: Path, rules: str) -> None:
     findings = judged(good(OWN[rules]), tmp_path, rules, lambda run: None)
-    assert {each.rule: each.told for each in findings.failures} == {}
+    assert {each.rule: each.text for each in findings.failures} == {}
     own = {rule.id for rule in RULE_SETS[rules].rules} - {r.id for r in RULE_SETS["practice"].rules}
     assert {each.verdict for each in findings.findings if each.rule in own} <= {"pass"}
 
@@ -219,7 +219,7 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
 ) -> None:
     base, harm = CASES[rules][rule]
     findings = judged(good(base), tmp_path, rules, harm)
-    failed = {each.rule: each.told for each in findings.failures}
+    failed = {each.rule: each.text for each in findings.failures}
     assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
     assert not findings.passed
     for each in findings.failures:
