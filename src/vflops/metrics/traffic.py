@@ -97,6 +97,12 @@ def bytes_sent(mode: str, precision: str, ranks: int, near: int, parameters: int
     raise ValueError(f"mode is {mode!r}: expected one of all-reduce, hierarchical, torus")
 
 
+def ring_share(ranks: int) -> float:
+    """Return the bytes that each rank sends in a ring all-reduce, per byte: 2(n−1)/n."""
+    require_count("ranks", ranks, at_least=1)
+    return 2 * (ranks - 1) / ranks
+
+
 def powersgd_elements(shapes: Iterable[Sequence[int]], rank: int) -> int:
     """Return how many numbers PowerSGD sends: (rows + columns) · rank per matrix.
 

@@ -188,7 +188,7 @@ def _edited_line(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("harm", "where", "words"),
     [
-        (_another_id, "manifest.json", "of run 20260101T000000Z-x-abcdef, and run.json is of "),
+        (_another_id, "manifest.json", "of run 20260101T000000Z-x-abcdef, but run.json is of "),
         (_edited_line, "jobs/0/0/events.jsonl:10", "line 10 was changed"),
         (edit_system, "system.json", "changed"),
         (lambda folder: folder.system_file.unlink(), "system.json", "missing"),

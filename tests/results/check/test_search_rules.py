@@ -139,7 +139,7 @@ def test_an_accuracy_that_is_none_is_found(run: HandmadeSearch, accuracy: float)
     notes = run.trained(candidate, 10.0, accuracy)
     run.worker(0, [(9.0, "job", started()), *notes, (40.0, "end", {})])
     assert judged(run.end()) == {
-        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is none"
+        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is impossible"
     }
 
 
@@ -218,7 +218,7 @@ def test_a_search_whose_workers_all_died_did_not_come_to_its_end(bereaved: Handm
     path = bereaved.folder.attempt_folder(1, 0) / "events.jsonl"
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-1]))  # without its end
-    assert judged(bereaved.end(1, 2))["trained"] == "jobs/1/job.json: job 1 did not come to its end"
+    assert judged(bereaved.end(1, 2))["trained"] == "jobs/1/job.json: job 1 did not finish"
 
 
 def test_who_trains_a_candidate_has_claimed_it(run: HandmadeSearch) -> None:
@@ -244,7 +244,7 @@ def test_a_proposal_that_was_changed_or_lost_is_found(run: HandmadeSearch) -> No
     path.write_bytes(path.with_name(f"{FIRST}.json").read_bytes())
     assert f"its proposal is for {FIRST}" in judged(folder)["searched"]
     path.unlink()
-    assert judged(folder)["searched"].startswith(f"buffer/{SECOND}.json: it is missing")
+    assert judged(folder)["searched"].startswith(f"buffer/{SECOND}.json: missing")
 
 
 @pytest.mark.parametrize("harm", [b"\0" * 20, b'"candidate": {"r": 1}, "x'])

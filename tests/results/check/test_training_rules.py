@@ -177,7 +177,7 @@ def test_a_job_that_did_not_end_is_found(handmade_run: HandmadeRun) -> None:
     handmade_run.end()
     found = judged(handmade_run.folder)
     assert list(found) == ["trained"]
-    assert "job 2 did not come to its end" in found["trained"]
+    assert "job 2 did not finish" in found["trained"]
 
 
 def test_a_run_that_stops_at_its_target_needs_no_more_epochs(handmade_run: HandmadeRun) -> None:

@@ -144,7 +144,7 @@ def absent(run: Forger) -> None:
     [
         ("practice", "energy", "one model", power(-5.0), "the sensor does not work"),
         ("practice", "energy", "one model", power_limit(200.0), "its limit is 200 W"),
-        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "1.5 is impossible"),
+        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "is impossible"),
         ("practice", "evaluated", "one model", early, "after step 3"),
         ("practice", "evaluated", "ensembles", boasting, "a top-1 accuracy of 5 is impossible"),
         ("practice", "as-told", "one model", batch(10**9), "a batch of 256, 1,000,000,000"),
@@ -165,7 +165,7 @@ def absent(run: Forger) -> None:
         ("practice", "data", "one model", told("data", fingerprint="1" * 64), "its data differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
         ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, the paper fixes 90"),
-        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "after epoch 1, the paper fixes 90"),
+        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, the paper"),
         ("hpcai500-v2", "published-data", "one model", told("data", synthetic=True), "synthetic"),
         ("hpcai500-v3", "ensemble", "ensembles", in_waves, "models waited for others"),
         ("hpcai500-v3", "bootstrap", "ensembles", twins, "twins share their sample"),
