@@ -207,7 +207,8 @@ def test_a_worker_that_died_for_good_is_told_and_does_the_others_no_harm(
     evidence = {f.rule: f.evidence for f in check(Contents(folder)).findings}["trained"]
     lost = "the worker of job 2 was given up after 3 attempts (it died after 'candidate')"
     assert evidence == (
-        f"2 planned, 1 finished; {lost}: 1 candidate of its count, no result of r00001-w00001"
+        f"2 planned, 1 finished; {lost}: its 1 trained candidate counts, "
+        "no result for r00001-w00001"
     )
     (found,) = score(Contents(folder)).searches
     assert "with 2 workers, of which 1 died for good" in search_text.search_line(found)

@@ -141,7 +141,7 @@ class TestPairs:
         (pair,) = two.twins().pairs
         assert (pair.verdict, pair.epoch, pair.difference) == ("differ", None, None)
         assert two.twins().suspects == ("n0", "n1")
-        assert "differ in their trained weights, and in no evaluation" in verdict(two)[1]
+        assert "differ in their trained weights, but in no evaluation" in verdict(two)[1]
 
     def test_the_same_qualities_on_the_way_are_asked_for_too(
         self, handmade_run: HandmadeRun
@@ -160,7 +160,7 @@ class TestPairs:
         assert [pair.one_node for pair in found.twins.pairs] == [True, False]
         assert found.twins.suspects == ("n1", "n2")
         told = dict(ensemble_rows(found))["twins"]
-        assert told.startswith("a diagnostic of the nodes, not a claim; 1 of 2 pairs agree")
+        assert told.startswith("a diagnostic of the nodes, not a result; 1 of 2 pairs agree")
         assert "1 of them on one node" in told
         assert told.endswith("suspect: n1, n2")
 
@@ -326,10 +326,10 @@ class TestRealRun:
         assert [size.models for size in ensemble.sizes] == [1]
         assert ensemble.jobs == (1, 2)
         assert ensemble.ops_training == 2 * (found.trainings[0].speed or pytest.fail()).ops_training
-        assert "not a claim" in ensemble_line(ensemble)
+        assert "not a result" in ensemble_line(ensemble)
         verdicts = {each.rule: each.verdict for each in check(contents).findings}
         assert verdicts["twins"] == "pass"
-        assert "twins: a diagnostic of the nodes, not a claim" in twins.report_file.read_text()
+        assert "twins: a diagnostic of the nodes, not a result" in twins.report_file.read_text()
 
     def test_other_weights_in_the_log_of_one_are_a_difference(
         self, twins: RunFolder, tmp_path: Path
