@@ -73,7 +73,7 @@ def test_score_shows_trainings_first_and_fits_the_terminal(
         "VFLOPS           3.47 MVFLOPS",
         "quality factor   1.802 = (0.9 / 0.8)^5, a reward for",
         "time to quality  59 s, epoch 3",
-        "2, 500 samples trained on again",
+        "2, 500 samples repeated",
     ):
         assert figure in text
     assert "200 GFLOPS" in text

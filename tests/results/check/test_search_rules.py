@@ -211,7 +211,7 @@ def test_a_worker_that_died_for_good_is_told_and_does_the_others_no_harm(
         "no result for r00001-w00001"
     )
     (found,) = score(Contents(folder)).searches
-    assert "with 2 workers, of which 1 died for good" in search_text.search_line(found)
+    assert "with 2 workers, 1 of them lost" in search_text.search_line(found)
     assert ("lost", evidence.partition("; ")[2]) in search_text.search_rows(found)
 
 

@@ -180,7 +180,7 @@ def test_a_clock_that_is_not_known_is_said_and_not_corrected(site: Site) -> None
     assert found.window_s == pytest.approx(LENGTH_S + 7.0)
     assert found.clock_unknown == (2,)
     assert found.nodes[1].fault == "no answer"
-    assert "not corrected, of jobs 2" in dict(score_tables.ensemble_rows(found))["clocks"]
+    assert "not corrected for jobs 2" in dict(score_tables.ensemble_rows(found))["clocks"]
 
 
 def test_a_clock_of_another_controller_is_not_known(site: Site) -> None:

@@ -128,7 +128,7 @@ def test_a_training_that_went_on_in_another_way_is_told_as_it_is_now(
 
 def test_settings_that_are_none_are_a_fault_of_the_folder(handmade_run: HandmadeRun) -> None:
     folder = shared_run(handmade_run, told(2, parallel={"mode": "telepathy"}))
-    with pytest.raises(FolderError, match=r"does not hold train\.parallel: mode"):
+    with pytest.raises(FolderError, match=r"has no valid train\.parallel: mode"):
         score(Contents(folder))
 
 
@@ -151,7 +151,7 @@ def test_the_page_and_the_table_tell_it_too(handmade_run: HandmadeRun) -> None:
     folder = shared_run(handmade_run, told(**MIXED), stages(), exchange())
     page = page_of(folder)
     assert page.count("How the ranks shared the model") == 1
-    assert "5 micro-batches by 1f1b" in page and "so 25.0 %" in page
+    assert "5 micro-batches by 1f1b" in page and "25.0 % of the 8.00 MB" in page
     (row,) = csv.DictReader(StringIO(runs_csv([Contents(folder)])))
     assert (row["parallel mode"], row["communication"]) == ("mixed", "all-reduce int8")
     assert row["sent a step [B]"] == "2000000.0"
