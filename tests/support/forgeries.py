@@ -131,7 +131,7 @@ def edited(name: str, old: str, new: str) -> Break:
 
 
 def together(*breaks: Break) -> Break:
-    return lambda run: [each(run) for each in breaks]
+    return lambda run: [change(run) for change in breaks]
 
 
 def gap(run: Forger) -> None:

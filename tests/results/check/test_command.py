@@ -56,8 +56,10 @@ def test_json_is_a_document_or_a_list_of_them(vflops: Vflops, two: tuple[Path, P
     assert one == json.loads((good / "findings.json").read_text())
     both = json.loads(vflops("check", good, bad, "--json").stdout)
     assert both[0] == one
-    failed = [each for each in both[1]["findings"] if each["verdict"] == "fail"]
-    assert [(each["rule"], each["where"]) for each in failed] == [("system", "system.json")]
+    failed = [finding for finding in both[1]["findings"] if finding["verdict"] == "fail"]
+    assert [(finding["rule"], finding["where"]) for finding in failed] == [
+        ("system", "system.json")
+    ]
 
 
 def test_findings_of_another_set_are_shown_and_not_kept(

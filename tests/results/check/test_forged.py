@@ -120,10 +120,10 @@ def without_accelerators(run: Forger) -> None:
     """A machine that says it has none, and trained on one; its ceilings name no number."""
     path = run.folder.system_file
     data = json.loads(path.read_text())
-    facts = [each for each in data["layers"][0]["facts"] if "model" not in each["name"]]
+    facts = [fact for fact in data["layers"][0]["facts"] if "model" not in fact["name"]]
     data["layers"][0]["facts"] = facts
-    for each in facts:
-        each.update({"value": 0} if each["name"] == "accelerators" else {})
+    for fact in facts:
+        fact.update({"value": 0} if fact["name"] == "accelerators" else {})
     path.write_text(json.dumps(data))
     changed("described", sha256=file_hash(path))(run)
     changed("measurement", device="cuda")(run)
@@ -188,7 +188,7 @@ def test_a_quality_that_is_no_number_is_no_event(
     harm(forger)
     with suppress(FolderError):
         forger.sealed()
-    failed = {each.rule: each.text for each in check(Contents(forger.folder)).failures}
+    failed = {finding.rule: finding.text for finding in check(Contents(forger.folder)).failures}
     assert f"not a {kind} event: quality: input should be a finite number" in failed["schema"]
     assert failed["schema"].startswith("jobs/1/0/events.jsonl:")
 
@@ -213,7 +213,7 @@ def test_what_a_workload_itself_fixes_breaks_the_rule_of_the_paper_too(
     good: GoodRun, tmp_path: Path, rules: str, rule: str, base: str, harm: Break, words: str
 ) -> None:
     findings = judged(good(base), tmp_path, rules, harm)
-    failed = {each.rule: each for each in findings.failures}
+    failed = {finding.rule: finding for finding in findings.failures}
     assert words in failed[rule].evidence
     assert failed[rule].where
 
@@ -231,7 +231,7 @@ def test_who_is_below_a_ceiling_in_doubt_is_below_the_true_one(
 ) -> None:
     findings = judged(good("one model"), tmp_path, "practice", harm)
     assert findings.passed
-    (found,) = (each for each in findings.findings if each.rule == "bounded")
+    (found,) = (finding for finding in findings.findings if finding.rule == "bounded")
     doubt = f"was reached; its {doubted} fp32 is in doubt: it varied"
     assert found.evidence.endswith(doubt if doubted else "was reached")
 
@@ -239,24 +239,24 @@ def test_who_is_below_a_ceiling_in_doubt_is_below_the_true_one(
 def test_every_job_that_breaks_a_rule_of_a_paper_is_named(good: GoodRun, tmp_path: Path) -> None:
     same = together(*(told("data", job=job, skipped=1 + job // 4) for job in (1, 2, 3, 4)))
     findings = judged(good("one model"), tmp_path / "a", "hpcai500-v2", same)
-    (found,) = (each for each in findings.failures if each.rule == "published-data")
+    (found,) = (finding for finding in findings.failures if finding.rule == "published-data")
     words = "jobs 1, 2, 3: 1 sample left out; job 4: 2 samples left out"
     assert (found.where, found.evidence) == ("jobs/1/job.json", words)
     each_its_own = together(*(told("data", job=job, skipped=job) for job in (1, 2, 3, 4)))
     findings = judged(good("one model"), tmp_path / "b", "hpcai500-v2", each_its_own)
-    (found,) = (each for each in findings.failures if each.rule == "published-data")
+    (found,) = (finding for finding in findings.failures if finding.rule == "published-data")
     assert found.evidence.endswith("; job 3: 3 samples left out and 1 more")
 
 
 def test_one_model_is_no_ensemble(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "hpcai500-v3", lambda run: None).findings
-    verdicts = {each.rule: each.verdict for each in findings}
+    verdicts = {finding.rule: finding.verdict for finding in findings}
     assert (verdicts["ensemble"], verdicts["bootstrap"]) == ("not applicable", "not applicable")
 
 
 def test_a_search_is_not_judged_by_a_paper_of_trainings(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("search"), tmp_path, "hpcai500-v2", lambda run: None).findings
-    verdicts = {each.rule: each.verdict for each in findings}
+    verdicts = {finding.rule: finding.verdict for finding in findings}
     own = ("epochs", "target", "published-data", "precision", "repeats", "ceilings", "level")
     assert {verdicts[rule] for rule in own} == {"not applicable"}
 

@@ -50,9 +50,9 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[HandmadeSea
         HandmadeSearch(tmp_path / name, monkeypatch, ledger=ledger)
         for name, ledger in (("searched", None), ("replayed", "/the/ledger.json"))
     ]
-    for each in made:
-        each.true_ops = True
-        write_system(each.folder)
+    for run in made:
+        run.true_ops = True
+        write_system(run.folder)
     made[0].worker(0, one_worker(made[0]))
     ledger = SearchLedger.find(made[0].end().path)
     ledger.write(made[1].folder.path / "ledger-replayed.json")

@@ -49,7 +49,7 @@ def busy(job: int, busy: float, others: float, samples: int | None = None) -> Br
         for number, line in enumerate(lines):
             read = samples is None or number < samples
             line["values"] += [busy, others] if read else [None, None]
-        path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *lines)))
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
 
     return change
 
@@ -64,8 +64,8 @@ def on_one_node(run: Forger) -> None:
 
 def finding(good: Path, place: Path, rule: str, harm: Break) -> Finding:
     findings = judged(good, place, "practice", harm)
-    assert {each.rule for each in findings.failures} <= {rule}
-    return next(each for each in findings.findings if each.rule == rule)
+    assert {finding.rule for finding in findings.failures} <= {rule}
+    return next(finding for finding in findings.findings if finding.rule == rule)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_line_of_an_imported_log_that_is_no_sample_fails(good: GoodRun, tmp_pa
         log.write_text("".join([*lines[:9], "{}\n", *lines[9:]]))
 
     harm = together(metered(2 * POWER_W), later(torn))
-    failed = {each.rule for each in judged(good("one model"), tmp_path, "practice", harm).failures}
+    failed = {
+        finding.rule for finding in judged(good("one model"), tmp_path, "practice", harm).failures
+    }
     assert {"energy", "powered"} <= failed
 
 

@@ -171,7 +171,7 @@ def test_links_and_pipes_are_no_part_of_a_run_without_a_manifest_too(
     run_folder: RunFolder, odd: Callable[[RunFolder], None], where: str, words: str
 ) -> None:
     odd(run_folder)
-    found = {each.rule: each for each in check(Contents(run_folder)).failures}
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).failures}
     assert found["schema"].where == where
     assert found["schema"].evidence.startswith(words)
 
@@ -199,7 +199,7 @@ def test_what_contradicts_the_manifest_is_named_with_its_place(
 ) -> None:
     write_manifest(run_folder)
     harm(run_folder)
-    found = {each.rule: each for each in check(Contents(run_folder)).failures}["manifest"]
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).failures}["manifest"]
     assert (found.where, found.evidence[: len(words)]) == (where, words)
 
 
@@ -216,7 +216,7 @@ def test_without_ceilings_and_a_plan_of_them_there_is_little_to_judge(
         events[:] = [event for event in events if event["kind"] not in ("plan", "measurement")]
 
     rewrite(run_folder, change)
-    verdicts = {each.rule: each.verdict for each in check(Contents(run_folder)).findings}
+    verdicts = {finding.rule: finding.verdict for finding in check(Contents(run_folder)).findings}
     assert verdicts["planned"] == "cannot tell"
     ceilings = ("correct", "sampled", "quiet", "plausible", "peaks", "bounded", "devices", "jobs")
     assert {verdicts[rule] for rule in ceilings} == {"not applicable"}
@@ -227,7 +227,7 @@ def test_a_log_that_does_not_say_what_else_ran_leaves_that_open(run_folder: RunF
         events[:] = [event for event in events if event["kind"] not in ("load", "described")]
 
     rewrite(run_folder, change)
-    found = {each.rule: each for each in check(Contents(run_folder)).findings}
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).findings}
     assert (found["quiet"].verdict, found["quiet"].where) == (
         "cannot tell",
         "jobs/0/0/events.jsonl",

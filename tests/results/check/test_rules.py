@@ -206,9 +206,9 @@ def test_every_rule_of_every_set_has_a_run_that_breaks_it() -> None:
 @pytest.mark.parametrize("rules", OWN)
 def test_a_good_run_meets_every_rule(good: GoodRun, tmp_path: Path, rules: str) -> None:
     findings = judged(good(OWN[rules]), tmp_path, rules, lambda run: None)
-    assert {each.rule: each.text for each in findings.failures} == {}
+    assert {finding.rule: finding.text for finding in findings.failures} == {}
     own = {rule.id for rule in RULE_SETS[rules].rules} - {r.id for r in RULE_SETS["practice"].rules}
-    assert {each.verdict for each in findings.findings if each.rule in own} <= {"pass"}
+    assert {finding.verdict for finding in findings.findings if finding.rule in own} <= {"pass"}
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,13 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
 ) -> None:
     base, harm = CASES[rules][rule]
     findings = judged(good(base), tmp_path, rules, harm)
-    failed = {each.rule: each.text for each in findings.failures}
+    failed = {finding.rule: finding.text for finding in findings.failures}
     assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
     assert not findings.passed
-    for each in findings.failures:
-        assert each.where, each
-        file, _, line = each.where.partition(":")
+    for finding in findings.failures:
+        assert finding.where, finding
+        file, _, line = finding.where.partition(":")
         assert (tmp_path / good(base).name / file).exists()
         assert line.isdigit() or not file.endswith("events.jsonl"), "a log is named with its line"
-    for each in findings.findings:
-        assert str(tmp_path) not in json.dumps(each.model_dump()), "findings can be moved"
+    for finding in findings.findings:
+        assert str(tmp_path) not in json.dumps(finding.model_dump()), "findings can be moved"

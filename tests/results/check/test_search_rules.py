@@ -61,8 +61,8 @@ def test_a_search_without_a_result_has_no_error(run: HandmadeSearch) -> None:
 def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> list[Note]:
     """``notes`` with other data in the event of a kind about a candidate."""
     found = [
-        (at_s, each, {**data, **facts} if (each, data.get("candidate")) == (kind, name) else data)
-        for at_s, each, data in notes
+        (at_s, noted, {**data, **facts} if (noted, data.get("candidate")) == (kind, name) else data)
+        for at_s, noted, data in notes
     ]
     assert found != notes
     return found

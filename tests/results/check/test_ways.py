@@ -202,7 +202,7 @@ def test_time_that_is_none_is_refused(
     handmade_run.attempt(1, 1000.0, *notes)
     handmade_run.end()
     findings = check(Contents(handmade_run.folder))
-    (found,) = (each for each in findings.findings if each.rule == "schema")
+    (found,) = (finding for finding in findings.findings if finding.rule == "schema")
     assert words in found.evidence
     assert found.where == f"jobs/1/0/events.jsonl:{len(notes) - 1}"
     with pytest.raises(FolderError, match="not a finished event"):
@@ -212,12 +212,12 @@ def test_time_that_is_none_is_refused(
 def test_the_bounds_of_errors_are_those_that_ceilings_are_measured_with() -> None:
     from vflops.machine.ceilings.precisions import PRECISIONS
 
-    assert {name: each.tolerance for name, each in PRECISIONS.items()} == MOST_ERROR
+    assert {name: precision.tolerance for name, precision in PRECISIONS.items()} == MOST_ERROR
 
 
 def test_a_run_of_another_problem_has_no_level(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "hpcai500-v2", shorter(epochs=80))
-    (level,) = (each for each in findings.findings if each.rule == "level")
+    (level,) = (finding for finding in findings.findings if finding.rule == "level")
     assert level.evidence.startswith("no level: a different problem: train.epochs = 80")
     domain = findings.layers[-1]
     assert (domain.layer, domain.level) == ("problem domain", None)
@@ -227,7 +227,7 @@ def test_a_run_of_another_problem_has_no_level(good: GoodRun, tmp_path: Path) ->
 def test_a_sensor_that_returns_nothing_is_not_measured(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "practice", absent)
     assert findings.passed
-    (energy,) = (each for each in findings.findings if each.rule == "energy")
+    (energy,) = (finding for finding in findings.findings if finding.rule == "energy")
     assert energy.verdict == "not applicable"
     assert energy.evidence == "no power was measured; not measured: gpu0"
 
@@ -238,7 +238,7 @@ def test_a_counter_that_stands_still_is_no_measurement(good: GoodRun, tmp_path: 
         path.write_text(re.sub(r'"values":\[[^]]*\]', '"values":[null,5.0]', path.read_text()))
 
     findings = judged(good("one model"), tmp_path, "practice", later(silent))
-    told = {each.rule: each.text for each in findings.failures}
+    told = {finding.rule: finding.text for finding in findings.failures}
     assert told["energy"].endswith("gpu0: its counter reads 0 W: the sensor does not work")
 
 
@@ -267,5 +267,5 @@ def test_the_level_is_told_with_the_setting_that_made_it(good: GoodRun, tmp_path
         lambda run: run.settings(lambda told: told["train"].update(momentum=0.5)),
     )
     assert findings.passed
-    (level,) = (each for each in findings.findings if each.rule == "level")
+    (level,) = (finding for finding in findings.findings if finding.rule == "level")
     assert level.evidence == "level free: train.momentum = 0.5 (reference 0.875)"

@@ -112,7 +112,9 @@ def four(handmade_run: HandmadeRun) -> HandmadeEnsemble:
 
 def verdict(ensemble: HandmadeEnsemble) -> tuple[str, str]:
     findings = check(Contents(RunFolder.open(ensemble.run.folder.path))).findings
-    return next((each.verdict, each.evidence) for each in findings if each.rule == "twins")
+    return next(
+        (finding.verdict, finding.evidence) for finding in findings if finding.rule == "twins"
+    )
 
 
 class TestPairs:
@@ -257,7 +259,7 @@ class TestNodes:
         found = self._trained(handmade_run, [*jobs, *shared]).nodes_named
         assert found is not None
         assert found.places == 6
-        assert [each.nodes for each in found.named] == [("a3", "b3")]
+        assert [outlier.nodes for outlier in found.named] == [("a3", "b3")]
 
     def test_of_few_nodes_nothing_is_told(self, handmade_run: HandmadeRun) -> None:
         found = self._trained(handmade_run, [(1.0, (f"n{k}",)) for k in (0, 1, 2)])
@@ -327,7 +329,7 @@ class TestRealRun:
         assert ensemble.jobs == (1, 2)
         assert ensemble.ops_training == 2 * (found.trainings[0].speed or pytest.fail()).ops_training
         assert "not a result" in ensemble_line(ensemble)
-        verdicts = {each.rule: each.verdict for each in check(contents).findings}
+        verdicts = {finding.rule: finding.verdict for finding in check(contents).findings}
         assert verdicts["twins"] == "pass"
         assert "twins: a diagnostic of the nodes, not a result" in twins.report_file.read_text()
 
@@ -345,5 +347,5 @@ class TestRealRun:
         assert ensemble.twins is not None
         assert [pair.verdict for pair in ensemble.twins.pairs] == ["differ"]
         assert len(ensemble.twins.suspects) == 2
-        failed = {each.rule for each in check(contents).failures}
+        failed = {finding.rule for finding in check(contents).failures}
         assert {"twins", "chain", "trained"} <= failed
