@@ -18,10 +18,10 @@ from tests.support.forgeries import (
     GoodRun,
     changed,
     good_runs,
+    in_job,
     judged,
     measured,
     together,
-    told,
 )
 from tests.support.trained_runs import job
 from vflops.errors import FolderError
@@ -48,12 +48,12 @@ def doubtful(value: float, *names: str) -> Break:
 
 def goals(**facts: object) -> Break:
     """Another goal of every job."""
-    return lambda run: run.records(lambda told: told["goal"].update(facts))
+    return lambda run: run.records(lambda data: data["goal"].update(facts))
 
 
 def asked(**facts: object) -> Break:
     """Other settings of the run itself."""
-    return lambda run: run.run(lambda told: told.update(facts))
+    return lambda run: run.run(lambda data: data.update(facts))
 
 
 def fp4(run: Forger) -> None:
@@ -71,11 +71,11 @@ def sooner(run: Forger) -> None:
 
 
 def smaller(run: Forger) -> None:
-    run.records(lambda told: told["data"].update(validation=49_999))
+    run.records(lambda data: data["data"].update(validation=49_999))
 
 
 def unpinned(run: Forger) -> None:
-    run.records(lambda told: told["data"].update(fingerprint="unknown"))
+    run.records(lambda data: data["data"].update(fingerprint="unknown"))
 
 
 def apart(run: Forger) -> None:
@@ -151,9 +151,9 @@ unknown = changed("job", ceiling_precision=None)
         ("clocks", moved(-9), "events.jsonl:1: 12793 min 16 s before the job was planned"),
         ("clocks", moved(9), "after the run recorded the end of the job"),
         ("jobs", stray, "jobs/9: a job that was not planned"),
-        ("jobs", told(job=4, repeat=9), "4 jobs of image-classification requested, 4 planned"),
+        ("jobs", in_job(job=4, repeat=9), "4 jobs of image-classification requested, 4 planned"),
         ("jobs", asked(repeat=3), "jobs/4/job.json: 3 jobs of image-classification requested"),
-        ("jobs", told(job=4, seed=40), "jobs/4/job.json: its seed is 40, but 4 by run.json"),
+        ("jobs", in_job(job=4, seed=40), "jobs/4/job.json: its seed is 40, but 4 by run.json"),
         (
             "devices",
             measured("gemm", device="cuda:99"),
@@ -196,7 +196,7 @@ def test_a_quality_that_is_no_number_is_no_event(
 @pytest.mark.parametrize(
     ("rules", "rule", "base", "harm", "words"),
     [
-        ("practice", "seeds", "one model", told(job=2, seed=1), "seed 1 is also that of job 1"),
+        ("practice", "seeds", "one model", in_job(job=2, seed=1), "seed 1 is also that of job 1"),
         ("hpcai500-v2", "epochs", "one model", sooner, "it ended after epoch 80"),
         ("hpcai500-v2", "published-data", "one model", smaller, "1,281,167 + 49,999 samples, "),
         ("hpcai500-v2", "target", "one model", goals(exponent=10), "is 10, the paper fixes 5"),
@@ -205,7 +205,7 @@ def test_a_quality_that_is_no_number_is_no_event(
         ("hpcai500-v3", "target", "ensembles", goals(exponent=10), "is 10, the paper fixes 5"),
         ("hpcai500-v2", "precision", "one model", unknown, "the precision was not recorded"),
         ("aiperf", "precision", "search", unknown, "does not say in which precision"),
-        ("hpcai500-v3", "ensemble", "ensembles", told(job=2, ranks=2), "different numbers of"),
+        ("hpcai500-v3", "ensemble", "ensembles", in_job(job=2, ranks=2), "different numbers of"),
         ("hpcai500-v3", "ensemble", "ensembles", apart, "0: the predictions were not combined"),
     ],
 )  # fmt: skip
@@ -237,12 +237,12 @@ def test_who_is_below_a_ceiling_in_doubt_is_below_the_true_one(
 
 
 def test_every_job_that_breaks_a_rule_of_a_paper_is_named(good: GoodRun, tmp_path: Path) -> None:
-    same = together(*(told("data", job=job, skipped=1 + job // 4) for job in (1, 2, 3, 4)))
+    same = together(*(in_job("data", job=job, skipped=1 + job // 4) for job in (1, 2, 3, 4)))
     findings = judged(good("one model"), tmp_path / "a", "hpcai500-v2", same)
     (found,) = (finding for finding in findings.failures if finding.rule == "published-data")
     words = "jobs 1, 2, 3: 1 sample left out; job 4: 2 samples left out"
     assert (found.where, found.evidence) == ("jobs/1/job.json", words)
-    each_its_own = together(*(told("data", job=job, skipped=job) for job in (1, 2, 3, 4)))
+    each_its_own = together(*(in_job("data", job=job, skipped=job) for job in (1, 2, 3, 4)))
     findings = judged(good("one model"), tmp_path / "b", "hpcai500-v2", each_its_own)
     (found,) = (finding for finding in findings.failures if finding.rule == "published-data")
     assert found.evidence.endswith("; job 3: 3 samples left out and 1 more")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch.distributed as dist
 
-from tests.support.shared_runs import MIXED, exchange, shared_run, stages, told
+from tests.support.shared_runs import MIXED, exchange, shared_job, shared_run, stages
 from tests.support.trained_runs import HandmadeRun, Note, course, resumed, started
 from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.record.log.events import Event
@@ -127,7 +127,7 @@ HONEST: dict[str, tuple[dict[str, Any], list[Note]]] = {
 
 def judged(run: HandmadeRun, mode: str, notes: Sequence[Note], **facts: Any) -> Outcome:
     """What is found in a training on a processor, unless ``facts`` say otherwise."""
-    folder = shared_run(run, told(**HONEST[mode][0]), *notes, **{"device": "cpu", **facts})
+    folder = shared_run(run, shared_job(**HONEST[mode][0]), *notes, **{"device": "cpu", **facts})
     return settings_applied(Contents(folder))
 
 
@@ -252,7 +252,7 @@ def test_an_attempt_tells_of_its_own_steps(
     """The first one was killed after step 10."""
     began = started(device="cpu")
     _, *rest = course(0.7, 0.88, first_step=10)
-    handmade_run.plan(told(2))
+    handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *course(0.4)[1:-2], *first)
     handmade_run.attempt(1, 2000.0, began, *rest[:-1], *second, rest[-1], tells=False)
     outcome = settings_applied(Contents(handmade_run.folder))
@@ -264,7 +264,7 @@ def test_words_that_were_lost_with_an_attempt_are_not_asked_of_the_next(
 ) -> None:
     """Killed between its end and its words; the next one has nothing left to train."""
     began, whole = started(device="cpu"), course(0.4, 0.7, 0.88)
-    handmade_run.plan(told(2))
+    handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *whole[1:-1], tells=False)
     handmade_run.attempt(1, 2000.0, began, resumed(30), ("end", {}))
     assert settings_applied(Contents(handmade_run.folder)).verdict == "pass"
@@ -281,7 +281,7 @@ def test_what_is_known_without_torch_is_what_torch_does() -> None:
 def test_8_bits_are_a_result_of_v3_and_not_of_v2(handmade_run: HandmadeRun, precision: str) -> None:
     facts: dict[str, Any] = {"precision": precision, "ceiling_precision": CEILING_OF[precision]}
     sent = changed(plain(), **NCCL)
-    folder = shared_run(handmade_run, told(2, precision=precision), sent, **facts)
+    folder = shared_run(handmade_run, shared_job(2, precision=precision), sent, **facts)
     contents = Contents(folder)
     assert settings_applied(contents).verdict == "pass"
     assert PaperRules(HPCAI500_V3).precision(contents).verdict == "pass"

@@ -25,12 +25,12 @@ from tests.support.forgeries import (
     changed,
     first,
     good_runs,
+    in_job,
     judged,
     later,
     measured,
     power,
     together,
-    told,
 )
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.counting.conventions import rule_set as flop_rules
@@ -58,7 +58,7 @@ def shorter(**train: int) -> Break:
     """Fewer epochs, and as many samples: everything says so."""
 
     def change(run: Forger) -> None:
-        run.settings(lambda told: told["train"].update(train))
+        run.settings(lambda data: data["train"].update(train))
         for number in range(1, REPEATS + 1):
             run.stands(number, epochs=min(train.values()))
 
@@ -85,19 +85,19 @@ tolerant = measured("gemm", error=1e8, tolerance=1e9)
 
 def batch(size: int) -> Break:
     """A batch in the settings that no step had."""
-    return lambda run: run.settings(lambda told: told["train"].update(batch=size))
+    return lambda run: run.settings(lambda data: data["train"].update(batch=size))
 
 
 def network(run: Forger) -> None:
-    run.record(2, lambda told: told["settings"]["network"].update(width=8))
+    run.record(2, lambda data: data["settings"]["network"].update(width=8))
 
 
 def ranks(run: Forger) -> None:
-    run.records(lambda told: told.update(ranks=10**6))
+    run.records(lambda data: data.update(ranks=10**6))
 
 
 def lower_target(run: Forger) -> None:
-    run.records(lambda told: told["goal"].update(target=0.1))
+    run.records(lambda data: data["goal"].update(target=0.1))
 
 
 def falls(run: Forger) -> None:
@@ -155,18 +155,18 @@ def absent(run: Forger) -> None:
         ("practice", "as-told", "one model", changed("finished", 1, epoch=1.0), "epoch 1 is not"),
         ("practice", "as-told", "one model", one_step, "samples are not 1 step of 256"),
         ("practice", "as-told", "one model", unread, "0 samples are not 450,411 steps"),
-        ("practice", "as-told", "ensembles", told("bag", bootstrap="none"), "bootstrap none"),
+        ("practice", "as-told", "ensembles", in_job("bag", bootstrap="none"), "bootstrap none"),
         ("practice", "goal", "one model", lower_target, "the target of top-1 accuracy is 0.1"),
         ("practice", "goal", "one model", other_device, "its device differs from job 1"),
         ("practice", "timed", "one model", falls, "the time in training decreased"),
         ("practice", "correct", "one model", tolerant, "limit 5e-05"),
         ("practice", "clocks", "one model", long_ago, "wall clock and monotonic clock are"),
         ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "on 9 of 50,000"),
-        ("practice", "data", "one model", told("data", fingerprint="1" * 64), "its data differs"),
+        ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "its data differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
         ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, the paper fixes 90"),
         ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, the paper"),
-        ("hpcai500-v2", "published-data", "one model", told("data", synthetic=True), "synthetic"),
+        ("hpcai500-v2", "published-data", "one model", in_job("data", synthetic=True), "synthetic"),
         ("hpcai500-v3", "ensemble", "ensembles", in_waves, "models waited for others"),
         ("hpcai500-v3", "bootstrap", "ensembles", twins, "twins share their sample"),
     ],
@@ -264,7 +264,7 @@ def test_the_level_is_told_with_the_setting_that_made_it(good: GoodRun, tmp_path
         good("one model"),
         tmp_path,
         "hpcai500-v2",
-        lambda run: run.settings(lambda told: told["train"].update(momentum=0.5)),
+        lambda run: run.settings(lambda data: data["train"].update(momentum=0.5)),
     )
     assert findings.passed
     (level,) = (finding for finding in findings.findings if finding.rule == "level")

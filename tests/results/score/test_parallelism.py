@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shared_runs import MIXED, exchange, shared_run, stages, told
+from tests.support.shared_runs import MIXED, exchange, shared_job, shared_run, stages
 from tests.support.trained_runs import HandmadeRun, Note
 from vflops.errors import FolderError
 from vflops.publish.export.csv_table import runs_csv
@@ -24,7 +24,7 @@ NAMES = ("ranks", "stages", "bubble", "traffic", "exchange")
 
 def rows(run: HandmadeRun, *notes: Note, ranks: int = 4, **train: Any) -> dict[str, str]:
     """What the score says of how the ranks shared the model."""
-    folder = shared_run(run, told(ranks, **train), *notes)
+    folder = shared_run(run, shared_job(ranks, **train), *notes)
     (training,) = score(Contents(folder)).trainings
     return {name: text for name, text in score_tables.training_rows(training) if name in NAMES}
 
@@ -53,7 +53,7 @@ WITHIN = {
 
 
 def test_ranks_of_a_copy_and_copies_are_told_apart(handmade_run: HandmadeRun) -> None:
-    folder = shared_run(handmade_run, told(**MIXED), exchange(**WITHIN), exchange())
+    folder = shared_run(handmade_run, shared_job(**MIXED), exchange(**WITHIN), exchange())
     (training,) = score(Contents(folder)).trainings
     found = dict(score_tables.training_rows(training))
     assert found["traffic"].startswith("2.00 MB per step by all ranks")
@@ -109,7 +109,7 @@ def test_one_rank_says_nothing(handmade_run: HandmadeRun) -> None:
 
 
 def test_nobody_knows_how_a_command_shares_its_work(handmade_run: HandmadeRun) -> None:
-    folder = shared_run(handmade_run, told(2), torch=None)
+    folder = shared_run(handmade_run, shared_job(2), torch=None)
     (training,) = score(Contents(folder)).trainings
     assert training.shared is None
 
@@ -117,7 +117,7 @@ def test_nobody_knows_how_a_command_shares_its_work(handmade_run: HandmadeRun) -
 def test_a_training_that_went_on_in_another_way_is_told_as_it_is_now(
     handmade_run: HandmadeRun,
 ) -> None:
-    folder = shared_run(handmade_run, told(2))
+    folder = shared_run(handmade_run, shared_job(2))
     settings = {"train": {"ranks": 2, "parallel": {"mode": "sharded"}}}
     change = JobRearranged(job=1, ranks=2, settings=settings, changes=("parallel.mode",))
     with folder.start_attempt(job=0) as log:
@@ -127,14 +127,14 @@ def test_a_training_that_went_on_in_another_way_is_told_as_it_is_now(
 
 
 def test_settings_that_are_none_are_a_fault_of_the_folder(handmade_run: HandmadeRun) -> None:
-    folder = shared_run(handmade_run, told(2, parallel={"mode": "telepathy"}))
+    folder = shared_run(handmade_run, shared_job(2, parallel={"mode": "telepathy"}))
     with pytest.raises(FolderError, match=r"has no valid train\.parallel: mode"):
         score(Contents(folder))
 
 
 def test_products_of_8_bits_are_named_with_what_they_cost(handmade_run: HandmadeRun) -> None:
     precision = {"precision": "mixed-fp8", "ceiling_precision": "fp8", "layers_of_8_bits": 36}
-    folder = shared_run(handmade_run, told(2), **precision)
+    folder = shared_run(handmade_run, shared_job(2), **precision)
     (training,) = score(Contents(folder)).trainings
     found = dict(score_tables.training_rows(training))["precision"]
     assert "36 linear layers and 1×1 convolutions in fp8" in found
@@ -148,7 +148,7 @@ def page_of(folder: RunFolder) -> str:
 
 
 def test_the_page_and_the_table_tell_it_too(handmade_run: HandmadeRun) -> None:
-    folder = shared_run(handmade_run, told(**MIXED), stages(), exchange())
+    folder = shared_run(handmade_run, shared_job(**MIXED), stages(), exchange())
     page = page_of(folder)
     assert page.count("How the ranks shared the model") == 1
     assert "5 micro-batches by 1f1b" in page and "25.0 % of the 8.00 MB" in page
@@ -158,4 +158,4 @@ def test_the_page_and_the_table_tell_it_too(handmade_run: HandmadeRun) -> None:
 
 
 def test_the_page_of_one_rank_has_no_such_block(handmade_run: HandmadeRun) -> None:
-    assert "How the ranks shared" not in page_of(shared_run(handmade_run, told(1)))
+    assert "How the ranks shared" not in page_of(shared_run(handmade_run, shared_job(1)))
