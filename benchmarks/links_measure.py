@@ -16,11 +16,11 @@ from tests.support.links_codec import CODED
 from tests.support.links_start import Starter
 from tests.support.paths import SUPPORT
 from vflops.machine import devices
+from vflops.metrics.traffic import POWERSGD_START
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import Exchanged, JobStarted, Progressed
 from vflops.run import jobs as training
 from vflops.studies.predict.exchange_time import SHARES
-from vflops.train.communication.powersgd import START
 from vflops.workloads.contract.run_settings import load, profile
 
 WORK = (
@@ -83,7 +83,7 @@ class Point:
     @property
     def warm(self) -> int:
         """Steps that do not count."""
-        return WARM + (START if self.precision == "powersgd" else 0)
+        return WARM + (POWERSGD_START if self.precision == "powersgd" else 0)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def test_score_shows_trainings_first_and_fits_the_terminal(
         "VFLOPS           3.47 MVFLOPS",
         "quality factor   1.802 = (0.9 / 0.8)^5, a reward for",
         "time to quality  59 s, epoch 3",
-        "2, 500 samples trained on again",
+        "2, 500 samples repeated",
     ):
         assert figure in text
     assert "200 GFLOPS" in text
@@ -96,7 +96,7 @@ def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: Handmad
     handmade_run.attempt(1, 0.0, *course(0.5)[:-1])
     result = vflops("score", handmade_run.folder.path)
     assert result.returncode == 0, result.stderr
-    assert "has not ended: epoch 1.00" in result.stdout
+    assert "has not finished: epoch 1.00" in result.stdout
     assert "0.09537 = (0.5 / 0.8)^5, a penalty for quality below the target" in result.stdout
     assert "time to quality  not reached" in result.stdout
     assert "power not measured (nothing was sampled)" in result.stdout

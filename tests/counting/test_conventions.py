@@ -98,7 +98,7 @@ def test_an_unknown_operator_is_reported_never_a_silent_zero() -> None:
         assert [item.op for item in count(graph, rules).uncounted] == ["other"]
 
 
-def test_unknown_rule_set_suggests_the_nearest() -> None:
+def test_unknrule_set_of_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         convention("aiperf-orginal")
     assert caught.value.hint is not None

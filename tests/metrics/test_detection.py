@@ -38,7 +38,7 @@ def coco_precision(case: Case, thresholds: Sequence[float] = IOU_THRESHOLDS) -> 
     ) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for frame, row in zip(*np.nonzero(labels >= 0), strict=True):
-            x1, y1, x2, y2 = (float(each) for each in boxes[frame, row])
+            x1, y1, x2, y2 = map(float, boxes[frame, row])
             found.append(
                 {
                     "id": len(found) + 1,

@@ -53,9 +53,9 @@ def test_places_that_are_a_tenth_slower_are_named_and_do_not_hide_each_other(
     for _ in range(50):
         times = np.exp(0.02 * chance.standard_normal((8, PIECES)))
         times[list(slow)] *= 1.1
-        named = [each for each in found(times) if each.trait == "slow"]
-        hits += tuple(each.place for each in named) == slow
-        assert all(each.excess == pytest.approx(0.1, abs=0.04) for each in named)
+        named = [outlier for outlier in found(times) if outlier.trait == "slow"]
+        hits += tuple(outlier.node for outlier in named) == slow
+        assert all(outlier.excess == pytest.approx(0.1, abs=0.04) for outlier in named)
     assert hits >= 47
 
 
@@ -65,7 +65,7 @@ def test_a_place_whose_times_spread_is_named_noisy_and_not_slow() -> None:
         times = np.exp(0.01 * chance.standard_normal((8, PIECES)))
         times[3] = np.exp(0.2 * chance.standard_normal(PIECES))
         times[3] /= np.median(times[3])
-        hits += [(each.place, each.trait) for each in found(times)] == [(3, "noisy")]
+        hits += [(outlier.node, outlier.trait) for outlier in found(times)] == [(3, "noisy")]
     assert hits >= 45
 
 
@@ -75,7 +75,7 @@ def test_what_is_beyond_chance_but_does_not_matter_is_not_named() -> None:
     assert largest_beyond_chance([float(np.median(row)) for row in times], at_most=1, chance=0.01)
     assert found(times) == []
     times[1] *= 1 + 0.7 * MARGIN
-    assert [(each.place, each.trait) for each in found(times)] == [(1, "slow")]
+    assert [(outlier.node, outlier.trait) for outlier in found(times)] == [(1, "slow")]
 
 
 def test_a_fast_place_is_not_slow() -> None:
@@ -87,12 +87,12 @@ def test_a_fast_place_is_not_slow() -> None:
 def test_of_a_place_with_several_jobs_the_mean_counts() -> None:
     chance = np.random.default_rng(5)
     places = [[list(np.exp(0.02 * chance.standard_normal(PIECES))) for _ in "12"] for _ in range(8)]
-    places[6] = [[1.1 * each for each in times] for times in places[6]]
-    assert [(each.place, each.trait) for each in outliers(places)] == [(6, "slow")]
+    places[6] = [[1.1 * time_s for time_s in times] for times in places[6]]
+    assert [(outlier.node, outlier.trait) for outlier in outliers(places)] == [(6, "slow")]
 
 
 def test_the_spread_leaves_out_a_tenth_at_either_end() -> None:
-    times = [1.0 + 0.01 * each for each in range(21)]
+    times = [1.0 + 0.01 * number for number in range(21)]
     assert spread(times) == pytest.approx(0.16 / 1.1)
     assert spread([*times[:-1], 50.0]) == pytest.approx(0.16 / 1.1)
     assert spread([1.0] * 20) == 1e-3
@@ -105,7 +105,7 @@ def test_half_of_the_places_are_never_named() -> None:
 
 
 def test_too_little_is_refused() -> None:
-    with pytest.raises(ValueError, match="places has length 3"):
+    with pytest.raises(ValueError, match="nodes has length 3"):
         outliers([[[1.0] * PIECES]] * 3)
     with pytest.raises(ValueError, match="times has length 3"):
         outliers([[[1.0] * 3]] * 4)

@@ -13,8 +13,9 @@ from vflops.metrics import (
     EXPONENT_EXTREME_WEATHER,
     EXPONENT_IMAGE_CLASSIFICATION,
     Better,
-    penalty,
+    quality_factor,
     regulated_score,
+    regulated_score_so_far,
     time_to_quality,
     vflops,
 )
@@ -32,37 +33,43 @@ def test_the_papers_exponents() -> None:
     assert EXPONENT_EXTREME_WEATHER == 10
 
 
-def test_penalty_by_hand() -> None:
-    assert penalty(achieved=0.25, target=0.5, exponent=5) == 1 / 32
-    assert penalty(achieved=1.0, target=0.5, exponent=5) == 32  # above the target is rewarded
-    assert penalty(achieved=0.0, target=0.5, exponent=5) == 0
-    assert penalty(achieved=20.0, target=10.0, exponent=3, better="lower") == 1 / 8
-    assert penalty(achieved=5.0, target=10.0, exponent=3, better="lower") == 8
+def test_quality_factor_by_hand() -> None:
+    assert quality_factor(achieved=0.25, target=0.5, exponent=5) == 1 / 32
+    assert (
+        quality_factor(achieved=1.0, target=0.5, exponent=5) == 32
+    )  # above the target is rewarded
+    assert quality_factor(achieved=0.0, target=0.5, exponent=5) == 0
+    assert quality_factor(achieved=20.0, target=10.0, exponent=3, better="lower") == 1 / 8
+    assert quality_factor(achieved=5.0, target=10.0, exponent=3, better="lower") == 8
 
 
 @given(qualities, exponents, directions)
-def test_the_target_itself_has_penalty_one(target: float, exponent: int, better: Better) -> None:
-    assert penalty(achieved=target, target=target, exponent=exponent, better=better) == 1
+def test_the_target_itself_has_quality_factor_one(
+    target: float, exponent: int, better: Better
+) -> None:
+    assert quality_factor(achieved=target, target=target, exponent=exponent, better=better) == 1
 
 
 @given(qualities, qualities, exponents, directions, st.floats(0.01, 100))
-def test_penalty_does_not_depend_on_the_unit_of_quality(
+def test_quality_factor_does_not_depend_on_the_unit_of_quality(
     achieved: float, target: float, exponent: int, better: Better, unit: float
 ) -> None:
-    there = penalty(
+    there = quality_factor(
         achieved=achieved * unit, target=target * unit, exponent=exponent, better=better
     )
-    here = penalty(achieved=achieved, target=target, exponent=exponent, better=better)
+    here = quality_factor(achieved=achieved, target=target, exponent=exponent, better=better)
     assert there == pytest.approx(here)
 
 
 @given(qualities, qualities, qualities, exponents)
-def test_penalty_rises_with_quality(a: float, b: float, target: float, exponent: int) -> None:
+def test_quality_factor_rises_with_quality(
+    a: float, b: float, target: float, exponent: int
+) -> None:
     worse, better = sorted((a, b))
     assume(worse < better * (1 - 1e-9))
 
     def at(achieved: float, direction: Better) -> float:
-        return penalty(achieved=achieved, target=target, exponent=exponent, better=direction)
+        return quality_factor(achieved=achieved, target=target, exponent=exponent, better=direction)
 
     assert at(worse, "higher") < at(better, "higher")
     assert at(better, "lower") < at(worse, "lower")  # the smaller figure is the better one
@@ -75,7 +82,7 @@ def test_a_larger_exponent_punishes_and_rewards_more(
     below, above = (share, 1 / share) if better == "higher" else (1 / share, share)
 
     def at(achieved: float, n: int) -> float:
-        return penalty(achieved=achieved, target=1.0, exponent=n, better=better)
+        return quality_factor(achieved=achieved, target=1.0, exponent=n, better=better)
 
     assert at(below, exponent + 1) < at(below, exponent) < 1
     assert at(above, exponent + 1) > at(above, exponent) > 1
@@ -85,13 +92,13 @@ def test_a_larger_exponent_punishes_and_rewards_more(
 def test_lower_is_better_is_higher_is_better_of_the_reciprocals(
     achieved: float, target: float, exponent: int
 ) -> None:
-    lower = penalty(achieved=achieved, target=target, exponent=exponent, better="lower")
-    higher = penalty(achieved=1 / achieved, target=1 / target, exponent=exponent)
+    lower = quality_factor(achieved=achieved, target=target, exponent=exponent, better="lower")
+    higher = quality_factor(achieved=1 / achieved, target=1 / target, exponent=exponent)
     assert lower == pytest.approx(higher)
 
 
 @given(speeds, qualities, qualities, exponents, directions)
-def test_valid_flops_are_flops_times_penalty(
+def test_valid_flops_are_flops_times_quality_factor(
     flops: float, achieved: float, target: float, exponent: int, better: Better
 ) -> None:
     quality: dict[str, Any] = {
@@ -100,7 +107,7 @@ def test_valid_flops_are_flops_times_penalty(
         "exponent": exponent,
         "better": better,
     }
-    assert vflops(flops=flops, **quality) == flops * penalty(**quality)
+    assert vflops(flops=flops, **quality) == flops * quality_factor(**quality)
 
 
 def test_valid_flops_by_hand() -> None:
@@ -113,6 +120,13 @@ def test_regulated_score_by_hand() -> None:
     assert regulated_score(flops=10e15, error=0.5) == pytest.approx(6.931471805599453e15)
     assert regulated_score(flops=10e15, error=math.exp(-1)) == pytest.approx(10e15)
     assert regulated_score(flops=1.0, error=0.3) == pytest.approx(1.2039728043259361)
+
+
+def test_regulated_score_of_a_running_search() -> None:
+    assert regulated_score_so_far(flops=10e15, error=0.3) == regulated_score(flops=10e15, error=0.3)
+    assert regulated_score_so_far(flops=10e15, error=1.0) == 0
+    assert regulated_score_so_far(flops=10e15, error=None) is None  # nothing evaluated yet
+    assert regulated_score_so_far(flops=10e15, error=0.0) is None  # infinite
 
 
 @given(speeds, st.floats(0.001, 0.999), st.floats(0.001, 0.999), st.floats(0.01, 100))
@@ -199,7 +213,7 @@ def test_a_wrong_quality_is_named_with_its_value_and_range(
     wrong: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{expected}$"):
-        penalty(**GOOD | wrong)
+        quality_factor(**GOOD | wrong)
     with pytest.raises(ValueError, match=f"^{expected}$"):
         vflops(flops=1.0, **GOOD | wrong)
 

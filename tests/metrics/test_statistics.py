@@ -14,6 +14,7 @@ from vflops.metrics import (
     confidence_interval,
     mean,
     olympic_mean,
+    relative_range,
     stdev,
 )
 
@@ -29,6 +30,7 @@ def test_by_hand() -> None:
     assert stdev(samples) == pytest.approx((32 / 7) ** 0.5)
     assert coefficient_of_variation(samples) == pytest.approx((32 / 7) ** 0.5 / 5)
     assert olympic_mean(samples) == pytest.approx(29 / 6)
+    assert relative_range(samples) == 7 / 5
 
 
 def test_the_interval_by_hand() -> None:

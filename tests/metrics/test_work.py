@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflops.metrics import apc, epoch_ops, flops, system_scale
+from vflops.metrics import apc, epoch_ops, flops, out_of_bag_samples, system_scale
 
 counts = st.integers(0, 10**13)
 sizes = st.integers(1, 10**6)
@@ -30,6 +30,11 @@ def test_an_epoch_is_the_sum_of_its_iterations_with_a_ragged_last_batch(
     batches = [min(batch, samples - start) for start in range(0, samples, batch)]
     iterations = [apc(ops_per_sample=ops, batch_size=size, models=models) for size in batches]
     assert epoch_ops(ops_per_sample=ops, samples=samples, models=models) == sum(iterations)
+
+
+def test_a_bootstrap_leaves_out_the_share_that_its_draws_miss() -> None:
+    samples = 100_000
+    assert out_of_bag_samples(samples) == round(samples * (1 - 1 / samples) ** samples)
 
 
 def test_aiperf_table_vii_follows_from_the_counts_of_one_image() -> None:

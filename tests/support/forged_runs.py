@@ -70,31 +70,31 @@ class Forger:
             log[:] = [line for line in log if keep(line)]
 
     def record(self, job: int, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change what a job was told."""
+        """Change the record of a job."""
         path = self.folder.job_file(job)
         data = json.loads(path.read_text())
         change(data)
         path.write_text(json.dumps(data))
 
     def records(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change what every job was told."""
+        """Change the record of every job."""
         for path in (self.folder.path / "jobs").glob("*/job.json"):
             self.record(int(path.parent.name), change)
 
     def settings(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the settings of every job, and with them those of the run."""
-        self.records(lambda told: change(told["settings"]))
-        self.run(lambda told: [change(each) for each in told["workloads"].values()])
+        self.records(lambda data: change(data["settings"]))
+        self.run(lambda data: [change(settings) for settings in data["workloads"].values()])
 
     def bags(self, **facts: Any) -> None:
         """Change how every sample is drawn, as the run says it too."""
-        self.records(lambda told: told["bag"].update(facts))
-        self.run(lambda told: told["bagging"].update(facts))
+        self.records(lambda data: data["bag"].update(facts))
+        self.run(lambda data: data["bagging"].update(facts))
 
     def twins(self) -> None:
         """Make pairs of the models: one sample and one seed each."""
         self.bags(twins=True)
-        self.records(lambda told: told.update(seed=told["seed"] - (told["bag"]["model"] + 1) // 2))
+        self.records(lambda data: data.update(seed=data["seed"] - (data["bag"]["model"] + 1) // 2))
 
     def run(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the settings in ``run.json``."""
@@ -201,7 +201,7 @@ def search_run(
     path = run.end().path
     forger = Forger(path)
     network = automl_reference().network.model_dump(mode="json")
-    forger.settings(lambda told: told.update(data="/images", network=network))
+    forger.settings(lambda data: data.update(data="/images", network=network))
     forger.records(lambda data: data["data"].update(synthetic=False))
     forger.sealed()
     return path

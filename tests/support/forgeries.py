@@ -91,8 +91,8 @@ def unmeasured(benchmark: str, *, planned: bool) -> Break:
     return change
 
 
-def told(section: str | None = None, /, job: int = 1, **facts: Any) -> Break:
-    """Other facts in what a job was told; settings are those of all jobs and of the run."""
+def in_job(section: str | None = None, /, job: int = 1, **facts: Any) -> Break:
+    """Other facts in the record of a job; settings change in all jobs and in the run."""
     if section == "settings":
         return lambda run: run.settings(lambda data: data.update(facts))
     return lambda run: run.record(
@@ -108,7 +108,7 @@ def replay_of(change: Callable[[dict[str, Any]], object]) -> Break:
         data = json.loads(path.read_text())
         change(data)
         path.with_name("ledger-replayed.json").write_text(json.dumps(data))
-        run.settings(lambda told: told["search"].update(ledger=str(path)))
+        run.settings(lambda data: data["search"].update(ledger=str(path)))
 
     return forge
 
@@ -131,7 +131,7 @@ def edited(name: str, old: str, new: str) -> Break:
 
 
 def together(*breaks: Break) -> Break:
-    return lambda run: [each(run) for each in breaks]
+    return lambda run: [change(run) for change in breaks]
 
 
 def gap(run: Forger) -> None:

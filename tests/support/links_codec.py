@@ -25,13 +25,13 @@ from torch._C._distributed_c10d import (
     _compute_bucket_assignment_by_size,
 )
 
-from vflops.metrics.traffic import powersgd_elements
+from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, powersgd_elements
 from vflops.record.formats.graph import Graph
 from vflops.train.communication.average import Flat
 from vflops.train.communication.bucket import MadeBucket
 from vflops.train.communication.codec import Leftovers, codec
 from vflops.train.communication.link import Link, Traffic
-from vflops.train.communication.powersgd import RANK, START, PowerSgd
+from vflops.train.communication.powersgd import PowerSgd
 
 CODED = ("bf16", "fp16", "int8", "powersgd")
 _ROUNDS = 9
@@ -93,7 +93,7 @@ def coded_s(precision: str, filled: Sequence[MadeBucket], ranks: int) -> float:
     """Return the median seconds for all buckets, with error feedback; the numbers stay the same."""
     if precision == "powersgd":
         mean: Callable[[MadeBucket], object] = PowerSgd(Link.of(None, 1, Traffic()))
-        warm_up = START + 1  # sent in full, and started without an earlier product
+        warm_up = POWERSGD_START + 1  # sent in full, and started without an earlier product
     else:
         average, warm_up = AverageAlone(range(ranks), "gloo", 1, codec(precision)), 1
         left: dict[int, Leftovers] = {bucket.index(): {} for bucket in filled}
@@ -120,7 +120,7 @@ if __name__ == "__main__":
         "coding_s": {
             precision: coded_s(precision, filled_buckets, int(sys.argv[2])) for precision in CODED
         },
-        "powersgd_share": powersgd_elements(shapes(model), RANK) / model.parameter_count,
+        "powersgd_share": powersgd_elements(shapes(model), POWERSGD_RANK) / model.parameter_count,
     }
     Path(sys.argv[3], f"rank-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(figures))
     dist.destroy_process_group()

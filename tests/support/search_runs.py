@@ -282,4 +282,4 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """Return the rules that fail, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.told for finding in findings if finding.failed}
+    return {finding.rule: finding.text for finding in findings if finding.failed}

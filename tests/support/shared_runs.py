@@ -47,7 +47,7 @@ def exchange(**facts: Any) -> Note:
     }
 
 
-def told(ranks: int = 4, **train: Any) -> JobRecord:
+def shared_job(ranks: int = 4, **train: Any) -> JobRecord:
     """The job of such a training."""
     return job(ranks=ranks, settings={"target": 0.8, "train": {"ranks": ranks, **train}})
 

@@ -263,8 +263,8 @@ def course(*qualities: float, first_step: int = 0) -> list[Note]:
     notes: list[Note] = [started(), *([resumed(first_step)] if first_step else [])]
     step, facts = first_step, {"first_step": first_step}
     for count, quality in enumerate(qualities, start=1):
-        for each in range(step + 2, step + 11, 2):
-            notes.append(progress(each, 2 / (1 + each / 10), **facts, evaluations=count - 1))
+        for number in range(step + 2, step + 11, 2):
+            notes.append(progress(number, 2 / (1 + number / 10), **facts, evaluations=count - 1))
         step += 10
         notes.append(evaluated(step, quality, **facts, evaluations=count))
     return [*notes, finished(step, **facts, evaluations=len(qualities)), ("end", {})]

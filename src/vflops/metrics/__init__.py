@@ -1,8 +1,8 @@
-"""The benchmark's figures as pure functions: numbers in, numbers out; no torch, no files.
+"""The formulas of the papers as pure functions; no torch, no files.
 
-Every formula, its paper and its edge cases: docs/reference/metrics.md. A wrong argument is a
-ValueError that names the argument, its value and the range expected; nothing is clamped. A figure
-that rests on something that was not measured (None) is None.
+docs/reference/metrics.md lists every formula with its paper and its edge cases. An invalid argument
+raises a ValueError with the argument's name, its value and the expected range; nothing is clamped.
+A figure that depends on something that was not measured (None) is None.
 """
 
 from vflops.metrics.efficiency import mfu, strong_efficiency, vflops_per_watt, weak_efficiency
@@ -10,8 +10,9 @@ from vflops.metrics.quality import (
     EXPONENT_EXTREME_WEATHER,
     EXPONENT_IMAGE_CLASSIFICATION,
     Better,
-    penalty,
+    quality_factor,
     regulated_score,
+    regulated_score_so_far,
     time_to_quality,
     vflops,
 )
@@ -21,10 +22,11 @@ from vflops.metrics.statistics import (
     confidence_interval,
     mean,
     olympic_mean,
+    relative_range,
     stdev,
 )
 from vflops.metrics.student_t import student_t_quantile
-from vflops.metrics.work import apc, epoch_ops, flops, system_scale
+from vflops.metrics.work import apc, epoch_ops, flops, out_of_bag_samples, system_scale
 
 __all__ = [
     "EXPONENT_EXTREME_WEATHER",
@@ -39,8 +41,11 @@ __all__ = [
     "mean",
     "mfu",
     "olympic_mean",
-    "penalty",
+    "out_of_bag_samples",
+    "quality_factor",
     "regulated_score",
+    "regulated_score_so_far",
+    "relative_range",
     "stdev",
     "strong_efficiency",
     "student_t_quantile",

@@ -1,4 +1,4 @@
-"""What the formulas accept: each check raises a ValueError naming argument, value and range."""
+"""Checks of arguments: each raises a ValueError with the argument, its value and the range."""
 
 from __future__ import annotations
 

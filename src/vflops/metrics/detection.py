@@ -1,9 +1,9 @@
-"""Mean average precision of detections as COCO defines it; numpy alone, streaming over frames.
+"""Mean average precision of detections as COCO defines it; numpy only, streaming over frames.
 
-An evaluation is matched batch by batch, on any rank (``match_frames``), put together in any order
-(``Matches.merge``), and read off at the end (``average_precision``). What is kept of a frame is
-16 bytes a detection and 8 a frame: its image and its boxes need never be in one place with
-others'. Equal to pycocotools for the area "all" and without crowds, the only case there is here.
+Frames are matched in batches, on any rank (``match_frames``), merged in any order
+(``Matches.merge``), and evaluated at the end (``average_precision``). Only 16 bytes per detection
+and 8 per frame are kept, so images and boxes never have to be collected in one place. Equal to
+pycocotools for the area "all" without crowds, which is the only case needed here.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from vflops.metrics.detection_boxes import (
     require_truths,
 )
 
-IOU_THRESHOLDS = tuple(float(each) for each in np.linspace(0.5, 0.95, 10))
-"""COCO's ten, the very same floating-point numbers: boxes on a grid meet some of them exactly."""
-RECALLS = tuple(float(each) for each in np.linspace(0, 1, 101))
-"""Where COCO reads the precision off."""
+IOU_THRESHOLDS = tuple(map(float, np.linspace(0.5, 0.95, 10)))
+"""COCO's ten thresholds, bit for bit: boxes on a grid reach some of them exactly."""
+RECALLS = tuple(map(float, np.linspace(0, 1, 101)))
+"""The recalls at which COCO samples the precision."""
 MOST_PER_CLASS = 100
-"""Detections of one class that count in a frame: COCO's largest ``maxDets``."""
+"""The most detections per class and frame that count: COCO's largest ``maxDets``."""
 
 _MOST_THRESHOLDS = 31  # bits of an int32
-_ALMOST_ONE = 1 - 1e-10  # as in COCO: a threshold of 1 is met from here on
-_BLOCK = 256  # frames matched at once: their overlaps stay within a few megabytes
+_ALMOST_ONE = 1 - 1e-10  # as in COCO: the IoU from which a threshold of 1 is reached
+_BLOCK = 256  # frames matched at once: their overlaps take a few megabytes
 
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Which detections of which frames found a truth, in COCO's order; every field is an array.
+    """Which detections of which frames matched a ground truth; every field is an array.
 
-    The order is that of the whole evaluation, by class, falling score, frame and row of the
-    frame, so equal scores stand the same however frames were spread over batches and ranks.
+    Detections are ordered as in COCO: by class, falling score, frame and row of the frame. So
+    equal scores keep their order however frames were spread over batches and ranks.
     """
 
     thresholds: Floats
-    """The IoU that a match needs, (T,)."""
+    """The IoU required for a match, (T,)."""
     truths: NDArray[np.int64]
-    """How many there are of each class, (C,)."""
+    """The number of ground truths per class, (C,)."""
     frames: NDArray[np.int64]
-    """Those that were matched, rising."""
+    """The frames that were matched, in rising order."""
     label: NDArray[np.int32]
-    """Class of each detection, (D,) as all that follow."""
+    """The class of each detection, (D,); the following fields have the same shape."""
     score: NDArray[np.float32]
     frame: NDArray[np.int32]
     hits: NDArray[np.int32]
-    """Bit t is set where it found a truth at threshold t."""
+    """Bit t is set where the detection matched at threshold t."""
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All of it by name, to be sent or written; ``Matches(**arrays)`` reads it back."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return all fields by name, to send or write them; ``Matches(**arrays)`` restores them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @staticmethod
     def merge(parts: Sequence[Matches]) -> Matches:
-        """The matches of all parts' frames: the same bytes for any cut and any order of parts."""
+        """Return the matches of all parts: the same bytes for any division and order of frames."""
         if not parts:
             raise ValueError("parts is empty: expected the matches of one batch or more")
         first = parts[0]
@@ -85,7 +85,7 @@ class Matches:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("label", "score", "frame", "hits")
         )
-        # The last key decides first. It is stable, and a frame is in one part, in its own order.
+        # The last key is the primary one. The sort is stable, and a frame is in one part, in order.
         order = np.lexsort((frame, -score, label))
         return Matches(
             thresholds=first.thresholds,
@@ -100,15 +100,15 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class DetectionQuality:
-    """Precision over recall by class; of one without truths NaN, and the means leave it out."""
+    """Precision over recall per class; NaN for classes without ground truth, left out of means."""
 
     thresholds: Floats
     recalls: Floats
-    """At which ``precision`` is given, (101,)."""
+    """The recalls at which ``precision`` is given, (101,)."""
     truths: NDArray[np.int64]
-    """How many there are of each class, (C,)."""
+    """The number of ground truths per class, (C,)."""
     curves: Floats
-    """The best precision at each recall or beyond it, (C, T, 101)."""
+    """The best precision at each recall or a higher one, (C, T, 101)."""
 
     @property
     def precision(self) -> Floats:
@@ -127,12 +127,12 @@ class DetectionQuality:
 
     @property
     def mean_ap50(self) -> float | None:
-        """mAP@[IoU=0.5]; None where no class has a truth."""
+        """mAP@[IoU=0.5]; None if no class has a ground truth."""
         return self._over_classes(self.ap50)
 
     @property
     def mean_ap50_95(self) -> float | None:
-        """mAP@[IoU=0.5:0.95]; None where no class has a truth."""
+        """mAP@[IoU=0.5:0.95]; None if no class has a ground truth."""
         return self._over_classes(self.ap50_95)
 
     def _mean_at(self, thresholds: Sequence[float]) -> Floats:
@@ -157,13 +157,13 @@ def match_frames(
     frames: NDArray[np.int64] | None = None,
     most: int = MOST_PER_CLASS,
 ) -> Matches:
-    """Which of ``detections`` (N, K, 6) find which truths: COCO's greedy matching.
+    """Match ``detections`` (N, K, 6) with ground truths by COCO's greedy algorithm.
 
-    In each frame, for each class and threshold, detections choose by falling score; each takes
-    the truth that it overlaps most among those still free, the later one of two that it overlaps
-    alike. ``boxes`` (N, G, 4) and ``labels`` (N, G) are the truths, absent ones of label −1.
-    ``frames`` are the frames' numbers in the whole evaluation, without which they are 0 to N − 1;
-    of each class the ``most`` best detections of a frame count.
+    In each frame, for each class and threshold, detections choose in order of falling score; each
+    takes the free ground truth with the largest overlap, the later one of two with equal overlap.
+    ``boxes`` (N, G, 4) and ``labels`` (N, G) are the ground truths; label −1 marks an absent one.
+    ``frames`` are the numbers of the frames in the whole evaluation, by default 0 to N − 1; the
+    ``most`` best detections per class and frame count.
     """
     require_count("classes", classes, at_least=1)
     require_count("most", most, at_least=1)
@@ -188,12 +188,12 @@ def match_frames(
 
 
 def average_precision(matches: Matches) -> DetectionQuality:
-    """COCO's average precision: the precision at 101 recalls, each the best at it or beyond."""
+    """Return COCO's average precision: at 101 recalls, the best precision there or beyond."""
     classes, count = len(matches.truths), len(matches.thresholds)
-    found = (matches.hits[:, None] >> np.arange(count)) & 1
+    matched = (matches.hits[:, None] >> np.arange(count)) & 1
     curves = np.full((classes, count, len(RECALLS)), np.nan)
     for label in np.flatnonzero(matches.truths):
-        curves[label] = _curves(found[matches.label == label], int(matches.truths[label]))
+        curves[label] = _curves(matched[matches.label == label], int(matches.truths[label]))
     return DetectionQuality(
         thresholds=matches.thresholds,
         recalls=np.asarray(RECALLS),
@@ -216,51 +216,53 @@ def _match(
     )
     rows = np.take_along_axis(detections, order[..., None], axis=1)
     label = rows[..., 5].astype(np.int32)
-    for each in range(classes):
-        own = label == each
-        label[own & (np.cumsum(own, axis=1) > most)] = -1
+    for number in range(classes):
+        of_class = label == number
+        label[of_class & (np.cumsum(of_class, axis=1) > most)] = -1
     share = overlaps(rows[:, :, None, :4].astype(np.float64), boxes[:, None].astype(np.float64))
     share[(label[:, :, None] != labels[:, None]) | (label[:, :, None] < 0)] = -1
-    frame, place = np.nonzero(label >= 0)
+    frame, row = np.nonzero(label >= 0)
     return Matches(
         thresholds=thresholds,
         truths=np.bincount(labels[labels >= 0], minlength=classes).astype(np.int64),
         frames=numbers,
-        label=label[frame, place],
-        score=rows[frame, place, 4],
+        label=label[frame, row],
+        score=rows[frame, row, 4],
         frame=numbers[frame].astype(np.int32),
-        hits=_hits(share, np.minimum(thresholds, _ALMOST_ONE))[frame, place],
+        hits=_hits(share, np.minimum(thresholds, _ALMOST_ONE))[frame, row],
     )
 
 
 def _hits(share: Floats, limits: Floats) -> NDArray[np.int32]:
-    """A bit for each threshold, (N, K), from the overlaps (N, K, G) in order of falling score."""
-    frames, places, truths = share.shape
+    """Return one bit per threshold, (N, K), from overlaps (N, K, G) in order of falling score."""
+    frames, rows, truths = share.shape
     free = np.ones((frames, len(limits), truths), np.bool_)
-    hits = np.zeros((frames, places), np.int32)
+    hits = np.zeros((frames, rows), np.int32)
     bits = 1 << np.arange(len(limits), dtype=np.int32)
     near = (share >= limits.min()).any(axis=2)
-    for place in range(places):
-        chosen = np.flatnonzero(near[:, place])
+    for row in range(rows):
+        chosen = np.flatnonzero(near[:, row])
         if not len(chosen):
             continue
-        mine = share[chosen, place][:, None]
-        able = free[chosen] & (mine >= limits[:, None])
-        best = np.where(able, mine, -1)[..., ::-1].argmax(axis=2)  # reversed: the later of equals
+        overlap = share[chosen, row][:, None]
+        able = free[chosen] & (overlap >= limits[:, None])
+        best = np.where(able, overlap, -1)[..., ::-1].argmax(
+            axis=2
+        )  # reversed: the later of equals
         hit = able.any(axis=2)
         frame, limit = np.nonzero(hit)
         free[chosen[frame], limit, truths - 1 - best[frame, limit]] = False
-        hits[chosen, place] = hit @ bits
+        hits[chosen, row] = hit @ bits
     return hits
 
 
-def _curves(found: NDArray[np.int32], truths: int) -> Floats:
-    """Precision at each recall, (T, 101), of detections (D, T) by falling score."""
-    count, thresholds = found.shape
-    true = np.cumsum(found, axis=0)
+def _curves(matched: NDArray[np.int32], truths: int) -> Floats:
+    """Return the precision at each recall, (T, 101), of detections (D, T) by falling score."""
+    count, thresholds = matched.shape
+    true = np.cumsum(matched, axis=0)
     precision = true / np.arange(1, count + 1)[:, None]
     best = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
-    best = np.vstack([best, np.zeros(thresholds)])  # a recall that is not reached has precision 0
+    best = np.vstack([best, np.zeros(thresholds)])  # a recall that is never reached has precision 0
     recall = true / truths
-    at = [np.searchsorted(recall[:, each], RECALLS) for each in range(thresholds)]
-    return np.stack([best[places, each] for each, places in enumerate(at)])
+    indices = [np.searchsorted(recall[:, t], RECALLS) for t in range(thresholds)]
+    return np.stack([best[index, t] for t, index in enumerate(indices)])

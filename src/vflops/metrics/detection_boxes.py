@@ -1,4 +1,4 @@
-"""Boxes as detection metrics need them: how much they overlap, and what of them is refused."""
+"""Boxes for detection metrics: their overlap, and checks of their shape and values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Detections = NDArray[np.float32]
-"""(N, K, 6): K rows (x1, y1, x2, y2, score, class) a frame, absent ones of class −1."""
+"""(N, K, 6): K rows (x1, y1, x2, y2, score, class) per frame; class −1 marks an absent row."""
 
 
 def overlaps(one: Floats, other: Floats) -> Floats:
-    """Intersection over union of boxes (…, 4), broadcast; 0 where they only touch.
+    """Return the intersection over union of boxes (…, 4), broadcast; 0 where they only touch.
 
-    By way of widths and heights, as pycocotools has it: rounded alike, thresholds fall alike.
+    Computed from widths and heights as in pycocotools, so that both round alike and the same
+    boxes reach a threshold.
     """
     width, height = one[..., 2] - one[..., 0], one[..., 3] - one[..., 1]
     other_width, other_height = other[..., 2] - other[..., 0], other[..., 3] - other[..., 1]
@@ -28,7 +29,7 @@ def overlaps(one: Floats, other: Floats) -> Floats:
 
 
 def require_detections(name: str, rows: Detections, *, classes: int | None = None) -> None:
-    """Raise unless ``rows`` is (N, K, 6) and each row that is not absent can be judged."""
+    """Raise unless ``rows`` is (N, K, 6) and every present row is a valid box of a valid class."""
     if rows.ndim != 3 or rows.shape[2] != 6:
         raise ValueError(f"{name} has shape {rows.shape}: expected (frames, detections, 6)")
     label = rows[..., 5]
@@ -39,7 +40,7 @@ def require_detections(name: str, rows: Detections, *, classes: int | None = Non
 def require_truths(
     boxes: NDArray[np.float32], labels: NDArray[np.int64], *, classes: int, frames: int
 ) -> None:
-    """Raise unless there are truths of ``frames`` frames, each a box of a known class."""
+    """Raise unless ``boxes`` and ``labels`` are valid ground truth for ``frames`` frames."""
     if labels.ndim != 2 or boxes.shape != (*labels.shape, 4) or len(labels) != frames:
         raise ValueError(
             f"boxes has shape {boxes.shape} and labels {labels.shape}: "

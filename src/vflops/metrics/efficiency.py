@@ -1,4 +1,4 @@
-"""What share of the possible was reached: over more ranks, of a ceiling, for a watt."""
+"""Efficiency: scaling over ranks, the share of a ceiling, and FLOPS per watt."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from vflops.metrics.arguments import require_count, require_non_negative, requir
 
 
 def weak_efficiency(*, base_flops: float, base_ranks: int, flops: float, ranks: int) -> float:
-    """FLOPS a rank over the baseline's FLOPS a rank, when the work grew with the ranks.
+    """Return FLOPS per rank / the baseline's FLOPS per rank, where the work grows with the ranks.
 
-    1 is ideal. With the same work for every rank it equals baseline time over time; being taken
+    1 is ideal. With equal work for every rank it is baseline time / time; because it is computed
     from FLOPS, it also holds where the shares differ, as bootstrap samples do.
     """
     require_positive("base_flops", base_flops)
@@ -19,7 +19,7 @@ def weak_efficiency(*, base_flops: float, base_ranks: int, flops: float, ranks: 
 
 
 def strong_efficiency(*, base_time_s: float, base_ranks: int, time_s: float, ranks: int) -> float:
-    """The baseline's rank-seconds over this run's, for the same work: 1 is ideal."""
+    """Return the baseline's rank-seconds / this run's, for the same work: 1 is ideal."""
     require_positive("base_time_s", base_time_s)
     require_count("base_ranks", base_ranks, at_least=1)
     require_positive("time_s", time_s)
@@ -28,10 +28,10 @@ def strong_efficiency(*, base_time_s: float, base_ranks: int, time_s: float, ran
 
 
 def mfu(*, flops: float, ceiling_flops: float | None) -> float | None:
-    """Model FLOPS utilisation: FLOPS over the ceiling *measured* on the same accelerators.
+    """Return the model FLOPS utilisation: FLOPS / the ceiling *measured* on the same accelerators.
 
-    None when no ceiling was measured: a data sheet is no substitute. More than 1 says that
-    the ceiling or the operation count is wrong, and is returned as it is.
+    None when no ceiling was measured: a data sheet is no substitute. A value above 1 means that
+    the ceiling or the operation count is wrong; it is returned unchanged.
     """
     require_non_negative("flops", flops)
     if ceiling_flops is None:
@@ -41,7 +41,7 @@ def mfu(*, flops: float, ceiling_flops: float | None) -> float | None:
 
 
 def vflops_per_watt(*, vflops: float, power_w: float | None) -> float | None:
-    """Valid FLOPS over the mean power while they were made: HPC AI500 V2.0's energy metric.
+    """Return valid FLOPS / mean power over the same time: HPC AI500 V2.0's energy metric.
 
     None when the power was not measured.
     """

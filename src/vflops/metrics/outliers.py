@@ -1,13 +1,13 @@
-"""Places that are slow or noisy beyond chance, where all do the same work.
+"""Nodes that are slow or noisy beyond chance, where all do the same work.
 
-A place gives one figure, however many times it was measured: so times that follow one another may
-depend on each other, and places that differ a little for good are what chance is. Supposed is only
-that the logarithms of the figures of healthy places are roughly normal.
+Each node contributes one figure, however many times it was measured. So consecutive times may
+depend on each other, and small permanent differences between nodes count as chance. The only
+assumption is that the logarithms of the figures of healthy nodes are roughly normal.
 
-A figure is tested against those below it by Student's t, as a further sample of theirs. That is
-done for the largest, for the two largest … for nearly half, so that several slow places do not hide
-each other, and the chance of an error is divided by all these tests (Bonferroni). What is left when
-the largest were taken away has a shorter tail than the normal distribution: errors are rarer still.
+Student's t tests whether a figure could be a further sample of those below it. This is done for the
+largest figure, for the two largest and so on up to nearly half, so that several slow nodes do not
+hide each other; the error rate is divided by the number of tests (Bonferroni). What remains after
+removing the largest has a shorter tail than the normal distribution, so errors are rarer still.
 """
 
 from __future__ import annotations
@@ -21,64 +21,65 @@ from typing import Literal
 from vflops.metrics.arguments import require_between, require_positive, require_samples
 from vflops.metrics.student_t import student_t_quantile
 
-LEAST_PLACES = 4
-"""With fewer there is no telling which is the odd one."""
+LEAST_NODES = 4
+"""With fewer nodes an outlier cannot be identified."""
 LEAST_PIECES = 16
-"""Times of a job below which their spread says little."""
+"""The least number of times per job for a meaningful spread."""
 CHANCE = 0.05
-"""That any healthy place is named, be it as slow or as noisy."""
+"""The probability that any healthy node is reported, as slow or as noisy."""
 MARGIN = 0.03
-"""Of the typical time: a place that is slower, or spreads wider, by less does not matter."""
+"""A share of the typical time: smaller excesses in time or spread do not matter."""
 _LEAST_SPREAD = 1e-3
-"""Spreads below it are alike: clocks do not tell them apart."""
+"""Smaller spreads count as equal: clocks cannot tell them apart."""
 
 Trait = Literal["slow", "noisy"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A place that stands out."""
+    """A node that is slow or noisy."""
 
-    place: int
+    node: int
+    """Its index."""
     trait: Trait
     excess: float
-    """Slow: its typical time over that of all, less 1. Noisy: its spread, less that of all."""
+    """Slow: its typical time / that of all − 1. Noisy: its spread − that of all."""
 
 
-def outliers(places: Sequence[Sequence[Sequence[float]]]) -> list[Outlier]:
-    """What stands out of ``places``: for each its jobs, for each of these its times.
+def outliers(nodes: Sequence[Sequence[Sequence[float]]]) -> list[Outlier]:
+    """Return the outliers among ``nodes``: slow ones first, then noisy ones, in order.
 
-    A time is that of a piece of work, equal for all. The first comes first, slow before noisy.
+    A node is a list of its jobs, and a job a list of times of equal pieces of work.
     """
-    if len(places) < LEAST_PLACES:
-        raise ValueError(f"places has length {len(places)}: expected {LEAST_PLACES} or more")
-    for place in places:
-        for times in place:
+    if len(nodes) < LEAST_NODES:
+        raise ValueError(f"nodes has length {len(nodes)}: expected {LEAST_NODES} or more")
+    for jobs in nodes:
+        for times in jobs:
             require_samples("times", times, at_least=LEAST_PIECES)
             require_positive("times", min(times))
-    typical = [statistics.fmean(math.log(statistics.median(t)) for t in jobs) for jobs in places]
-    spreads = [statistics.fmean(math.log(spread(t)) for t in jobs) for jobs in places]
-    slower = [math.exp(each - statistics.median(typical)) - 1 for each in typical]
+    typical = [statistics.fmean(math.log(statistics.median(t)) for t in jobs) for jobs in nodes]
+    spreads = [statistics.fmean(math.log(spread(t)) for t in jobs) for jobs in nodes]
+    slower = [math.exp(log_s - statistics.median(typical)) - 1 for log_s in typical]
     usual = math.exp(statistics.median(spreads))
-    wider = [math.exp(each) - usual for each in spreads]
+    wider = [math.exp(log_spread) - usual for log_spread in spreads]
     return [
-        *(Outlier(place, "slow", slower[place]) for place in _named(typical, slower)),
-        *(Outlier(place, "noisy", wider[place]) for place in _named(spreads, wider)),
+        *(Outlier(node, "slow", slower[node]) for node in _significant(typical, slower)),
+        *(Outlier(node, "noisy", wider[node]) for node in _significant(spreads, wider)),
     ]
 
 
 def spread(times: Sequence[float]) -> float:
-    """How far times lie apart, as a share of the median: without their upper and lower tenth."""
+    """Return the range of ``times`` without the outer tenths, as a share of their median."""
     require_samples("times", times, at_least=2)
     tenths = statistics.quantiles(times, n=10, method="inclusive")
     return max((tenths[-1] - tenths[0]) / statistics.median(times), _LEAST_SPREAD)
 
 
 def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: float) -> list[int]:
-    """The indices of the largest figures, ``at_most`` of them, that lie too far above the others.
+    """Return the indices of at most ``at_most`` largest figures that lie too far above the others.
 
-    Of figures that are all drawn from one normal distribution it names any with less than
-    ``chance``. It never names half of them or more.
+    If all figures are drawn from one normal distribution, the probability of returning any is
+    below ``chance``. Never returns half of them or more.
     """
     require_between("chance", chance, 0, 1)
     order = sorted(range(len(figures)), key=figures.__getitem__)
@@ -86,16 +87,16 @@ def largest_beyond_chance(figures: Sequence[float], *, at_most: int, chance: flo
     for number in range(min(at_most, tests), 0, -1):
         below = [figures[index] for index in order[:-number]]
         centre = statistics.fmean(below)
-        variance = math.fsum((each - centre) ** 2 for each in below) / (len(below) - 1)
+        variance = math.fsum((figure - centre) ** 2 for figure in below) / (len(below) - 1)
         error = math.sqrt(variance * (1 + 1 / len(below)))
         above = figures[order[-number]] - centre
-        own = chance / (tests * (len(below) + 1))  # any of those left could be the largest
-        if above > -student_t_quantile(own, degrees_of_freedom=len(below) - 1) * error:
+        level = chance / (tests * (len(below) + 1))  # any of those left could be the largest
+        if above > -student_t_quantile(level, degrees_of_freedom=len(below) - 1) * error:
             return sorted(order[-number:])
     return []
 
 
-def _named(figures: Sequence[float], excesses: Sequence[float]) -> list[int]:
-    """Of those whose excess matters, the ones that chance does not explain."""
+def _significant(figures: Sequence[float], excesses: Sequence[float]) -> list[int]:
+    """Return the figures with an excess that matters and that chance does not explain."""
     matter = sum(excess >= MARGIN for excess in excesses)
     return largest_beyond_chance(figures, at_most=matter, chance=CHANCE / 2)

@@ -1,4 +1,4 @@
-"""Speed weighed by the quality the training reached, and the time it took to reach it."""
+"""Speed weighted by the quality that a training reached, and the time to reach it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ Better = Literal["higher", "lower"]
 """Which way a quality improves: accuracy and mAP ``higher``, error and perplexity ``lower``."""
 
 
-def penalty(*, achieved: float, target: float, exponent: int, better: Better = "higher") -> float:
-    """The factor that quality puts on FLOPS: V3.0 eq. 8 (V2.0 eq. 2), (achieved / target)ⁿ.
+def quality_factor(
+    *, achieved: float, target: float, exponent: int, better: Better = "higher"
+) -> float:
+    """Return the factor that weights FLOPS by quality: V3.0 eq. 8 (V2.0 eq. 2).
 
-    1 at the target, less below it, more above it. The papers know only qualities of which more is
-    better. For ``better="lower"`` the ratio is turned over, (target / achieved)ⁿ, which keeps all
-    three properties; it is this project's extension.
+    (achieved / target)ⁿ is 1 at the target, less below it, more above it. The papers only define
+    qualities where higher is better. For ``better="lower"`` the ratio is inverted, (target /
+    achieved)ⁿ, which keeps all three properties; this is an extension of this project.
     """
     require_positive("target", target)
     require_count("exponent", exponent, at_least=1)
@@ -44,16 +46,27 @@ def penalty(*, achieved: float, target: float, exponent: int, better: Better = "
 def vflops(
     *, flops: float, achieved: float, target: float, exponent: int, better: Better = "higher"
 ) -> float:
-    """Valid FLOPS: V3.0 eq. 7 (V2.0 eq. 1), FLOPS times ``penalty``."""
+    """Return valid FLOPS: V3.0 eq. 7 (V2.0 eq. 1), FLOPS × ``quality_factor``."""
     require_non_negative("flops", flops)
-    return flops * penalty(achieved=achieved, target=target, exponent=exponent, better=better)
+    return flops * quality_factor(
+        achieved=achieved, target=target, exponent=exponent, better=better
+    )
 
 
 def regulated_score(*, flops: float, error: float) -> float:
-    """FLOPS weighed by the validation error: AIPerf eq. 3, −ln(error) × FLOPS."""
+    """Return FLOPS weighted by the validation error: AIPerf eq. 3, −ln(error) × FLOPS."""
     require_non_negative("flops", flops)
     require_between("error", error, 0, 1)
-    return -math.log(error) * flops
+    return _regulated(flops, error)
+
+
+def regulated_score_so_far(*, flops: float, error: float | None) -> float | None:
+    """Return ``regulated_score`` during a search, where the error may still be 1.
+
+    None before the first evaluation, and at an error of 0, where eq. 3 is infinite.
+    """
+    require_non_negative("flops", flops)
+    return None if error is None or error <= 0 else _regulated(flops, min(error, 1.0))
 
 
 def time_to_quality(
@@ -63,10 +76,10 @@ def time_to_quality(
     target: float,
     better: Better = "higher",
 ) -> float | None:
-    """Seconds at the first evaluation that reached ``target``; None when none of them did.
+    """Return the time of the first evaluation that reached ``target``; None if none did.
 
-    ``times_s`` are the evaluations' times since the start of training, each later than the one
-    before. Nothing is interpolated between two evaluations.
+    ``times_s`` are the seconds from the start of training to each evaluation, in rising order.
+    Nothing is interpolated between two evaluations.
     """
     require_positive("target", target)
     _require_direction(better)
@@ -81,6 +94,10 @@ def time_to_quality(
         if quality <= target if better == "lower" else quality >= target:
             return time_s
     return None
+
+
+def _regulated(flops: float, error: float) -> float:
+    return -math.log(error) * flops
 
 
 def _require_rising(times_s: Sequence[float]) -> None:

@@ -1,6 +1,6 @@
 """How far repeated runs of the same thing agree.
 
-Samples are one figure a run: epochs to quality, seconds, VFLOPS. The sums are exact (the standard
+Samples are one figure per run: epochs to quality, seconds, VFLOPS. The sums are exact (the standard
 library adds fractions), so the order of the runs never changes a digit.
 """
 
@@ -25,44 +25,53 @@ class ConfidenceInterval:
 
 
 def mean(samples: Sequence[float]) -> float:
-    """The arithmetic mean of one or more samples."""
+    """Return the arithmetic mean of one or more samples."""
     require_samples("samples", samples, at_least=1)
     return float(statistics.mean(samples))
 
 
 def stdev(samples: Sequence[float]) -> float:
-    """The sample standard deviation, with n − 1 in the denominator; needs two samples."""
+    """Return the sample standard deviation, with n − 1 in the denominator; needs two samples."""
     require_samples("samples", samples, at_least=2)
     return float(statistics.stdev(samples))
 
 
 def coefficient_of_variation(samples: Sequence[float]) -> float:
-    """Standard deviation over mean, a share: HPC AI500 V2.0's measure of repeatability.
+    """Return standard deviation / mean: HPC AI500 V2.0's measure of repeatability.
 
-    V2.0 (section 3.2, table 1) takes it of the epochs to quality. It has a meaning only where zero
-    means none, so the mean must be greater than 0.
+    V2.0 (section 3.2, table 1) applies it to the epochs to quality. It is only meaningful for
+    quantities on a ratio scale, so the mean must be greater than 0.
     """
     spread = stdev(samples)
-    centre = mean(samples)
-    if centre <= 0:
-        raise ValueError(f"the mean of samples is {centre!r}: expected more than 0")
-    return spread / centre
+    return spread / _positive_mean(samples)
+
+
+def relative_range(samples: Sequence[float]) -> float:
+    """Return (max − min) / mean; the mean must be greater than 0."""
+    return (max(samples) - min(samples)) / _positive_mean(samples)
 
 
 def confidence_interval(samples: Sequence[float], *, level: float = 0.95) -> ConfidenceInterval:
-    """The Student-t interval of the mean: mean ± t · stdev / √n, from two or more samples.
+    """Return the Student-t interval of the mean: mean ± t · stdev / √n, of two or more samples.
 
-    It supposes runs that are independent and roughly normal.
+    It assumes that runs are independent and roughly normal.
     """
     require_between("level", level, 0, 1)
     error = stdev(samples) / math.sqrt(len(samples))
-    # The lower quantile, turned over: 1 − level keeps the digits that 1 + level would lose.
+    # The negated lower quantile: 1 − level keeps the digits that 1 + level would lose.
     t = -student_t_quantile((1 - level) / 2, degrees_of_freedom=len(samples) - 1)
     centre = mean(samples)
     return ConfidenceInterval(low=centre - t * error, high=centre + t * error, level=level)
 
 
 def olympic_mean(samples: Sequence[float]) -> float:
-    """The mean without the one best and the one worst sample; needs three samples."""
+    """Return the mean without the best and the worst sample; needs three samples."""
     require_samples("samples", samples, at_least=3)
     return mean(sorted(samples)[1:-1])
+
+
+def _positive_mean(samples: Sequence[float]) -> float:
+    centre = mean(samples)
+    if centre <= 0:
+        raise ValueError(f"the mean of samples is {centre!r}: expected more than 0")
+    return centre

@@ -17,10 +17,10 @@ _MAX_TERMS = 100_000
 
 
 def student_t_quantile(probability: float, *, degrees_of_freedom: float) -> float:
-    """The t below which a Student-t variable falls with ``probability``.
+    """Return the t below which a Student-t variable falls with ``probability``.
 
     ``probability`` is between 1e-100 and 1; ``degrees_of_freedom`` is 1 or more and need not be
-    whole. Good to 11 digits up to 1 000 degrees of freedom and to 8 at a million.
+    whole. Accurate to 11 digits up to 1 000 degrees of freedom and to 8 at a million.
     """
     require_between("probability", probability, _SMALLEST_PROBABILITY, 1)
     if not 1 <= degrees_of_freedom < math.inf:
@@ -40,7 +40,7 @@ def student_t_quantile(probability: float, *, degrees_of_freedom: float) -> floa
 
 
 def student_t_outside(t: float, *, degrees_of_freedom: float) -> float:
-    """The chance that a Student-t variable is further from 0 than ``t``, on either side."""
+    """Return the probability that a Student-t variable is further from 0 than ``t``."""
     if not 1 <= degrees_of_freedom < math.inf:
         raise ValueError(
             f"degrees_of_freedom is {degrees_of_freedom!r}: expected a finite number of 1 or more"
@@ -66,7 +66,7 @@ def _mass_inside(t: float, degrees_of_freedom: float) -> float:
 
 
 def _beta(x: float, y: float, a: float, b: float) -> float:
-    """I_x(a, b), the regularised incomplete beta function; y = 1 − x comes with its own digits."""
+    """I_x(a, b), the regularised incomplete beta function; y is 1 − x without cancellation."""
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side
         return 1 - _beta_below(y, x, b, a)
     return _beta_below(x, y, a, b)
@@ -97,7 +97,7 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
 
 
 def _root(rising: Callable[[float], float]) -> float:
-    """The positive argument at which a rising function crosses zero, to the last bit."""
+    """Return the positive argument at which a rising function crosses zero, to the last bit."""
     low, high = 0.0, 1.0
     while rising(high) < 0:
         low, high = high, 2 * high

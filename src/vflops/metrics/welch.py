@@ -1,4 +1,4 @@
-"""Whether two sets of repeats differ: Welch's t test, and Holm's correction for many of them."""
+"""Tests of whether two sets of repeats differ: Welch's t test, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.metrics.student_t import student_t_outside, student_t_quantile
 
 @dataclass(frozen=True, slots=True)
 class MeanDifference:
-    """How far the mean of a second set is from that of the first."""
+    """The mean of a second set minus the mean of the first."""
 
     value: float
     low: float
@@ -21,27 +21,28 @@ class MeanDifference:
     """The range that holds the true difference with probability ``level``."""
     level: float
     p: float
-    """The chance of a difference as large as this between sets of one mean."""
+    """The probability of a difference this large between sets with the same mean."""
 
 
 def welch(
     first: Sequence[float], second: Sequence[float], *, level: float = 0.95
 ) -> MeanDifference:
-    """The difference of two means, each of two or more repeats; their spreads may differ.
+    """Return the difference of two means, each of two or more repeats; their spreads may differ.
 
-    It supposes repeats that are independent and roughly normal. Where neither set spreads at all
-    there is nothing to tell a difference by: a ValueError.
+    Assumes that repeats are independent and roughly normal. Raise ValueError if all repeats of
+    both sets are equal: then there is no spread to compare a difference with.
     """
     require_between("level", level, 0, 1)
     for name, samples in (("first", first), ("second", second)):
         require_samples(name, samples, at_least=2)
-    errors = [stdev(each) / math.sqrt(len(each)) for each in (first, second)]
+    errors = [stdev(samples) / math.sqrt(len(samples)) for samples in (first, second)]
     error = math.hypot(*errors)
     if error == 0:
-        raise ValueError("neither set spreads: expected repeats that differ")
+        raise ValueError("all repeats of both sets are equal: expected repeats that differ")
     inverse = sum(
-        (own / error) ** 4 / (len(each) - 1)  # of shares: the squares of small figures vanish
-        for own, each in zip(errors, (first, second), strict=True)
+        # The ratio is taken before the power: squares of small figures underflow.
+        (part / error) ** 4 / (len(samples) - 1)
+        for part, samples in zip(errors, (first, second), strict=True)
     )
     degrees = max(1 / inverse, 1.0)
     value = mean(second) - mean(first)
@@ -56,14 +57,15 @@ def welch(
 
 
 def holm(chances: Sequence[float], *, level: float = 0.05) -> list[bool]:
-    """Which of many tests are significant together.
+    """Return which of several tests are significant after Holm's correction.
 
-    The chance that any is named by mistake is at most ``level``, however they depend on each other.
+    The probability of any false positive is at most ``level``, however the tests depend on each
+    other.
     """
     require_between("level", level, 0, 1)
-    named = [False] * len(chances)
+    significant = [False] * len(chances)
     for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         if chances[index] * (len(chances) - rank) > level:
             break
-        named[index] = True
-    return named
+        significant[index] = True
+    return significant

@@ -1,1 +1,1 @@
-"""What follows from a run folder alone: score, roofline, checks, evidence. No torch."""
+"""Results that follow from a run folder alone: score, roofline, checks, evidence. No torch."""

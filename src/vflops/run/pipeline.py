@@ -280,8 +280,8 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
     watch.step("writing the report")
     contents = Contents(folder)
     try:
-        score(contents).write(folder.score_file)
-        findings = check(contents)
+        contents.once(score).write(folder.score_file)
+        findings = contents.once(check)
         findings.write(folder.findings_file)
         write_report(contents)
         if contents.state.complete:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import e
 
 from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.counting.count import Count
 from vflops.launch.placement import Placement, Plan
-from vflops.metrics import apc
+from vflops.metrics import apc, epoch_ops, out_of_bag_samples
 from vflops.metrics.training_time import training_steps
 from vflops.record.files.document import Data
 from vflops.results.roofline.analysis import Ceilings, bound
@@ -69,7 +68,7 @@ class Training:
         """Samples that it sees when the clock has stopped: test, out of bag, predictions."""
         if self.out_of_bag is None:
             return self.test
-        return self.test + min(self.out_of_bag, round(self.samples / e)) + self.validation
+        return self.test + min(self.out_of_bag, out_of_bag_samples(self.samples)) + self.validation
 
     def bytes_of(self, samples: int) -> int | None:
         """What so many samples take; they are alike, or this is a mean."""
@@ -175,8 +174,10 @@ def estimate(
         nodes_known=len(planned.nodes),
         repeat=repeat,
         apc=apc(ops_per_sample=one.ops_total, batch_size=one.train.batch, models=models),
-        ops_training=times * one.trained * one.ops_total,
-        ops_evaluation=times * one.evaluated * one.ops_forward,
+        ops_training=epoch_ops(ops_per_sample=one.ops_total, samples=one.trained, models=times),
+        ops_evaluation=epoch_ops(
+            ops_per_sample=one.ops_forward, samples=one.evaluated, models=times
+        ),
         samples=times * one.trained,
         epoch_bytes=None if epoch is None else models * epoch,
         read_bytes=None if read is None else times * read,

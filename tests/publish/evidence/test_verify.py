@@ -52,16 +52,16 @@ def changed(line: bytes) -> bytes:
         (lambda lines: [*lines[:4], changed(lines[4]), *lines[5:]], "line 5 was changed"),
         (lambda lines: [*lines[:4], *lines[5:]], "line 5 was dropped"),
         (lambda lines: [*lines[:4], *lines[6:]], "lines 5 to 6 were dropped"),
-        (swapped, "lines 5 to 6 stand in another order"),
-        (lambda lines: [lines[-1], *lines[:-1]], "lines 1 to 11 stand in another order"),
-        (lambda lines: lines[:-2], "cut off after line 9: the last 2 lines of 11 are gone"),
+        (swapped, "lines 5 to 6 are in a different order"),
+        (lambda lines: [lines[-1], *lines[:-1]], "lines 1 to 11 are in a different order"),
+        (lambda lines: lines[:-2], "cut off after line 9: the last 2 lines of 11 are missing"),
         (lambda lines: [*lines[:4], b"{}\n", *lines[4:]], "line 5 was added"),
         (
             lambda lines: [changed(lines[0]), *lines[1:6], *lines[7:]],
             "line 1 was changed|line 7 was dropped",
         ),
-        (lambda lines: [*lines[:-1], lines[-1].strip()], "changed, and no line of it"),
-        (lambda lines: [], "cut off after line 0: the last 11 lines of 11 are gone"),
+        (lambda lines: [*lines[:-1], lines[-1].strip()], "changed in its line endings only"),
+        (lambda lines: [], "cut off after line 0: the last 11 lines of 11 are missing"),
     ],
 )
 def test_an_edit_of_a_log_is_named_by_its_line(
@@ -127,7 +127,7 @@ def test_files_that_were_changed_are_missing_or_new(run_folder: RunFolder) -> No
     assert not found.intact
     told = "\n".join(found.alterations)
     assert "system.json: missing" in told
-    assert "graphs/sample.json: changed (" in told and " bytes then, " in told
+    assert "graphs/sample.json: changed (from " in told and " bytes)" in told
     assert "jobs/9/notes.txt: added" in told
     assert "away: a link, not a file" in told
 
@@ -159,7 +159,7 @@ def test_a_page_for_people_is_noted_and_not_handed_on(run_folder: RunFolder) -> 
     page.write_text("<p>1 EFLOPS</p>")
     write_manifest(run_folder)
     found = verify(run_folder.path)
-    assert found.intact and found.notes[0].startswith("roofline.html: a page that nothing vouches")
+    assert found.intact and found.notes[0].startswith("roofline.html: a page that is not pinned")
     assert altered_record(Contents(run_folder)) == ()
     assert verify(archive(run_folder)).notes == ()
     (run_folder.path / "graphs" / "page.html").write_text("x")
@@ -277,10 +277,10 @@ def test_without_a_manifest_or_without_a_run(run_folder: RunFolder, tmp_path: Pa
 @pytest.mark.parametrize(
     ("logs", "words"),
     [
-        (lambda logs: [{**logs[0], "last_sha256": "0" * 64}], "are of others"),
-        (lambda logs: [{**logs[0], "marks": "AAAA" * 11}], "are of others"),
+        (lambda logs: [{**logs[0], "last_sha256": "0" * 64}], "do not match it"),
+        (lambda logs: [{**logs[0], "marks": "AAAA" * 11}], "do not match it"),
         (lambda logs: [], "are not pinned"),
-        (lambda logs: [*logs, {**logs[0], "path": "run.json"}], "which is no log of it"),
+        (lambda logs: [*logs, {**logs[0], "path": "run.json"}], "which is not one of its logs"),
     ],
 )
 def test_what_the_manifest_says_of_lines_is_looked_at_too(
@@ -308,10 +308,10 @@ def test_without_a_manifest_the_log_knows_the_hashes_of_files(handmade_run: Hand
         with (folder.path / name).open("a") as file:
             file.write("\n")
     told = verify(folder.path).alterations
-    assert {f"{name}: not what the log has the hash of" for name in names} < set(told)
+    assert {f"{name}: does not match its hash in the log" for name in names} < set(told)
     (folder.path / "system.json").unlink()
     told = verify(folder.path).alterations
-    assert "system.json: missing, and the log has its hash" in told
+    assert "system.json: missing, but the log has its hash" in told
 
 
 def test_a_damaged_run_json_is_named_once(run_folder: RunFolder) -> None:
@@ -332,7 +332,7 @@ def test_a_pipe_in_the_folder_is_told_and_not_waited_for(run_folder: RunFolder) 
 def test_differences_of_long_logs_are_told_without_comparing_all(run_folder: RunFolder) -> None:
     old = marks([b"%d" % number for number in range(5000)])
     new = marks([b"x%d" % number for number in range(4000)])
-    assert differences(old, new) == ["lines 1 to 5000 are now 4000 lines, and not the same"]
+    assert differences(old, new) == ["lines 1 to 5000 were replaced by 4000 lines"]
     assert differences(old, old) == []
 
 

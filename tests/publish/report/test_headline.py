@@ -80,9 +80,9 @@ class TestResults:
         handmade_run.attempt(1, 0.0, *course(0.9)[:-2])
         contents, found = scored(handmade_run)
         (result, other) = results(found)
-        assert other.sentence == "Has not begun"
+        assert other.sentence == "Has not started"
         assert (result.figure, result.name) == ("—", "image-classification, seed 1")
-        assert result.sentence == "Has not ended: epoch 1.00 after 20 s"
+        assert result.sentence == "Has not finished: epoch 1.00 after 20 s"
         states = [(row[0], row[2], row[5]) for row in job_rows(contents, found)]
         assert states == [("1", "seed 1", "unfinished"), ("2", "seed 2", "not started")]
 

@@ -54,7 +54,7 @@ def test_the_page_shows_a_search_and_asks_for_no_target(run: HandmadeSearch) -> 
     write_report(Contents(RunFolder.open(run.folder.path)))
     page = run.folder.report_file.read_text()
     assert "Searched 2 architectures in 1 min 40 s with 1 worker" in page
-    assert "No valid result by AIPerf&#39;s rules: it took 1 min 40 s" in page
+    assert "Not a valid result by AIPerf&#39;s rules: it took 1 min 40 s" in page
     assert "The target was not reached" not in page
     for chart in (*CHARTS, "slices"):
         assert f'id="search-0-{chart}"' in page
@@ -115,7 +115,7 @@ def test_a_search_that_has_not_begun_is_said_last_and_has_no_block(
     assert search_blocks(contents, found) == []
     first, last = results(found.model_copy(update={"trainings": (training,)}))
     assert first.name == "image-classification"
-    assert last.sentence == "No candidate was begun"
+    assert last.sentence == "No candidate was started"
 
 
 def test_a_large_family_shows_the_best_and_their_ancestors(

@@ -218,8 +218,8 @@ class TestPage:
     def test_a_training_that_just_began_has_a_page(self, handmade_run: HandmadeRun) -> None:
         handmade_run.plan(job())
         page = page_of(handmade_run.folder)
-        assert "Has not begun" in page
-        for untrue in ("has not ended", "No loss was logged", "Time budget"):
+        assert "Has not started" in page
+        for untrue in ("has not finished", "No loss was logged", "Time budget"):
             assert untrue not in page
         handmade_run.attempt(1, 0.0, *course(0.9)[:1])
         page = page_of(handmade_run.folder)

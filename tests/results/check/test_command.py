@@ -34,7 +34,7 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     assert "do not apply:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
-    place = "system.json: not the one that was written in this run"
+    place = "system.json: not the one that this run wrote"
     assert f"fail system the system is described: {place}" in " ".join(result.stdout.split())
     assert result.stdout.split("not met:\n")[1] == f"system  {place}\n"
     assert "1 of 2 runs do not meet their rules" in result.stderr
@@ -46,7 +46,7 @@ def test_a_busy_machine_is_told_last_with_what_to_do(vflops: Vflops, run_folder:
     log = run_folder.path / "jobs/0/0/events.jsonl"
     log.write_text(log.read_text().replace('"others_share": 0.02', '"others_share": 0.42'))
     last = " ".join(vflops("check", run_folder.path).stdout.split("not met:\n")[1].split())
-    assert "others used 42.0 % of the CPUs while ceilings were measured" in last
+    assert "other processes used 42.0 % of the CPUs while ceilings were measured" in last
     assert "→ run it again when the machine is free" in last
 
 
@@ -56,8 +56,10 @@ def test_json_is_a_document_or_a_list_of_them(vflops: Vflops, two: tuple[Path, P
     assert one == json.loads((good / "findings.json").read_text())
     both = json.loads(vflops("check", good, bad, "--json").stdout)
     assert both[0] == one
-    failed = [each for each in both[1]["findings"] if each["verdict"] == "fail"]
-    assert [(each["rule"], each["where"]) for each in failed] == [("system", "system.json")]
+    failed = [finding for finding in both[1]["findings"] if finding["verdict"] == "fail"]
+    assert [(finding["rule"], finding["where"]) for finding in failed] == [
+        ("system", "system.json")
+    ]
 
 
 def test_findings_of_another_set_are_shown_and_not_kept(

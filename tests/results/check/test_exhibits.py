@@ -24,7 +24,7 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """The rules that are not met, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.told for finding in findings if finding.failed}
+    return {finding.rule: finding.text for finding in findings if finding.failed}
 
 
 def left(content: bytes) -> Note:
@@ -50,7 +50,7 @@ def test_a_changed_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> Non
     exhibit.write_bytes(CONTENT + b"!")
     found = judged(handmade_run.folder)
     place = exhibit.relative_to(handmade_run.folder.path)
-    assert found == {"trained": f"{place}: not the exhibit that the job left"}
+    assert found == {"trained": f"{place}: not the exhibit as the job left it"}
 
 
 def test_a_missing_one_is_found(handmade_run: HandmadeRun, exhibit: Path) -> None:

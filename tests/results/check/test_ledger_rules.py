@@ -29,7 +29,7 @@ def test_a_search_that_wrote_no_ledger_did_not_come_to_its_end(run: HandmadeSear
     run.worker(0, one_worker(run))
     forger = Forger(run.end().path)
     forger.drop(lambda line: line["kind"] != "ledger")
-    words = "jobs/0/0/events.jsonl: no ledger was written: the search did not come to its end"
+    words = "jobs/0/0/events.jsonl: no ledger was written: the search did not finish"
     assert judged(forger.sealed()) == {"ledger": words}
 
 
@@ -50,9 +50,9 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[HandmadeSea
         HandmadeSearch(tmp_path / name, monkeypatch, ledger=ledger)
         for name, ledger in (("searched", None), ("replayed", "/the/ledger.json"))
     ]
-    for each in made:
-        each.true_ops = True
-        write_system(each.folder)
+    for run in made:
+        run.true_ops = True
+        write_system(run.folder)
     made[0].worker(0, one_worker(made[0]))
     ledger = SearchLedger.find(made[0].end().path)
     ledger.write(made[1].folder.path / "ledger-replayed.json")
@@ -68,7 +68,7 @@ def test_a_replay_that_did_all_of_its_ledger_says_how_much(
     assert judged(folder) == {}
     (found,) = (f for f in check(Contents(folder)).findings if f.rule == "replayed")
     assert found.verdict == "pass"
-    assert found.evidence.startswith(f"2 candidates of {ledger.run}, ")
+    assert found.evidence.startswith(f"2 candidates of {ledger.run} replayed, ")
 
 
 @pytest.mark.parametrize("kept", [-3, 6, 5])
@@ -88,7 +88,7 @@ def test_a_replay_that_did_not_do_all_of_its_ledger_is_found(
     run.worker(0, [*notes, (notes[-1][0], "end", {})])
     said = {
         -3: "jobs/1/0/events.jsonl:12: r00005-w00000: it is not in the ledger",
-        6: f"jobs/1/0/events.jsonl:8: {SECOND}: no result of it, and the ledger has one "
+        6: f"jobs/1/0/events.jsonl:8: {SECOND}: it has no result, but the ledger has one "
         "(2 attempts of the worker died over it)",
         5: f"ledger-replayed.json: {SECOND} of the ledger was not trained",
     }

@@ -66,13 +66,14 @@ def test_the_level_follows_from_the_settings_that_differ(
     levels = found(handmade_run, changes, **train)
     assert levels.claim == claim
     assert levels.reason is None
-    assert [str(each) for each in levels.deciding] == deciding
+    assert [str(difference) for difference in levels.deciding] == deciding
 
 
 def test_every_layer_is_told(handmade_run: HandmadeRun) -> None:
     levels = found(handmade_run, {"target": 0.7}, compile="off", momentum=0.5)
     told = {
-        each.layer: (each.level, [d.setting for d in each.differences]) for each in levels.layers
+        layer.layer: (layer.level, [d.setting for d in layer.differences])
+        for layer in levels.layers
     }
     assert tuple(told) == LAYERS == tuple(LEVEL_OF)
     assert told["framework"] == ("system", ["train.compile"])

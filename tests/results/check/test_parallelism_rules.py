@@ -10,20 +10,18 @@ from typing import Any, cast
 import pytest
 import torch.distributed as dist
 
-from tests.support.shared_runs import MIXED, exchange, shared_run, stages, told
+from tests.support.shared_runs import MIXED, exchange, shared_job, shared_run, stages
 from tests.support.trained_runs import HandmadeRun, Note, course, resumed, started
 from vflops.config.training import CEILING_OF, TrainSettings
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check import expected_traffic
-from vflops.results.check.consistency import as_told
+from vflops.results.check.consistency import settings_applied
 from vflops.results.check.level import layer_of
 from vflops.results.check.paper_rules import PaperRules
-from vflops.results.check.parallelism_rules import shared_otherwise
+from vflops.results.check.parallelism_rules import parallelism_faults
 from vflops.results.check.published_figures import HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rule import Outcome
-from vflops.train.communication import exchange as communication_exchange
-from vflops.train.communication import powersgd
 from vflops.workloads.automl import settings as automl
 
 PARAMETERS = 1504
@@ -129,14 +127,14 @@ HONEST: dict[str, tuple[dict[str, Any], list[Note]]] = {
 
 def judged(run: HandmadeRun, mode: str, notes: Sequence[Note], **facts: Any) -> Outcome:
     """What is found in a training on a processor, unless ``facts`` say otherwise."""
-    folder = shared_run(run, told(**HONEST[mode][0]), *notes, **{"device": "cpu", **facts})
-    return as_told(Contents(folder))
+    folder = shared_run(run, shared_job(**HONEST[mode][0]), *notes, **{"device": "cpu", **facts})
+    return settings_applied(Contents(folder))
 
 
 @pytest.mark.parametrize("mode", HONEST)
 def test_a_run_that_shared_as_it_was_told_passes(handmade_run: HandmadeRun, mode: str) -> None:
     outcome = judged(handmade_run, mode, HONEST[mode][1])
-    assert (outcome.verdict, outcome.evidence) == ("pass", "1 job, as run.json has it")
+    assert (outcome.verdict, outcome.evidence) == ("pass", "1 job with the settings in run.json")
 
 
 NCCL = {"backend": "nccl", "algorithm": None, "reason": "nccl does not say"}
@@ -153,25 +151,25 @@ def test_an_accelerator_has_a_library_of_its_own_and_a_bubble_that_nobody_sees(
 @pytest.mark.parametrize(
     ("mode", "which", "facts", "words"),
     [
-        ("mixed", 0, {"micro_batches": 50}, "micro-batches: 50, 5 was told"),
-        ("mixed", 0, {"ranks": 4}, "ranks of a copy: 4, 2 was told"),
-        ("mixed", 0, {"schedule": "gpipe"}, "schedule gpipe, 1f1b was told"),
-        ("mixed", 0, {"operations": [1, 1, 1, 1]}, "stages: 4, 2 was told"),
+        ("mixed", 0, {"micro_batches": 50}, "micro-batches: 50, 5 configured"),
+        ("mixed", 0, {"ranks": 4}, "ranks of a copy: 4, 2 configured"),
+        ("mixed", 0, {"schedule": "gpipe"}, "schedule gpipe, 1f1b configured"),
+        ("mixed", 0, {"operations": [1, 1, 1, 1]}, "stages: 4, 2 configured"),
         ("mixed", 0, {"operations": [1, 1]}, "operations of all stages: 2, 21483 to 21504 exp"),
-        ("mixed", 0, {"operations": [21504, 0]}, "operations 0, some in each stage expected"),
+        ("mixed", 0, {"operations": [21504, 0]}, "operations 0, some in every stage expected"),
         ("mixed", 0, {"bubble": 0.0}, "bubble 0.0, a measurement between 0 and 1 expected"),
         ("mixed", 0, {"bubble": None}, "bubble None, a measurement between 0 and 1 expected"),
         ("pipeline", 0, {"bubble_theory": 0.9}, "bubble_theory 0.9, 0.16666666666666666 expec"),
-        ("mixed", 1, {"mode": "sharded"}, "a model shared by sharded, pipeline was told"),
-        ("mixed", 1, {"ranks": 4}, "ranks that share one: 4, 2 was told"),
+        ("mixed", 1, {"mode": "sharded"}, "a model shared by sharded, pipeline configured"),
+        ("mixed", 1, {"ranks": 4}, "ranks that share one: 4, 2 configured"),
         ("mixed", 1, {"bytes_near": 1}, "bytes 1, a multiple of 300 expected"),
         ("mixed", 1, {"bytes_near": 0}, "bytes 0, a multiple of 300 expected"),
         ("mixed", 1, {"bytes_far": 300}, "bytes_far 300, 0 expected"),
         ("mixed", 1, {"elements": 5}, "elements 5, None expected"),
         ("mixed", 1, {"precision": "bf16"}, "sent in bf16, fp32 expected"),
-        ("mixed", 2, {"precision": "fp32"}, "gradients sent in fp32, int8 was told"),
-        ("mixed", 2, {"mode": "torus"}, "gradients averaged by torus, all-reduce was told"),
-        ("mixed", 2, {"ranks": 4}, "copies of the model: 4, 2 was told"),
+        ("mixed", 2, {"precision": "fp32"}, "gradients sent in fp32, int8 configured"),
+        ("mixed", 2, {"mode": "torus"}, "gradients averaged by torus, all-reduce configured"),
+        ("mixed", 2, {"ranks": 4}, "copies of the model: 4, 2 configured"),
         ("mixed", 2, {"bytes_near": 30 * 3000}, "bytes_near 90000, 90720 to 91320 expected"),
         ("data", 0, {"bytes_near": 1}, "bytes_near 1, 360960 expected"),
         ("data", 0, {"steps": 100_000}, "steps 100000, 30 expected"),
@@ -203,7 +201,7 @@ def test_a_figure_that_cannot_be_is_found(
     ("facts", "words"),
     [
         ({}, "backend gloo, nccl expected"),
-        ({**NCCL, "reason": None}, "a reason why the algorithm is not known: False, True expected"),
+        ({**NCCL, "reason": None}, "a reason for the unknown algorithm: False, True expected"),
         ({**NCCL, "algorithm": "magic"}, "algorithm magic, NCCL_ALGO expected"),
     ],
 )
@@ -224,19 +222,19 @@ def test_what_is_missing_or_told_twice_is_found(
             run = HandmadeRun(tmp_path / f"{place}-{times}", monkeypatch)
             outcome = judged(run, mode, told_so)
             assert outcome.verdict == "fail" and note[0] in outcome.evidence
-            assert outcome.evidence.endswith(f": told {times} times, 1 expected")
+            assert outcome.evidence.endswith(f": recorded {times} times, 1 expected")
             assert "events.jsonl:" in str(outcome.where)
 
 
 def test_a_run_that_is_called_another_after_the_fact_is_found(handmade_run: HandmadeRun) -> None:
     """Relabelled, with the event that would contradict it left out."""
     outcome = judged(handmade_run, "powersgd", [])
-    assert outcome.evidence == "exchange of gradients: told 0 times, 1 expected"
+    assert outcome.evidence == "exchange of gradients: recorded 0 times, 1 expected"
 
 
 def test_one_rank_and_an_unfinished_attempt_have_sent_nothing(handmade_run: HandmadeRun) -> None:
     outcome = judged(handmade_run, "one", [plain()])
-    assert outcome.evidence == "exchange of a job whose ranks do not tell of it"
+    assert outcome.evidence == "exchange of a job that does not record it"
 
 
 @pytest.mark.parametrize(
@@ -244,8 +242,8 @@ def test_one_rank_and_an_unfinished_attempt_have_sent_nothing(handmade_run: Hand
     [
         ([], [plain(bytes_near=20 * 12_032, steps=20, elements=20 * 2 * PARAMETERS)], None),
         ([], [plain()], "steps 30, 20 expected"),
-        ([plain()], [plain()], "exchange before the end of the training"),
-        ([], [], "exchange of gradients: told 0 times, 1 expected"),
+        ([plain()], [plain()], "exchange recorded before the training finished"),
+        ([], [], "exchange of gradients: recorded 0 times, 1 expected"),
     ],
 )
 def test_an_attempt_tells_of_its_own_steps(
@@ -254,11 +252,11 @@ def test_an_attempt_tells_of_its_own_steps(
     """The first one was killed after step 10."""
     began = started(device="cpu")
     _, *rest = course(0.7, 0.88, first_step=10)
-    handmade_run.plan(told(2))
+    handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *course(0.4)[1:-2], *first)
     handmade_run.attempt(1, 2000.0, began, *rest[:-1], *second, rest[-1], tells=False)
-    outcome = as_told(Contents(handmade_run.folder))
-    assert outcome.evidence == (words or "1 job, as run.json has it")
+    outcome = settings_applied(Contents(handmade_run.folder))
+    assert outcome.evidence == (words or "1 job with the settings in run.json")
 
 
 def test_words_that_were_lost_with_an_attempt_are_not_asked_of_the_next(
@@ -266,18 +264,13 @@ def test_words_that_were_lost_with_an_attempt_are_not_asked_of_the_next(
 ) -> None:
     """Killed between its end and its words; the next one has nothing left to train."""
     began, whole = started(device="cpu"), course(0.4, 0.7, 0.88)
-    handmade_run.plan(told(2))
+    handmade_run.plan(shared_job(2))
     handmade_run.attempt(1, 1000.0, began, *whole[1:-1], tells=False)
     handmade_run.attempt(1, 2000.0, began, resumed(30), ("end", {}))
-    assert as_told(Contents(handmade_run.folder)).verdict == "pass"
+    assert settings_applied(Contents(handmade_run.folder)).verdict == "pass"
 
 
 def test_what_is_known_without_torch_is_what_torch_does() -> None:
-    assert (expected_traffic.POWERSGD_RANK, expected_traffic.POWERSGD_START) == (
-        powersgd.RANK,
-        powersgd.START,
-    )
-    assert expected_traffic.GLOO == communication_exchange._GLOO
     assert {
         device: "gloo" if device == "cpu" else dist.get_default_backend_for_device(device)
         for device in expected_traffic.BACKENDS
@@ -288,9 +281,9 @@ def test_what_is_known_without_torch_is_what_torch_does() -> None:
 def test_8_bits_are_a_result_of_v3_and_not_of_v2(handmade_run: HandmadeRun, precision: str) -> None:
     facts: dict[str, Any] = {"precision": precision, "ceiling_precision": CEILING_OF[precision]}
     sent = changed(plain(), **NCCL)
-    folder = shared_run(handmade_run, told(2, precision=precision), sent, **facts)
+    folder = shared_run(handmade_run, shared_job(2, precision=precision), sent, **facts)
     contents = Contents(folder)
-    assert as_told(contents).verdict == "pass"
+    assert settings_applied(contents).verdict == "pass"
     assert PaperRules(HPCAI500_V3).precision(contents).verdict == "pass"
     assert PaperRules(HPCAI500_V2).precision(contents).verdict == "fail"
 
@@ -344,8 +337,8 @@ SENT: dict[str, Any] = {
         ({"steps": 17}, "steps 17, 1 to 16 expected"),
         ({"bytes_near": 16 * 2 * 3000}, "bytes_near"),
         ({"elements": 16 * 2 * 999}, "elements"),
-        ({"precision": "int8"}, "gradients sent in int8, fp32 was told"),
-        (None, "do not tell what they sent"),
+        ({"precision": "int8"}, "gradients sent in int8, fp32 configured"),
+        (None, "without a record of its traffic"),
     ],
 )
 def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
@@ -369,7 +362,7 @@ def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
     job: Any = SimpleNamespace(
         record=record, logs=[log], attempts=[SimpleNamespace(log=log)], folders=[]
     )
-    found = [fault for _, fault in shared_otherwise(cast(Contents, None), job)]
+    found = [fault for _, fault in parallelism_faults(cast(Contents, None), job)]
     assert ("; ".join(found) == "") if words is None else words in "; ".join(found)
 
 

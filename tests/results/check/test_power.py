@@ -49,7 +49,7 @@ def busy(job: int, busy: float, others: float, samples: int | None = None) -> Br
         for number, line in enumerate(lines):
             read = samples is None or number < samples
             line["values"] += [busy, others] if read else [None, None]
-        path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *lines)))
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
 
     return change
 
@@ -64,20 +64,20 @@ def on_one_node(run: Forger) -> None:
 
 def finding(good: Path, place: Path, rule: str, harm: Break) -> Finding:
     findings = judged(good, place, "practice", harm)
-    assert {each.rule for each in findings.failures} <= {rule}
-    return next(each for each in findings.findings if each.rule == rule)
+    assert {finding.rule for finding in findings.failures} <= {rule}
+    return next(finding for finding in findings.findings if finding.rule == rule)
 
 
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (metered(0.001), "0.001 W on average, and what trains with 1 rank draws 1.00 W at least"),
-        (metered(0.0), "0 W on average, and what trains with 1 rank draws 1.00 W at least"),
-        (metered(POWER_W / 2), "150 W on average, and its parts alone say 300 W"),
-        (metered(2e6), "2.00 MW on average, and no node draws more than 1.00 MW"),
+        (metered(0.001), "0.001 W on average, but training with 1 rank draws at least 1.00 W"),
+        (metered(0.0), "0 W on average, but training with 1 rank draws at least 1.00 W"),
+        (metered(POWER_W / 2), "150 W on average, but its parts alone draw 300 W"),
+        (metered(2e6), "2.00 MW on average, but no node draws more than 1.00 MW"),
         (
             metered(2 * POWER_W, every_s=2000.0),
-            "2 readings of power while it trained",
+            "2 readings while it trained",
         ),
     ],
     ids=["next to nothing", "nothing", "less than its parts", "too much", "too few readings"],
@@ -98,7 +98,9 @@ def test_a_line_of_an_imported_log_that_is_no_sample_fails(good: GoodRun, tmp_pa
         log.write_text("".join([*lines[:9], "{}\n", *lines[9:]]))
 
     harm = together(metered(2 * POWER_W), later(torn))
-    failed = {each.rule for each in judged(good("one model"), tmp_path, "practice", harm).failures}
+    failed = {
+        finding.rule for finding in judged(good("one model"), tmp_path, "practice", harm).failures
+    }
     assert {"energy", "powered"} <= failed
 
 
@@ -120,7 +122,7 @@ def test_a_machine_that_is_busy_with_others_while_it_trains_is_not_quiet(
     harm = busy(1, 95.0, others, samples)
     found = finding(good("one model"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert f"others used {share} of the CPUs while" in found.evidence
+    assert f"other processes used {share} of the CPUs while" in found.evidence
     assert found.where == ("jobs/1/0/telemetry.jsonl" if verdict == "fail" else None)
 
 
@@ -140,4 +142,4 @@ def test_jobs_of_one_run_side_by_side_are_no_others(
     harm = together(on_one_node, *(busy(job, own + others, others) for job in (1, 2)))
     found = finding(good("ensembles"), tmp_path, "quiet", harm)
     assert found.verdict == verdict
-    assert (found.verdict == "pass") or "others used 17.0 % of the CPUs" in found.evidence
+    assert (found.verdict == "pass") or "other processes used 17.0 % of the CPUs" in found.evidence

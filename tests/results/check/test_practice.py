@@ -75,8 +75,8 @@ def test_a_stray_graph_changes_no_score_and_is_found(run_folder: RunFolder) -> N
     forged = run_folder.graph_files[0].read_text()
     (run_folder.path / "graphs" / "zz.json").write_text(forged)
     assert score(Contents(run_folder)).to_json() == before
-    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
-    assert "zz.json: no model of this run" in evidence["recounted"]
+    evidence = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
+    assert "zz.json: not a model of this run" in evidence["recounted"]
 
 
 def lines_of(folder: RunFolder) -> list[bytes]:
@@ -91,7 +91,7 @@ def test_an_edited_system_is_found(run_folder: RunFolder) -> None:
 
 def test_a_value_that_is_not_the_median_of_its_samples_is_found(run_folder: RunFolder) -> None:
     edit_measurement(value=9e15)(run_folder)
-    evidence = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
+    evidence = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
     assert "the value is not the median of its samples" in evidence["correct"]
 
 
@@ -104,7 +104,7 @@ def test_the_last_line_of_an_attempt_is_chained_to_the_next(run_folder: RunFolde
     assert check(Contents(run_folder)).passed
     lines = lines_of(run_folder)
     log_file(run_folder).write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"0.02", b"0.01"))
-    failed = {f.rule: f.told for f in check(Contents(run_folder)).findings if f.failed}
+    failed = {f.rule: f.text for f in check(Contents(run_folder)).findings if f.failed}
     assert "1/events.jsonl:1: does not follow" in failed["chain"]
 
 
@@ -171,7 +171,7 @@ def test_links_and_pipes_are_no_part_of_a_run_without_a_manifest_too(
     run_folder: RunFolder, odd: Callable[[RunFolder], None], where: str, words: str
 ) -> None:
     odd(run_folder)
-    found = {each.rule: each for each in check(Contents(run_folder)).failures}
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).failures}
     assert found["schema"].where == where
     assert found["schema"].evidence.startswith(words)
 
@@ -188,7 +188,7 @@ def _edited_line(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("harm", "where", "words"),
     [
-        (_another_id, "manifest.json", "of run 20260101T000000Z-x-abcdef, and run.json is of "),
+        (_another_id, "manifest.json", "of run 20260101T000000Z-x-abcdef, but run.json is of "),
         (_edited_line, "jobs/0/0/events.jsonl:10", "line 10 was changed"),
         (edit_system, "system.json", "changed"),
         (lambda folder: folder.system_file.unlink(), "system.json", "missing"),
@@ -199,13 +199,13 @@ def test_what_contradicts_the_manifest_is_named_with_its_place(
 ) -> None:
     write_manifest(run_folder)
     harm(run_folder)
-    found = {each.rule: each for each in check(Contents(run_folder)).failures}["manifest"]
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).failures}["manifest"]
     assert (found.where, found.evidence[: len(words)]) == (where, words)
 
 
 def test_a_measurement_that_is_none_is_named_with_its_line(run_folder: RunFolder) -> None:
     edit_measurement(value="fast")(run_folder)
-    evidence = {finding.rule: finding.told for finding in check(Contents(run_folder)).findings}
+    evidence = {finding.rule: finding.text for finding in check(Contents(run_folder)).findings}
     assert "events.jsonl:5: not a measurement event: value" in evidence["planned"]
 
 
@@ -216,7 +216,7 @@ def test_without_ceilings_and_a_plan_of_them_there_is_little_to_judge(
         events[:] = [event for event in events if event["kind"] not in ("plan", "measurement")]
 
     rewrite(run_folder, change)
-    verdicts = {each.rule: each.verdict for each in check(Contents(run_folder)).findings}
+    verdicts = {finding.rule: finding.verdict for finding in check(Contents(run_folder)).findings}
     assert verdicts["planned"] == "cannot tell"
     ceilings = ("correct", "sampled", "quiet", "plausible", "peaks", "bounded", "devices", "jobs")
     assert {verdicts[rule] for rule in ceilings} == {"not applicable"}
@@ -227,7 +227,7 @@ def test_a_log_that_does_not_say_what_else_ran_leaves_that_open(run_folder: RunF
         events[:] = [event for event in events if event["kind"] not in ("load", "described")]
 
     rewrite(run_folder, change)
-    found = {each.rule: each for each in check(Contents(run_folder)).findings}
+    found = {finding.rule: finding for finding in check(Contents(run_folder)).findings}
     assert (found["quiet"].verdict, found["quiet"].where) == (
         "cannot tell",
         "jobs/0/0/events.jsonl",

@@ -12,7 +12,7 @@ from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
-from vflops.results.check.rule_sets import RULE_SETS, own_rule_set, rule_set
+from vflops.results.check.rule_sets import RULE_SETS, rule_set, rule_set_of
 from vflops.workloads.contract.run_settings import profile
 
 DOCUMENT = DOCS / "reference" / "checks.md"
@@ -39,14 +39,14 @@ def test_a_run_is_judged_by_the_rules_that_it_is_for(
 ) -> None:
     settings = profile(name, workloads)
     bagging = settings.bagging.model_copy(update=changes)
-    assert own_rule_set(settings.model_copy(update={"bagging": bagging})).name == rules
+    assert rule_set_of(settings.model_copy(update={"bagging": bagging})).name == rules
 
 
 def test_a_run_may_be_judged_by_another_set(run_folder: RunFolder) -> None:
     findings = check(Contents(run_folder), "aiperf")
     assert (findings.rule_set, findings.rule_set_version) == ("aiperf", 4)
-    assert "workload" in [each.rule for each in findings.failures]  # nothing was searched
-    assert {each.section for each in findings.findings if each.rule == "error"} == {
+    assert "workload" in [finding.rule for finding in findings.failures]  # nothing was searched
+    assert {finding.section for finding in findings.findings if finding.rule == "error"} == {
         "IV.E, table IV"
     }
 

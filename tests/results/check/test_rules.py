@@ -17,13 +17,13 @@ from tests.support.forgeries import (
     first,
     gap,
     good_runs,
+    in_job,
     judged,
     later,
     measured,
     power,
     replay_of,
     together,
-    told,
     unmeasured,
 )
 from vflops.record.folder import RunFolder
@@ -77,15 +77,15 @@ def dropped(*gone: int) -> Break:
 
 def fewer(*gone: int) -> Break:
     """The same, and ``run.json`` asks for one repeat less."""
-    return together(dropped(*gone), lambda run: run.run(lambda told: told.update(repeat=3)))
+    return together(dropped(*gone), lambda run: run.run(lambda data: data.update(repeat=3)))
 
 
 def aimed(target: float) -> Break:
     """Another target, in the goals as in the settings."""
 
     def change(run: Forger) -> None:
-        run.settings(lambda told: told.update(target=target))
-        run.records(lambda told: told["goal"].update(target=target))
+        run.settings(lambda data: data.update(target=target))
+        run.records(lambda data: data["goal"].update(target=target))
 
     return change
 
@@ -121,13 +121,13 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "operations": ("one model", changed("job", 1, parameters=7)),
         "jobs": ("one model", dropped(REPEATS)),
         "seeds": ("one model", changed("finished", weights_sha256="0" * 64)),
-        "data": ("one model", told("data", fingerprint="unknown")),
-        "synthetic": ("one model", told("settings", data=None)),
+        "data": ("one model", in_job("data", fingerprint="unknown")),
+        "synthetic": ("one model", in_job("settings", data=None)),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
         "as-told": ("one model", changed("job", 1, ranks=1_000_000)),
         "goal": (
             "one model",
-            lambda run: run.records(lambda told: told["goal"].update(exponent=1)),
+            lambda run: run.records(lambda data: data["goal"].update(exponent=1)),
         ),
         "processed": ("one model", lambda run: run.stands(1, epochs=80)),
         "evaluated": ("one model", changed("evaluation", 1, evaluated=100)),
@@ -150,21 +150,21 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "workload": ("search", lambda run: None),
         "epochs": ("one model", changed("finished", 1, reason="target")),
         "target": ("one model", aimed(0.7)),
-        "published-data": ("one model", told("data", skipped=3)),
+        "published-data": ("one model", in_job("data", skipped=3)),
         "precision": ("one model", changed("job", ceiling_precision="fp8")),
         "repeats": ("one model", fewer(REPEATS)),
         "ceilings": ("one model", unmeasured("convolution", planned=False)),
-        "level": ("one model", told("settings", width=3)),
+        "level": ("one model", in_job("settings", width=3)),
     },
     "hpcai500-v3": {
         "workload": ("search", lambda run: None),
         "epochs": ("ensembles", changed("finished", 1, reason="patience")),
         "target": ("ensembles", aimed(0.9)),
-        "published-data": ("ensembles", told("data", synthetic=True)),
+        "published-data": ("ensembles", in_job("data", synthetic=True)),
         "precision": ("ensembles", changed("job", ceiling_precision=None)),
         "repeats": ("ensembles", fewer(MODELS * REPEATS - 1, MODELS * REPEATS)),
         "ceilings": ("ensembles", unmeasured("gemm", planned=False)),
-        "level": ("ensembles", told("settings", width=3)),
+        "level": ("ensembles", in_job("settings", width=3)),
         "ensemble": ("ensembles", first("ensemble", jobs=[1])),
         "bootstrap": (
             "ensembles",
@@ -179,7 +179,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "new-weights": ("search", first("candidate", inherited=True)),
         "table-iv": (
             "search",
-            lambda run: run.settings(lambda told: told["network"].update(width=128)),
+            lambda run: run.settings(lambda data: data["network"].update(width=128)),
         ),
     },
 }
@@ -206,9 +206,9 @@ def test_every_rule_of_every_set_has_a_run_that_breaks_it() -> None:
 @pytest.mark.parametrize("rules", OWN)
 def test_a_good_run_meets_every_rule(good: GoodRun, tmp_path: Path, rules: str) -> None:
     findings = judged(good(OWN[rules]), tmp_path, rules, lambda run: None)
-    assert {each.rule: each.told for each in findings.failures} == {}
+    assert {finding.rule: finding.text for finding in findings.failures} == {}
     own = {rule.id for rule in RULE_SETS[rules].rules} - {r.id for r in RULE_SETS["practice"].rules}
-    assert {each.verdict for each in findings.findings if each.rule in own} <= {"pass"}
+    assert {finding.verdict for finding in findings.findings if finding.rule in own} <= {"pass"}
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,13 @@ def test_a_run_that_breaks_just_one_rule_fails_just_that(
 ) -> None:
     base, harm = CASES[rules][rule]
     findings = judged(good(base), tmp_path, rules, harm)
-    failed = {each.rule: each.told for each in findings.failures}
+    failed = {finding.rule: finding.text for finding in findings.failures}
     assert failed.keys() == {rule} | (ALSO.get(rule, set()) if rules != "practice" else set())
     assert not findings.passed
-    for each in findings.failures:
-        assert each.where, each
-        file, _, line = each.where.partition(":")
+    for finding in findings.failures:
+        assert finding.where, finding
+        file, _, line = finding.where.partition(":")
         assert (tmp_path / good(base).name / file).exists()
         assert line.isdigit() or not file.endswith("events.jsonl"), "a log is named with its line"
-    for each in findings.findings:
-        assert str(tmp_path) not in json.dumps(each.model_dump()), "findings can be moved"
+    for finding in findings.findings:
+        assert str(tmp_path) not in json.dumps(finding.model_dump()), "findings can be moved"

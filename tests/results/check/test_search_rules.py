@@ -53,7 +53,7 @@ def test_a_search_without_a_result_has_no_error(run: HandmadeSearch) -> None:
     notes = [(9.0, "job", started()), (10.0, "candidate", run.begun(candidate))]
     run.worker(0, [*notes, (100.0, "candidate-cut", cut), (100.0, "end", {})])
     findings = check(Contents(run.end()), "aiperf").failures
-    told = {finding.rule: finding.told for finding in findings}
+    told = {finding.rule: finding.text for finding in findings}
     assert told["error"] == "jobs/1/job.json: no model was evaluated"
     assert told["duration"].startswith("jobs/1/0/events.jsonl:5: it took 1 min 40 s")
 
@@ -61,8 +61,8 @@ def test_a_search_without_a_result_has_no_error(run: HandmadeSearch) -> None:
 def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> list[Note]:
     """``notes`` with other data in the event of a kind about a candidate."""
     found = [
-        (at_s, each, {**data, **facts} if (each, data.get("candidate")) == (kind, name) else data)
-        for at_s, each, data in notes
+        (at_s, noted, {**data, **facts} if (noted, data.get("candidate")) == (kind, name) else data)
+        for at_s, noted, data in notes
     ]
     assert found != notes
     return found
@@ -74,10 +74,10 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
         (
             "charged",
             lambda n: changed(n, "candidate", ops_total=10**9),
-            f"jobs/1/0/events.jsonl:3: {FIRST}: charged with 1,000,000,000 operations",
+            f"jobs/1/0/events.jsonl:3: {FIRST}: charged 1,000,000,000 operations",
         ),
         ("charged", lambda n: changed(n, "candidate", SECOND, ops_forward=1), SECOND),
-        ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters told"),
+        ("charged", lambda n: changed(n, "candidate", parameters=3), "3 parameters recorded"),
         ("searched", lambda n: changed(n, "candidate", digest="0" * 64), "not what was proposed"),
         ("searched", lambda n: changed(n, "candidate", proposal_sha256="0" * 64), "was changed"),
         ("searched", lambda n: changed(n, "candidate", epochs=2), "not what was proposed"),
@@ -89,9 +89,13 @@ def changed(notes: list[Note], kind: str, name: str = FIRST, **facts: Any) -> li
         (
             "results",
             lambda n: changed(n, "candidate-trained", accuracy=0.9),
-            f"jobs/1/0/events.jsonl:6: {FIRST}: accuracy 0.9 told",
+            f"jobs/1/0/events.jsonl:6: {FIRST}: accuracy 0.9 recorded",
         ),
-        ("results", lambda n: changed(n, "candidate-trained", predicted=0.9), "accuracy 0.9 told"),
+        (
+            "results",
+            lambda n: changed(n, "candidate-trained", predicted=0.9),
+            "accuracy 0.9 recorded",
+        ),
         ("results", lambda n: changed(n, "candidate-trained", SECOND, epochs=1), "are not 1 epoch"),
     ],
 )
@@ -111,7 +115,7 @@ def test_a_candidate_that_does_not_add_up_breaks_its_rule(
         ({"samples": 2500}, "2,500 samples are more than 1 epoch of 1,000"),
         (
             {"evaluated": 100},
-            f"jobs/1/0/events.jsonl:4: {FIRST}: an evaluation saw 100 of 200 samples",
+            f"jobs/1/0/events.jsonl:4: {FIRST}: an evaluation used 100 of 200 samples",
         ),
     ],
 )
@@ -135,7 +139,7 @@ def test_an_accuracy_that_is_none_is_found(run: HandmadeSearch, accuracy: float)
     notes = run.trained(candidate, 10.0, accuracy)
     run.worker(0, [(9.0, "job", started()), *notes, (40.0, "end", {})])
     assert judged(run.end()) == {
-        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is none"
+        "evaluated": f"jobs/1/0/events.jsonl:4: a top-1 accuracy of {accuracy:g} is impossible"
     }
 
 
@@ -144,7 +148,7 @@ def test_two_candidates_do_not_come_to_the_same_weights(run: HandmadeSearch) -> 
     for name in (FIRST, SECOND):
         notes = changed(notes, "candidate-trained", name, weights_sha256="0" * 64)
     run.worker(0, notes)
-    said = f"{SECOND}: its weights are those of {FIRST}: one training twice"
+    said = f"{SECOND}: its weights are those of {FIRST}: the same training twice"
     assert judged(run.end()) == {"searched": f"jobs/1/0/events.jsonl:11: {said}"}
 
 
@@ -154,7 +158,7 @@ def test_a_worker_that_is_not_there_is_found(run: HandmadeSearch) -> None:
     forger.settings(lambda told: told["search"].update(workers=2))
     forger.records(lambda told: told["worker"].update(workers=2))
     assert judged(forger.sealed()) == {
-        "jobs": "run.json: 2 jobs of automl asked for, 1 planned: none of repeat 0, number 1"
+        "jobs": "run.json: 2 jobs of automl requested, 1 planned: repeat 0, number 1 is missing"
     }
 
 
@@ -203,11 +207,11 @@ def test_a_worker_that_died_for_good_is_told_and_does_the_others_no_harm(
     evidence = {f.rule: f.evidence for f in check(Contents(folder)).findings}["trained"]
     lost = "the worker of job 2 was given up after 3 attempts (it died after 'candidate')"
     assert evidence == (
-        f"2 planned, 1 came to the end; {lost}: 1 candidate of its count, "
-        "no result of r00001-w00001"
+        f"2 planned, 1 finished; {lost}: its 1 trained candidate counts, "
+        "no result for r00001-w00001"
     )
     (found,) = score(Contents(folder)).searches
-    assert "with 2 workers, of which 1 died for good" in search_text.search_line(found)
+    assert "with 2 workers, 1 of them lost" in search_text.search_line(found)
     assert ("lost", evidence.partition("; ")[2]) in search_text.search_rows(found)
 
 
@@ -215,7 +219,7 @@ def test_a_search_whose_workers_all_died_did_not_come_to_its_end(bereaved: Handm
     path = bereaved.folder.attempt_folder(1, 0) / "events.jsonl"
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-1]))  # without its end
-    assert judged(bereaved.end(1, 2))["trained"] == "jobs/1/job.json: job 1 did not come to its end"
+    assert judged(bereaved.end(1, 2))["trained"] == "jobs/1/job.json: job 1 did not finish"
 
 
 def test_who_trains_a_candidate_has_claimed_it(run: HandmadeSearch) -> None:
@@ -225,7 +229,7 @@ def test_who_trains_a_candidate_has_claimed_it(run: HandmadeSearch) -> None:
     Claim(worker=3, job=4).write(claim)
     assert judged(folder)["searched"].endswith("claimed by worker 3, trained by 0")
     claim.unlink()
-    assert judged(folder)["searched"].endswith("nobody claimed it")
+    assert judged(folder)["searched"].endswith("it was never claimed")
 
 
 def test_a_proposal_that_was_changed_or_lost_is_found(run: HandmadeSearch) -> None:
@@ -235,13 +239,13 @@ def test_a_proposal_that_was_changed_or_lost_is_found(run: HandmadeSearch) -> No
     text = path.read_text()
     path.write_text(text.replace('"took_s": 0.1', '"took_s": 0.2'))
     found = judged(folder)
-    said = f"{SECOND}: its proposal was changed since it was trained"
+    said = f"{SECOND}: its proposal was changed after training"
     assert found["searched"] == f"buffer/{SECOND}.json: {said}"
-    assert "not what the logs say" in found["ledger"]
+    assert "does not match what the logs say" in found["ledger"]
     path.write_bytes(path.with_name(f"{FIRST}.json").read_bytes())
-    assert f"its proposal is that of {FIRST}" in judged(folder)["searched"]
+    assert f"its proposal is for {FIRST}" in judged(folder)["searched"]
     path.unlink()
-    assert judged(folder)["searched"].startswith(f"buffer/{SECOND}.json: it is missing")
+    assert judged(folder)["searched"].startswith(f"buffer/{SECOND}.json: missing")
 
 
 @pytest.mark.parametrize("harm", [b"\0" * 20, b'"candidate": {"r": 1}, "x'])
@@ -285,4 +289,4 @@ def test_a_claim_that_nobody_began_is_told_and_no_fault(run: HandmadeSearch) -> 
     folder = run.end()
     assert judged(folder) == {}
     evidence = {f.rule: f.evidence for f in check(Contents(folder)).findings}
-    assert evidence["searched"].endswith("; 1 was claimed and never begun")
+    assert evidence["searched"].endswith("; 1 was claimed but never started")

@@ -34,7 +34,7 @@ def judged(folder: RunFolder) -> dict[str, str]:
     """The rules that are not met, with their evidence."""
     score(Contents(folder)).write(folder.score_file)
     findings = check(Contents(folder)).findings
-    return {finding.rule: finding.told for finding in findings if finding.failed}
+    return {finding.rule: finding.text for finding in findings if finding.failed}
 
 
 def run_with(run: HandmadeRun, notes: list[Note]) -> RunFolder:
@@ -74,7 +74,7 @@ def stood(step: int) -> list[Note]:
     [
         ("processed", stood(29), "2,900 samples are not 3 epochs"),
         ("processed", stood(31), "3,100 samples are not 3 epochs"),
-        ("evaluated", changed(GOOD, "evaluation", evaluated=100), "saw 100 of 200 samples"),
+        ("evaluated", changed(GOOD, "evaluation", evaluated=100), "used 100 of 200 samples"),
         (
             "evaluated",
             [started(), progress(2, 1.0), finished(30, evaluations=0), ("end", {})],
@@ -128,7 +128,7 @@ def test_a_log_that_was_exchanged_after_the_job_ended_is_found(handmade_run: Han
             events.write(kind, **data)
     found = judged(folder)
     assert list(found) == ["trained"]
-    assert "not the log that the job ended with" in found["trained"]
+    assert "not the log as the job left it" in found["trained"]
 
 
 def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRun) -> None:
@@ -143,7 +143,7 @@ def test_telemetry_that_was_changed_or_removed_is_found(handmade_run: HandmadeRu
     telemetry.write_text(whole.replace("300.0", "3.0"))
     assert list(judged(run.folder)) == ["trained"]
     telemetry.unlink()
-    assert "not the telemetry that the job ended with" in judged(run.folder)["trained"]
+    assert "not the telemetry as the job left it" in judged(run.folder)["trained"]
 
 
 def test_a_power_log_that_was_not_imported_is_found(
@@ -160,7 +160,7 @@ def test_a_power_log_that_was_not_imported_is_found(
     assert list(judged(folder)) == ["powered"]
     forged.unlink()
     kept.write_text(kept.read_text().replace("500", "5"))
-    assert "not the log that was imported" in judged(folder)["powered"]
+    assert "not the log as it was imported" in judged(folder)["powered"]
 
 
 def test_a_power_log_of_another_time_is_refused(handmade_run: HandmadeRun, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_job_that_did_not_end_is_found(handmade_run: HandmadeRun) -> None:
     handmade_run.end()
     found = judged(handmade_run.folder)
     assert list(found) == ["trained"]
-    assert "job 2 did not come to its end" in found["trained"]
+    assert "job 2 did not finish" in found["trained"]
 
 
 def test_a_run_that_stops_at_its_target_needs_no_more_epochs(handmade_run: HandmadeRun) -> None:

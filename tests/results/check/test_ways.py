@@ -25,12 +25,12 @@ from tests.support.forgeries import (
     changed,
     first,
     good_runs,
+    in_job,
     judged,
     later,
     measured,
     power,
     together,
-    told,
 )
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.counting.conventions import convention as flop_rules
@@ -58,7 +58,7 @@ def shorter(**train: int) -> Break:
     """Fewer epochs, and as many samples: everything says so."""
 
     def change(run: Forger) -> None:
-        run.settings(lambda told: told["train"].update(train))
+        run.settings(lambda data: data["train"].update(train))
         for number in range(1, REPEATS + 1):
             run.stands(number, epochs=min(train.values()))
 
@@ -85,19 +85,19 @@ tolerant = measured("gemm", error=1e8, tolerance=1e9)
 
 def batch(size: int) -> Break:
     """A batch in the settings that no step had."""
-    return lambda run: run.settings(lambda told: told["train"].update(batch=size))
+    return lambda run: run.settings(lambda data: data["train"].update(batch=size))
 
 
 def network(run: Forger) -> None:
-    run.record(2, lambda told: told["settings"]["network"].update(width=8))
+    run.record(2, lambda data: data["settings"]["network"].update(width=8))
 
 
 def ranks(run: Forger) -> None:
-    run.records(lambda told: told.update(ranks=10**6))
+    run.records(lambda data: data.update(ranks=10**6))
 
 
 def lower_target(run: Forger) -> None:
-    run.records(lambda told: told["goal"].update(target=0.1))
+    run.records(lambda data: data["goal"].update(target=0.1))
 
 
 def falls(run: Forger) -> None:
@@ -142,33 +142,33 @@ def absent(run: Forger) -> None:
 @pytest.mark.parametrize(
     ("rules", "rule", "base", "harm", "words"),
     [
-        ("practice", "energy", "one model", power(-5.0), "a sensor that reads nothing"),
+        ("practice", "energy", "one model", power(-5.0), "the sensor does not work"),
         ("practice", "energy", "one model", power_limit(200.0), "its limit is 200 W"),
-        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "1.5 is none"),
+        ("practice", "evaluated", "one model", changed("evaluation", quality=1.5), "is impossible"),
         ("practice", "evaluated", "one model", early, "after step 3"),
-        ("practice", "evaluated", "ensembles", boasting, "a top-1 accuracy of 5 is none"),
+        ("practice", "evaluated", "ensembles", boasting, "a top-1 accuracy of 5 is impossible"),
         ("practice", "as-told", "one model", batch(10**9), "a batch of 256, 1,000,000,000"),
-        ("practice", "as-told", "one model", ranks, "1,000,000 ranks, its settings"),
-        ("practice", "as-told", "one model", fp8, "precision fp8, fp32 was told"),
+        ("practice", "as-told", "one model", ranks, "1,000,000 ranks, but"),
+        ("practice", "as-told", "one model", fp8, "precision fp8, fp32 configured"),
         ("practice", "as-told", "one model", ceiling, "a ceiling of fp64 does not bound"),
-        ("practice", "as-told", "one model", network, "network.width is 8, and 64 in run.json"),
+        ("practice", "as-told", "one model", network, "network.width is 8, but 64 in run.json"),
         ("practice", "as-told", "one model", changed("finished", 1, epoch=1.0), "epoch 1 is not"),
         ("practice", "as-told", "one model", one_step, "samples are not 1 step of 256"),
         ("practice", "as-told", "one model", unread, "0 samples are not 450,411 steps"),
-        ("practice", "as-told", "ensembles", told("bag", bootstrap="none"), "bootstrap none"),
+        ("practice", "as-told", "ensembles", in_job("bag", bootstrap="none"), "bootstrap none"),
         ("practice", "goal", "one model", lower_target, "the target of top-1 accuracy is 0.1"),
-        ("practice", "goal", "one model", other_device, "another device than job 1"),
-        ("practice", "timed", "one model", falls, "the time of training fell"),
-        ("practice", "correct", "one model", tolerant, "at most 5e-05 is right"),
-        ("practice", "clocks", "one model", long_ago, "UTC and the clock of the log are"),
-        ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "saw 9 of 50,000"),
-        ("practice", "data", "one model", told("data", fingerprint="1" * 64), "other data than"),
+        ("practice", "goal", "one model", other_device, "its device differs from job 1"),
+        ("practice", "timed", "one model", falls, "the time in training decreased"),
+        ("practice", "correct", "one model", tolerant, "limit 5e-05"),
+        ("practice", "clocks", "one model", long_ago, "wall clock and monotonic clock are"),
+        ("practice", "evaluated", "ensembles", first("ensemble", evaluated=9), "on 9 of 50,000"),
+        ("practice", "data", "one model", in_job("data", fingerprint="1" * 64), "its data differs"),
         ("practice", "processed", "one model", too_many, "are not 90 epochs"),
-        ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, 90 are fixed"),
-        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "after epoch 1, 90"),
-        ("hpcai500-v2", "published-data", "one model", told("data", synthetic=True), "synthetic"),
+        ("hpcai500-v2", "epochs", "one model", shorter(epochs=80), "80 epochs, the paper fixes 90"),
+        ("hpcai500-v2", "epochs", "one model", shorter(end_epoch=1), "end_epoch is 1, the paper"),
+        ("hpcai500-v2", "published-data", "one model", in_job("data", synthetic=True), "synthetic"),
         ("hpcai500-v3", "ensemble", "ensembles", in_waves, "models waited for others"),
-        ("hpcai500-v3", "bootstrap", "ensembles", twins, "twins learn from one"),
+        ("hpcai500-v3", "bootstrap", "ensembles", twins, "twins share their sample"),
     ],
 )  # fmt: skip
 def test_a_rule_is_broken_in_more_than_one_way(
@@ -183,7 +183,7 @@ def test_a_rule_is_broken_in_more_than_one_way(
     findings = judged(good(base), tmp_path, rules, harm)
     (found,) = findings.failures
     assert found.rule == rule
-    assert words in found.told
+    assert words in found.text
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_time_that_is_none_is_refused(
     handmade_run.attempt(1, 1000.0, *notes)
     handmade_run.end()
     findings = check(Contents(handmade_run.folder))
-    (found,) = (each for each in findings.findings if each.rule == "schema")
+    (found,) = (finding for finding in findings.findings if finding.rule == "schema")
     assert words in found.evidence
     assert found.where == f"jobs/1/0/events.jsonl:{len(notes) - 1}"
     with pytest.raises(FolderError, match="not a finished event"):
@@ -212,13 +212,13 @@ def test_time_that_is_none_is_refused(
 def test_the_bounds_of_errors_are_those_that_ceilings_are_measured_with() -> None:
     from vflops.machine.ceilings.precisions import PRECISIONS
 
-    assert {name: each.tolerance for name, each in PRECISIONS.items()} == MOST_ERROR
+    assert {name: precision.tolerance for name, precision in PRECISIONS.items()} == MOST_ERROR
 
 
 def test_a_run_of_another_problem_has_no_level(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "hpcai500-v2", shorter(epochs=80))
-    (level,) = (each for each in findings.findings if each.rule == "level")
-    assert level.evidence.startswith("no level, it is another problem: train.epochs = 80")
+    (level,) = (finding for finding in findings.findings if finding.rule == "level")
+    assert level.evidence.startswith("no level: a different problem: train.epochs = 80")
     domain = findings.layers[-1]
     assert (domain.layer, domain.level) == ("problem domain", None)
     assert domain.differences == ("train.epochs = 80 (reference 90)",)
@@ -227,7 +227,7 @@ def test_a_run_of_another_problem_has_no_level(good: GoodRun, tmp_path: Path) ->
 def test_a_sensor_that_returns_nothing_is_not_measured(good: GoodRun, tmp_path: Path) -> None:
     findings = judged(good("one model"), tmp_path, "practice", absent)
     assert findings.passed
-    (energy,) = (each for each in findings.findings if each.rule == "energy")
+    (energy,) = (finding for finding in findings.findings if finding.rule == "energy")
     assert energy.verdict == "not applicable"
     assert energy.evidence == "no power was measured; not measured: gpu0"
 
@@ -238,8 +238,8 @@ def test_a_counter_that_stands_still_is_no_measurement(good: GoodRun, tmp_path: 
         path.write_text(re.sub(r'"values":\[[^]]*\]', '"values":[null,5.0]', path.read_text()))
 
     findings = judged(good("one model"), tmp_path, "practice", later(silent))
-    told = {each.rule: each.told for each in findings.failures}
-    assert told["energy"].endswith("gpu0: its counter says 0 W: a sensor that reads nothing")
+    told = {finding.rule: finding.text for finding in findings.failures}
+    assert told["energy"].endswith("gpu0: its counter reads 0 W: the sensor does not work")
 
 
 def test_analytic_operations_may_exceed_the_ceiling(good: GoodRun, tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_the_level_is_told_with_the_setting_that_made_it(good: GoodRun, tmp_path
         good("one model"),
         tmp_path,
         "hpcai500-v2",
-        lambda run: run.settings(lambda told: told["train"].update(momentum=0.5)),
+        lambda run: run.settings(lambda data: data["train"].update(momentum=0.5)),
     )
     assert findings.passed
-    (level,) = (each for each in findings.findings if each.rule == "level")
+    (level,) = (finding for finding in findings.findings if finding.rule == "level")
     assert level.evidence == "level free: train.momentum = 0.5 (reference 0.875)"

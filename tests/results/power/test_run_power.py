@@ -148,5 +148,5 @@ def test_nodes_add_up_where_they_include_the_same() -> None:
     assert (mixed.energy_j, mixed.includes) == (None, ())
     assert "do not measure the same: accelerators; nothing" in str(mixed.reason)
     assert over_nodes([bare, bare]).energy_j is None
-    with pytest.raises(ValueError, match="one a node"):
+    with pytest.raises(ValueError, match="one per node"):
         over_nodes([])

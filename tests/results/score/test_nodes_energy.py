@@ -143,13 +143,13 @@ def sample(
     header = Header(
         node=number,
         interval_s=1.0,
-        series=tuple(each for each, _ in columns),
+        series=tuple(series for series, _ in columns),
         absent=tuple(absent),
     )
     writer = TelemetryWriter(telemetry_file(place, number), header)
     for second in range(length_s + 1):
         at_s = began_s + second
-        values = [v * at_s if each.kind == "counter" else v for each, v in columns]
+        values = [v * at_s if series.kind == "counter" else v for series, v in columns]
         writer.write(at_s - booted_s, WALL_S + at_s + off_s, values)
     writer.close()
 
@@ -169,7 +169,7 @@ def test_clocks_five_seconds_apart_are_corrected(site: Site) -> None:
     assert found.window_s == pytest.approx(LENGTH_S + 2.0)
     assert found.clock_corrected_s == 5.0
     assert found.clock_unknown == ()
-    assert [(each.host, each.offset_s) for each in found.nodes] == [("a", 5.0), ("b", 0.0)]
+    assert [(node.host, node.offset_s) for node in found.nodes] == [("a", 5.0), ("b", 0.0)]
 
 
 def test_a_clock_that_is_not_known_is_said_and_not_corrected(site: Site) -> None:
@@ -181,7 +181,7 @@ def test_a_clock_that_is_not_known_is_said_and_not_corrected(site: Site) -> None
     assert found.window_s == pytest.approx(LENGTH_S + 7.0)
     assert found.clock_unknown == (2,)
     assert found.nodes[1].fault == "no answer"
-    assert "not corrected, of jobs 2" in dict(score_tables.ensemble_rows(found))["clocks"]
+    assert "not corrected for jobs 2" in dict(score_tables.ensemble_rows(found))["clocks"]
 
 
 def test_a_clock_of_another_controller_is_not_known(site: Site) -> None:
@@ -204,7 +204,7 @@ def test_a_sensor_that_two_jobs_share_counts_once(site: Site) -> None:
     (only,) = found.nodes
     assert only.jobs == (1, 2)
     scored = site.scored()
-    assert [each.power.shared_with for each in scored.trainings] == [(2,), (1,)]
+    assert [training.power.shared_with for training in scored.trainings] == [(2,), (1,)]
     assert "shared with job 2" in dict(score_tables.training_rows(scored.trainings[0]))["VFLOPS/W"]
 
 
@@ -229,7 +229,7 @@ def test_each_job_has_a_first_gpu_and_both_count(site: Site) -> None:
     found = site.ensemble(1, 2)
     assert found.power.power_w == pytest.approx(500.0)
     assert found.utilisation == pytest.approx(70.0)
-    assert [each.power.shared_with for each in site.scored().trainings] == [(), ()]
+    assert [training.power.shared_with for training in site.scored().trainings] == [(), ()]
 
 
 def test_hosts_add_up_and_a_late_one_counts_for_its_time(site: Site) -> None:
@@ -239,7 +239,7 @@ def test_hosts_add_up_and_a_late_one_counts_for_its_time(site: Site) -> None:
     found = site.ensemble(1, 2)
     assert found.power.energy_j == pytest.approx(400.0 * LENGTH_S)
     assert found.power.power_w == pytest.approx(400.0 * LENGTH_S / (LENGTH_S + 10))
-    assert [each.power.power_w for each in found.nodes] == pytest.approx([100.0, 300.0])
+    assert [node.power.power_w for node in found.nodes] == pytest.approx([100.0, 300.0])
 
 
 def test_a_host_without_a_reading_is_named(site: Site) -> None:

@@ -22,10 +22,10 @@ from vflops.record.formats.job_events import PHASES, Ensembled, EnsembleSize, Fi
 from vflops.record.formats.node import Clock, NodeRecord, node_file
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
-from vflops.results.score.node_verdicts import TwinsScore
 from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
+from vflops.results.score.twins import TwinsScore
 from vflops.run.jobs import in_order, prepare
 from vflops.train.ensemble.sample import drawn
 from vflops.workloads.contract.run_settings import load, profile
@@ -113,7 +113,9 @@ def four(handmade_run: HandmadeRun) -> HandmadeEnsemble:
 
 def verdict(ensemble: HandmadeEnsemble) -> tuple[str, str]:
     findings = check(Contents(RunFolder.open(ensemble.run.folder.path))).findings
-    return next((each.verdict, each.evidence) for each in findings if each.rule == "twins")
+    return next(
+        (finding.verdict, finding.evidence) for finding in findings if finding.rule == "twins"
+    )
 
 
 class TestPairs:
@@ -142,7 +144,7 @@ class TestPairs:
         (pair,) = two.twins().pairs
         assert (pair.verdict, pair.epoch, pair.difference) == ("differ", None, None)
         assert two.twins().suspects == ("n0", "n1")
-        assert "differ in their trained weights, and in no evaluation" in verdict(two)[1]
+        assert "differ in their trained weights, but in no evaluation" in verdict(two)[1]
 
     def test_the_same_qualities_on_the_way_are_asked_for_too(
         self, handmade_run: HandmadeRun
@@ -161,7 +163,7 @@ class TestPairs:
         assert [pair.one_node for pair in found.twins.pairs] == [True, False]
         assert found.twins.suspects == ("n1", "n2")
         told = dict(ensemble_rows(found))["twins"]
-        assert told.startswith("a diagnostic of the nodes, not a claim; 1 of 2 pairs agree")
+        assert told.startswith("a diagnostic of the nodes, not a result; 1 of 2 pairs agree")
         assert "1 of them on one node" in told
         assert told.endswith("suspect: n1, n2")
 
@@ -258,7 +260,7 @@ class TestNodes:
         found = self._trained(handmade_run, [*jobs, *shared]).nodes_named
         assert found is not None
         assert found.places == 6
-        assert [each.nodes for each in found.named] == [("a3", "b3")]
+        assert [outlier.nodes for outlier in found.named] == [("a3", "b3")]
 
     def test_of_few_nodes_nothing_is_told(self, handmade_run: HandmadeRun) -> None:
         found = self._trained(handmade_run, [(1.0, (f"n{k}",)) for k in (0, 1, 2)])
@@ -327,10 +329,10 @@ class TestRealRun:
         assert [size.models for size in ensemble.sizes] == [1]
         assert ensemble.jobs == (1, 2)
         assert ensemble.ops_training == 2 * (found.trainings[0].speed or pytest.fail()).ops_training
-        assert "not a claim" in ensemble_line(ensemble)
-        verdicts = {each.rule: each.verdict for each in check(contents).findings}
+        assert "not a result" in ensemble_line(ensemble)
+        verdicts = {finding.rule: finding.verdict for finding in check(contents).findings}
         assert verdicts["twins"] == "pass"
-        assert "twins: a diagnostic of the nodes, not a claim" in twins.report_file.read_text()
+        assert "twins: a diagnostic of the nodes, not a result" in twins.report_file.read_text()
 
     def test_other_weights_in_the_log_of_one_are_a_difference(
         self, twins: RunFolder, tmp_path: Path
@@ -346,5 +348,5 @@ class TestRealRun:
         assert ensemble.twins is not None
         assert [pair.verdict for pair in ensemble.twins.pairs] == ["differ"]
         assert len(ensemble.twins.suspects) == 2
-        failed = {each.rule for each in check(contents).failures}
+        failed = {finding.rule for finding in check(contents).failures}
         assert {"twins", "chain", "trained"} <= failed

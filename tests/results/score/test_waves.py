@@ -62,4 +62,4 @@ def test_models_that_did_not_train_at_once_waited(
     (scored,) = score(Contents(RunFolder.open(folder.path))).ensembles
     assert scored.waves == waited
     said = [value for name, value in ensemble_rows(scored) if name == "waves"]
-    assert said == ["models waited for others: nothing is said of weak scaling"] * waited
+    assert said == ["models waited for others: no claim of weak scaling"] * waited

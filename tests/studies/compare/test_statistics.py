@@ -40,7 +40,7 @@ def test_figures_of_any_size_have_a_difference() -> None:
 
 
 def test_repeats_that_do_not_spread_tell_nothing() -> None:
-    with pytest.raises(ValueError, match="neither set spreads"):
+    with pytest.raises(ValueError, match="all repeats of both sets are equal"):
         welch([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
 
 

@@ -13,9 +13,7 @@ import torch
 
 from tests.support.fork_server import server
 from tests.support.paths import SUPPORT
-from vflops.metrics.traffic import bytes_sent, powersgd_elements
-from vflops.train.communication.powersgd import RANK as NARROW
-from vflops.train.communication.powersgd import START
+from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, bytes_sent, powersgd_elements
 
 PROGRAM = SUPPORT / "average_rank.py"
 RANKS, NUMBERS = 4, 1003
@@ -127,7 +125,9 @@ def test_an_exchange_reports_what_all_ranks_sent(found: Any) -> None:
     assert (torus["bytes_near"], torus["bytes_far"]) == (12 * whole.near, 12 * whole.far)
     assert torus["steps"] == 12
     assert torus["algorithm"] == "all-gather: ring; all-reduce: ring; all-to-all: pairs"
-    numbers = START * 4 * 65 * 64 + (12 - START) * powersgd_elements(shapes, NARROW)
+    numbers = POWERSGD_START * 4 * 65 * 64 + (12 - POWERSGD_START) * powersgd_elements(
+        shapes, POWERSGD_RANK
+    )
     assert powersgd["bytes_near"] == bytes_sent("all-reduce", "fp32", RANKS, 4, numbers).near
     assert powersgd["bytes_near"] < 0.9 * 12 * bytes_sent("all-reduce", "fp32", 4, 4, 16640).all
 

@@ -15,7 +15,7 @@ from vflops.errors import UsageError
 from vflops.machine import host
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
-from vflops.results.check.consistency import as_told
+from vflops.results.check.consistency import settings_applied
 from vflops.run.rearrange import rearranged
 
 WAYS: tuple[dict[str, Any], ...] = (
@@ -62,8 +62,8 @@ def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> N
     log = run_ranks(folder, 2)
     assert [event.data["ranks"] for event in log.events if event.kind == "job"] == [2]
     assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=5e-4)
-    assert as_told(Contents(folder)).verdict == "fail"
-    assert "parallel.mode data → sharded" in as_told(Contents(folder)).evidence
+    assert settings_applied(Contents(folder)).verdict == "fail"
+    assert "parallel.mode data → sharded" in settings_applied(Contents(folder)).evidence
     back = rearranged(folder, ["parallel.mode=data"])
     assert back == []  # the job is over
     assert JobRecord.read(folder.job_file(1)).ranks == 1

@@ -104,7 +104,7 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
     passed = sorted((folder.path / "buffer").glob("*-w00001.passed.json"))
     assert [TurnPassed.read(path).by for path in passed] == [0] * len(passed) and passed
     out, _ = process.communicate()
-    assert "with 2 workers, of which 1 died for good" in out
+    assert "with 2 workers, 1 of them lost" in out
     verdicts = {finding.rule: finding for finding in Findings.read(folder.findings_file).findings}
     assert verdicts["trained"].verdict == "pass"
     assert "the worker of job 2 was given up after 1 attempt" in verdicts["trained"].evidence

@@ -43,14 +43,14 @@ def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
     from vflops.cli.results.score import keep
     from vflops.cli.terminal import console
     from vflops.results.check.checking import check as judge
-    from vflops.results.check.rule_sets import own_rule_set
+    from vflops.results.check.rule_sets import rule_set_of
 
     found: list[tuple[str, Findings]] = []
     folders = []
     for run in runs or (None,):
         contents = console.read_run(run)
         findings = judge(contents, rules)
-        if findings.rule_set == own_rule_set(contents.folder.record.settings).name:
+        if findings.rule_set == rule_set_of(contents.folder.record.settings).name:
             keep(findings, contents.folder.findings_file, contents)
         found.append((console.shown(contents.folder.path), findings))
         folders.append(contents.folder)
@@ -76,7 +76,7 @@ def _print_table(name: str, findings: Findings) -> None:
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
     print(heading(f"{name}\n{rules}" if name else rules))
     apply = [each for each in findings.findings if each.verdict != "not applicable"]
-    print(columns([(each.verdict, each.rule, f"{each.title}: {each.told}") for each in apply]))
+    print(columns([(each.verdict, each.rule, f"{each.title}: {each.text}") for each in apply]))
     others = [each.rule for each in findings.findings if each.verdict == "not applicable"]
     if others:
         print(columns([("do not apply:", ", ".join(others))]))
@@ -87,7 +87,7 @@ def _print_table(name: str, findings: Findings) -> None:
 
 def _with_advice(finding: Finding) -> str:
     advice = _ADVICE.get(finding.rule)
-    return f"{finding.told} → {advice}" if advice else finding.told
+    return f"{finding.text} → {advice}" if advice else finding.text
 
 
 def _refuse(found: Sequence[tuple[str, Findings]], rules: str | None) -> None:

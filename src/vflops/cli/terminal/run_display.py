@@ -162,7 +162,7 @@ class Progress:
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
-            why = f"        not met: {finding.title} ({finding.told})"
+            why = f"        not met: {finding.title} ({finding.text})"
             say(why, indent=8, file=sys.stdout)
         print(f"report  {shown(folder.report_file)}")
         machine = measured_ceilings(self._done)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflops.cli.terminal.jobs_table import JobsView
+from vflops.metrics import regulated_score_so_far
 from vflops.results.score.figure_text import count, number
-from vflops.results.score.search_score import regulated
 from vflops.units import quantity, seconds
 from vflops.workloads.automl.worker_progress import WorkerProgress
 
@@ -65,8 +65,10 @@ def _so_far(workers: Sequence[WorkerProgress]) -> list[str]:
     if best is not None:
         told.append(f"best accuracy {number(best.best or 0.0)} ({best.best_candidate})")
     if ops and elapsed_s:
-        told.append(quantity(ops / elapsed_s, "OPS"))
-        weighed = regulated(ops / elapsed_s, None if best is None else 1 - (best.best or 0.0))
+        ops_per_s = ops / elapsed_s
+        told.append(quantity(ops_per_s, "OPS"))
+        error = None if best is None else 1 - (best.best or 0.0)
+        weighed = regulated_score_so_far(flops=ops_per_s, error=error)
         if weighed is not None:
             told.append(f"regulated {quantity(weighed, 'OPS')}")
     return told

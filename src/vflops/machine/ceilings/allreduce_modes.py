@@ -9,11 +9,12 @@ import torch
 import torch.distributed as dist
 
 from vflops.machine.ceilings.allreduce_steps import Message, Rank
+from vflops.metrics.traffic import POWERSGD_RANK
 from vflops.train.communication import average
 from vflops.train.communication.bucket import MadeBucket
 from vflops.train.communication.codec import Leftovers
 from vflops.train.communication.link import Link, Traffic
-from vflops.train.communication.powersgd import RANK, PowerSgd
+from vflops.train.communication.powersgd import PowerSgd
 
 
 class MeanRank(Rank):
@@ -86,8 +87,8 @@ class PowerSgdRank(MeanRank):
     def _numbers(self, count: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(self._seed)
         rows = _rows(count)
-        left = torch.randn(rows, RANK, generator=generator)
-        right = torch.randn(RANK, count // rows, generator=generator)
+        left = torch.randn(rows, POWERSGD_RANK, generator=generator)
+        right = torch.randn(POWERSGD_RANK, count // rows, generator=generator)
         return (left @ right).view(-1).to(self._device)
 
     def _reduce(self, data: torch.Tensor) -> None:

@@ -43,7 +43,7 @@ def judge(contents: Contents, signers: Path | None) -> Judgement:
     failures = findings.failures
     if not state.complete:  # said already
         failures = [finding for finding in failures if finding.rule != "complete"]
-    reasons += [f"rule {finding.rule}: {finding.told}" for finding in failures]
+    reasons += [f"rule {finding.rule}: {finding.text}" for finding in failures]
     if len(reasons) > _MOST_REASONS:
         more = len(reasons) - _MOST_REASONS
         reasons = [*reasons[:_MOST_REASONS], f"and {more} more"]

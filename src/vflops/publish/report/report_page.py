@@ -35,13 +35,13 @@ _ROOFS = (*COMPUTE, "memory", "all-reduce")
 def write_report(contents: Contents) -> None:
     """Write the page of the run; that of an incomplete run says so."""
     folder, measurements = contents.folder, contents.measurements
-    scored = score(contents)
+    scored = contents.once(score)
     machine = measured_ceilings(measurements)
     models = placed(contents, scored, machine)
     bounds = [model.bound for model in models] or _first_bound(contents, machine)
     achieved = [model.achieved for model in models if model.achieved]
     system = SystemRecord.read(folder.system_file) if folder.system_file.exists() else None
-    trainings, findings = blocks(contents, scored), check(contents)
+    trainings, findings = blocks(contents, scored), contents.once(check)
     searches, ensembles = search_blocks(contents, scored), ensemble_blocks(scored)
     jobs = job_rows(contents, scored)
     parts = {
@@ -83,7 +83,7 @@ def write_report(contents: Contents) -> None:
         system=system,
         findings=findings,
         rules_title=RULE_SETS[findings.rule_set].title,
-        level=level_words(levels(contents)),
+        level=level_words(contents.once(levels)),
         command=command(folder.record),
         library=chart_library(),
     )

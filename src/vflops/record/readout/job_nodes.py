@@ -1,4 +1,4 @@
-"""Where the jobs of an ensemble were trained."""
+"""The nodes on which the jobs of an ensemble were trained."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from vflops.record.readout.trained_job import TrainedJob
 
 
 @dataclass(frozen=True)
-class JobLocation:
-    """The nodes of a job, for verdicts about it; empty if they are not known."""
+class JobNodes:
+    """The nodes of a job; empty if they are not known."""
 
     names: tuple[str, ...] = ()
-    """Its nodes; if all jobs ran on one machine, the job's part of it."""
+    """How results name them: if all jobs share one machine, the part that the job used."""
     nodes: tuple[str, ...] = ()
 
 
-def job_locations(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, JobLocation]:
-    """Return the location of the newest attempt at each job."""
+def nodes_by_job(contents: Contents, members: Sequence[TrainedJob]) -> dict[int, JobNodes]:
+    """Return the nodes of the newest attempt of each job."""
     nodes = {
         member.record.job: tuple(node.name for node in node_records(member.folders[-1]))
         for member in members
         if member.folders
     }
     if len({name for names in nodes.values() for name in names}) > 1:
-        return {job: JobLocation(names, names) for job, names in nodes.items()}
+        return {job: JobNodes(names, names) for job, names in nodes.items()}
     begun = [event.payload(JobBegun) for event in contents.history.events("job-begun")]
-    parts = {event.job: event.where for event in begun if event.launcher == "local"}
-    locations = {}
+    parts = {job.job: job.where for job in begun if job.launcher == "local"}
+    by_job = {}
     for job, names in nodes.items():
         part = [f"{parts[job]} of {name}" for name in names or ("this machine",) if job in parts]
-        locations[job] = JobLocation(tuple(part) or names, names)
-    return locations
+        by_job[job] = JobNodes(tuple(part) or names, names)
+    return by_job

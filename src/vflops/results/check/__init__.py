@@ -1,1 +1,1 @@
-"""Rules that a run must meet: each a verdict with evidence, from the folder alone."""
+"""Rules for valid runs: each gives a verdict with evidence, from the run folder alone."""

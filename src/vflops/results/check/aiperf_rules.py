@@ -1,4 +1,4 @@
-"""Rules of AIPerf: what makes a search a result, each by itself, as its score has judged it."""
+"""AIPerf's rules for a valid search, one by one, from the verdict in its score."""
 
 from __future__ import annotations
 
@@ -17,96 +17,98 @@ from vflops.units import seconds
 
 _NONE = Outcome("not applicable", "nothing was searched in this run")
 _Fault = Callable[[SearchScore], str | None]
-_Place = Callable[[Sequence[TrainedJob], SearchScore], str]
-"""Where the workers of a search say what it is judged by."""
+_Locate = Callable[[Sequence[TrainedJob], SearchScore], str]
+"""Returns the file and line of the evidence in the logs of the workers."""
 
 
-def _each(contents: Contents, fault: _Fault, place: _Place, words: str) -> Outcome:
+def _all_searches(contents: Contents, fault: _Fault, locate: _Locate, passed: str) -> Outcome:
+    """Return the first fault of a search, or a pass with the evidence ``passed``."""
     scores = contents.once(search_scores)
     if not scores:
         return _NONE
     for members, score in zip(searches(contents), scores, strict=True):
-        found = fault(score)
-        if found:
-            return Outcome("fail", found, place(members, score))
-    return Outcome("pass", words)
+        reason = fault(score)
+        if reason:
+            return Outcome("fail", reason, locate(members, score))
+    return Outcome("pass", passed)
 
 
 def _broken(rule: str) -> _Fault:
-    """Why one of the score's own rules is broken."""
+    """Return a function that gives the reason why a search breaks ``rule``."""
     return lambda score: score.aiperf.broken.get(rule)
 
 
 def duration(contents: Contents) -> Outcome:
-    """A result takes an hour at least."""
-    return _each(contents, _broken("hour"), _shortest, f"{seconds(LEAST_S)} or more")
+    """Fail unless the search took at least an hour."""
+    return _all_searches(contents, _broken("hour"), _shortest, f"{seconds(LEAST_S)} or more")
 
 
 def _shortest(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """The last event of the worker that searched for the shortest time."""
-    lost = {each.job for each in score.lost_workers}
+    """Return the last event of the worker with the shortest search time."""
+    lost = {worker.job for worker in score.lost_workers}
     spans = zip(members, story_of(members).spans_s, strict=True)
-    own = [(s[1] - s[0] if s else 0.0, each) for each, s in spans if each.record.job not in lost]
-    _, worker = min(own or [(0.0, members[0])], key=lambda each: each[0])
+    times = [(s[1] - s[0] if s else 0.0, job) for job, s in spans if job.record.job not in lost]
+    _, worker = min(times or [(0.0, members[0])], key=lambda time: time[0])
     events = [event for log in worker.logs for event in log.events]
     return events[-1].source if events else job_file(worker.record)
 
 
 def precision(contents: Contents) -> Outcome:
-    """Nothing was computed in less than 16 bits."""
-    return _each(contents, _broken("precision"), _lowest, "16 bits or more")
+    """Fail if anything was computed in less than 16 bits."""
+    return _all_searches(contents, _broken("precision"), _lowest, "16 bits or more")
 
 
 def _lowest(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Where a worker says that it computed in less, or does not say in what."""
-    told = ((each.started.ceiling_precision if each.started else None, each) for each in members)
-    return noted(next((each for name, each in told if name not in SIXTEEN_BITS), members[0]), "job")
+    """Return where a worker recorded a lower precision, or where its precision is missing."""
+    used = ((job.started.ceiling_precision if job.started else None, job) for job in members)
+    return noted(next((job for name, job in used if name not in SIXTEEN_BITS), members[0]), "job")
 
 
 def error(contents: Contents) -> Outcome:
-    """The best model errs seldom enough, whatever more the settings allow."""
-    limits = ", ".join(f"{most_error(each):g}" for each in contents.once(search_scores))
-    return _each(contents, _broken("error"), _best, f"the best error is {limits} at most")
+    """Fail unless the best model is within the error limit, even if the settings allow more."""
+    limits = ", ".join(f"{most_error(score):g}" for score in contents.once(search_scores))
+    return _all_searches(contents, _broken("error"), _best, f"the best error is at most {limits}")
 
 
 def _best(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """The result of the best candidate; what the first worker was told where there is none."""
-    won = (e for e in story_of(members).candidates if e.begun.candidate == score.winner)
-    best = next(won, None)
+    """Return the result of the best candidate, or else the job file of the first worker."""
+    winners = (e for e in story_of(members).candidates if e.begun.candidate == score.winner)
+    best = next(winners, None)
     if best is None:
         return job_file(members[0].record)
     return of_candidate(members, best, ("candidate-trained",), {})
 
 
 def new_weights(contents: Contents) -> Outcome:
-    """Nothing was trained before: a search, no replay, and no weights from elsewhere."""
+    """Fail for a replay, and for weights that were trained outside the search."""
     words = "every weight was trained in this search"
-    found = _each(contents, _broken("search"), _told, words)
-    return (
-        _each(contents, _broken("pretrained"), _heir, words) if found.verdict == "pass" else found
-    )
+    searched = _all_searches(contents, _broken("search"), _job, words)
+    if searched.verdict != "pass":
+        return searched
+    return _all_searches(contents, _broken("pretrained"), _pretrained, words)
 
 
-def _told(members: Sequence[TrainedJob], score: SearchScore) -> str:
+def _job(members: Sequence[TrainedJob], score: SearchScore) -> str:
     return job_file(members[0].record)
 
 
-def _heir(members: Sequence[TrainedJob], score: SearchScore) -> str:
-    """Where the candidate began that has its weights from elsewhere: the reason opens with it."""
+def _pretrained(members: Sequence[TrainedJob], score: SearchScore) -> str:
+    """Return the start of the candidate with foreign weights, whose name begins the reason."""
     reason = score.aiperf.broken["pretrained"]
-    heirs = (e for e in story_of(members).candidates if reason.startswith(e.begun.candidate))
-    return of_candidate(members, next(heirs), ("candidate",), {})
+    matches = (e for e in story_of(members).candidates if reason.startswith(e.begun.candidate))
+    return of_candidate(members, next(matches), ("candidate",), {})
 
 
 def table_iv(contents: Contents) -> Outcome:
-    """Data and first network are those that table IV fixes; all other deviations are told."""
+    """Fail unless data and first network are as table IV fixes them; list other deviations."""
 
     def fault(score: SearchScore) -> str | None:
-        for each in score.aiperf.deviations:
-            if each.fixed and each.conforms is not None:
-                return f"{each.what}: as published with {each.conforms}"
+        for deviation in score.aiperf.deviations:
+            if deviation.fixed and deviation.conforms is not None:
+                return f"{deviation.what}: set {deviation.conforms} to conform"
         return None
 
     scores = contents.once(search_scores)
-    told = [each.what for score in scores[:1] for each in score.aiperf.deviations]
-    return _each(contents, fault, _told, "as fixed, but for: " + "; ".join(told))
+    others = [deviation.what for score in scores[:1] for deviation in score.aiperf.deviations]
+    passed = "as table IV fixes it; other deviations: " + "; ".join(others)
+    return _all_searches(contents, fault, _job, passed)

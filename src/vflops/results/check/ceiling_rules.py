@@ -1,4 +1,4 @@
-"""Rules of ceilings: measured as planned, right, steady, and no run above them."""
+"""Rules for ceilings: measured as planned, correct, repeated, and above every training."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from vflops.units import percent, quantity
 
 LEAST_SAMPLES = 3
 LEAST_RATIO = 0.25
-"""Of the matrix product to the convolution: both run on the same units."""
+"""The least ratio of matrix product to convolution: both run on the same units."""
 NOISE = 0.05
-"""A ceiling is a median: this much above it is still it."""
+"""The share by which a training may exceed a ceiling, which is a median."""
 
 _COMPUTE = ("gemm", "convolution")
 
 
 def planned(contents: Contents) -> Outcome:
-    """All that was planned has a value or a reason."""
+    """Fail unless every planned measurement has a value or a reason."""
     wanted = contents.history.events("plan")
     if not wanted:
-        return Outcome("cannot tell", "the log holds no plan", logged(contents, "plan"))
+        return Outcome("cannot tell", "the log has no plan", logged(contents, "plan"))
     keys = {key for event in wanted for key in event.payload(Planned).measurements}
     missing = keys - {item.key for item in contents.measurements}
     if missing:
         first = [" ".join(filter(None, key)) for key in sorted(missing, key=str)][:3]
         named = ", ".join(first) + (" …" if len(missing) > len(first) else "")
-        words = f"{len(missing)} of {len(keys)} neither measured nor explained: {named}"
+        words = f"{len(missing)} of {len(keys)} neither measured nor skipped with a reason: {named}"
         return Outcome("fail", words, wanted[-1].source)
-    return Outcome("pass", f"{len(keys)} planned, each measured or explained")
+    return Outcome("pass", f"{len(keys)} planned, each measured or skipped with a reason")
 
 
 def correct(contents: Contents) -> Outcome:
-    """Every ceiling with arithmetic agreed with a more precise reference."""
+    """Fail unless the results behind every ceiling agree with a more precise reference."""
     checked = [item for item in contents.measurements if item.value and item.unit == "FLOPS"]
     if not checked:
         return Outcome("not applicable", "no ceiling with arithmetic in this run")
@@ -51,17 +51,17 @@ def correct(contents: Contents) -> Outcome:
         if item.error is None or item.tolerance is None:
             return Outcome("fail", f"{name} was not compared with a reference", where)
         if most is None:
-            return Outcome("fail", f"{name}: no error is known to be right", where)
+            return Outcome("fail", f"{name}: no error limit is known for this precision", where)
         if not item.error <= min(item.tolerance, most):  # also when it is not a number
-            least = min(item.tolerance, most)
-            return Outcome("fail", f"{name}: error {item.error}, at most {least} is right", where)
+            limit = min(item.tolerance, most)
+            return Outcome("fail", f"{name}: error {item.error}, limit {limit}", where)
     return Outcome(
-        "pass", f"{count(len(checked), 'ceiling')}, each as a more precise reference has it"
+        "pass", f"{count(len(checked), 'ceiling')}, each agrees with a more precise reference"
     )
 
 
 def sampled(contents: Contents) -> Outcome:
-    """No ceiling rests on a sample or two."""
+    """Fail if a ceiling has too few samples."""
     measured = [item for item in contents.measurements if item.value is not None]
     if not measured:
         return Outcome("not applicable", "no ceiling was measured")
@@ -75,7 +75,7 @@ def sampled(contents: Contents) -> Outcome:
 
 
 def plausible(contents: Contents) -> Outcome:
-    """Matrix product and convolution are of one order in every precision."""
+    """Fail if matrix product and convolution differ widely in a precision."""
     machine = measured_ceilings(item for item in contents.measurements if item.caveat is None)
     pairs = 0
     for (benchmark, precision), product in machine.compute.items():
@@ -84,8 +84,8 @@ def plausible(contents: Contents) -> Outcome:
             continue
         pairs += 1
         if product < LEAST_RATIO * convolution:
-            figures = f"{quantity(product, 'FLOPS')} against {quantity(convolution, 'FLOPS')}"
-            words = f"{precision} matrix product far below convolution: {figures}"
+            figures = f"{quantity(product, 'FLOPS')} and {quantity(convolution, 'FLOPS')}"
+            words = f"{precision} matrix product is far slower than convolution: {figures}"
             return Outcome("fail", words, logged(contents, "measurement"))
     if not pairs:
         return Outcome("not applicable", _not_compared(contents, machine))
@@ -93,17 +93,17 @@ def plausible(contents: Contents) -> Outcome:
 
 
 def _not_compared(contents: Contents, trusted: Ceilings) -> str:
-    """Why no product was set beside a convolution: they are doubtful, or not both there."""
+    """Return why no matrix product was compared with a convolution."""
     both = measured_ceilings(contents.measurements).precisions()
     for item in contents.measurements:
         left_out = (item.benchmark, item.precision) not in trusted.compute
         if item.caveat and left_out and item.precision in both:
             return f"{item.benchmark} {item.case} {item.precision} is in doubt: {item.caveat}"
-    return "no precision has both a product and a convolution"
+    return "no precision has both a matrix product and a convolution"
 
 
 def peaks(contents: Contents) -> Outcome:
-    """No training is compared with the ceiling of another kind of device than its own."""
+    """Fail if a training is compared with a ceiling of another kind of device."""
     compared = 0
     for job in contents.trained:
         started = job.started
@@ -114,18 +114,18 @@ def peaks(contents: Contents) -> Outcome:
                 continue
             kind = item.device.partition(":")[0]
             if item.value is not None and kind != started.device:
-                words = f"its {item.precision} {item.benchmark} is one of a {kind}"
+                measured = f"its {item.precision} {item.benchmark} was measured on {kind}"
                 trained = f"job {job.record.job} trained on {started.device_name}"
                 where = measured_at(contents, item)
-                return Outcome("fail", f"{trained} ({started.device}), and {words}", where)
+                return Outcome("fail", f"{trained} ({started.device}), but {measured}", where)
             compared += item.value is not None
     if not compared:
         return Outcome("not applicable", "no training is compared with a ceiling")
-    return Outcome("pass", "every training is compared with ceilings of its own kind of device")
+    return Outcome("pass", "every training is compared with ceilings of its kind of device")
 
 
 def bounded(contents: Contents) -> Outcome:
-    """No training executed more operations a second than the ceiling of its devices."""
+    """Fail if a training executed more operations per second than the ceiling of its devices."""
     if not contents.trained:
         return Outcome("not applicable", "nothing was trained in this run")
     nearest, doubts = 0.0, set[str]()
@@ -136,8 +136,10 @@ def bounded(contents: Contents) -> Outcome:
             continue
         item, ceiling = bound
         if executed > ceiling * (1 + NOISE):
-            figures = f"{quantity(executed, 'FLOPS')} executed, {quantity(ceiling, 'FLOPS')} is"
-            words = f"job {job.record.job}: {figures} the measured ceiling"
+            words = (
+                f"job {job.record.job} executed {quantity(executed, 'FLOPS')}, "
+                f"the measured ceiling is {quantity(ceiling, 'FLOPS')}"
+            )
             if item.caveat:
                 doubt = f"{words}, which is in doubt: {item.caveat}"
                 return Outcome("cannot tell", doubt, measured_at(contents, item))
@@ -147,17 +149,17 @@ def bounded(contents: Contents) -> Outcome:
             doubts.add(f"; its {item.benchmark} {item.precision} is in doubt: {item.caveat}")
     if not nearest:
         return Outcome("not applicable", "no training has both counted operations and a ceiling")
-    words = f"at most {percent(nearest)} of the measured ceiling was executed"
+    words = f"at most {percent(nearest)} of the measured ceiling was reached"
     return Outcome("pass", words + "".join(sorted(doubts)))
 
 
 def _bound(
     contents: Contents, job: TrainedJob, executed: float
 ) -> tuple[Measurement, float] | None:
-    """The ceiling that a job is held against, and its value for all devices of the job.
+    """Return the ceiling that bounds a job, and its value for all devices of the job.
 
-    One without a caveat where that suffices. A ceiling in doubt errs to the low side, as on a busy
-    machine: who is below it is below the true one, and of who is above it nothing can be told.
+    Prefer one without a caveat. A ceiling in doubt is too low, as on a busy machine: a job below
+    it is also below the true ceiling, and nothing follows for a job above it.
     """
     precision = job.started.ceiling_precision if job.started else None
     known = [
@@ -165,15 +167,15 @@ def _bound(
         for item in contents.measurements
         if item.value is not None and item.benchmark in _COMPUTE and item.precision == precision
     ]
-    sure = [each for each in known if each[0].caveat is None]
-    enough = [each for each in sure if executed <= each[1] * (1 + NOISE)]
-    return max(enough or known, key=lambda each: (each[1], not each[0].caveat), default=None)
+    sure = [bound for bound in known if bound[0].caveat is None]
+    enough = [bound for bound in sure if executed <= bound[1] * (1 + NOISE)]
+    return max(enough or known, key=lambda bound: (bound[1], not bound[0].caveat), default=None)
 
 
 def _executed_flops(contents: Contents, job: TrainedJob) -> float | None:
-    """What ran on the matrix units a second; analytic operations may exceed any ceiling."""
+    """Return the executed FLOPS of a training; analytic counts may exceed any ceiling."""
     declared = job.record.declared is not None or job.record.graph_declared
-    graph = next((each for each in contents.graphs if each.model == job.record.workload), None)
+    graph = next((graph for graph in contents.graphs if graph.model == job.record.workload), None)
     if declared or graph is None or job.work_s <= 0:
         return None
     ops = counted_by(graph, convention("executed")).total.total // graph.batch

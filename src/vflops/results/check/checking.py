@@ -1,4 +1,4 @@
-"""From the run folder to its findings."""
+"""Run the rules of a rule set on a run folder."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from vflops.errors import FolderError
 from vflops.record.readout.contents import Contents
 from vflops.results.check.findings import Findings, LayerFinding
 from vflops.results.check.level import levels
-from vflops.results.check.rule_sets import own_rule_set
 from vflops.results.check.rule_sets import rule_set as named
+from vflops.results.check.rule_sets import rule_set_of
 
 
 def check(contents: Contents, rule_set: str | None = None) -> Findings:
-    """Every verdict of the rule set called ``rule_set``; by default the one that the run is for."""
+    """Return the verdict of every rule in ``rule_set``, by default the one for this run."""
     record = contents.folder.record
-    chosen = own_rule_set(record.settings) if rule_set is None else named(rule_set)
+    chosen = rule_set_of(record.settings) if rule_set is None else named(rule_set)
     try:
         layers = contents.once(levels).layers
-    except FolderError:  # what cannot be read is a finding of the rules
+    except FolderError:  # the rules report what cannot be read
         layers = ()
     return Findings(
         run=record.id,
@@ -25,10 +25,10 @@ def check(contents: Contents, rule_set: str | None = None) -> Findings:
         findings=tuple(rule.judged(contents) for rule in chosen.rules),
         layers=tuple(
             LayerFinding(
-                layer=each.layer,
-                level=each.level,
-                differences=tuple(map(str, each.differences)),
+                layer=layer.layer,
+                level=layer.level,
+                differences=tuple(map(str, layer.differences)),
             )
-            for each in layers
+            for layer in layers
         ),
     )

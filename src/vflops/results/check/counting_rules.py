@@ -1,4 +1,4 @@
-"""Rules of counting: the graphs are those that were counted, and the claims what they hold."""
+"""Rules for operation counts: graphs are unchanged, and scores use their counts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vflops.units import integer
 
 
 def recounted(contents: Contents) -> Outcome:
-    """Every graph is the one whose hash is in the log, and there is no other."""
+    """Fail unless every graph has the hash in the log, and there are no others."""
     if not contents.counted:
         return Outcome("not applicable", "no model was counted in this run")
-    own = {contents.folder.graph_file(counted.model) for counted in contents.counted}
-    strays = sorted(set(contents.folder.graph_files) - own)
+    known = {contents.folder.graph_file(counted.model) for counted in contents.counted}
+    strays = sorted(set(contents.folder.graph_files) - known)
     if strays:
-        return Outcome("fail", "no model of this run", str(strays[0]))
+        return Outcome("fail", "not a model of this run", str(strays[0]))
     for counted in contents.counted:
         path = contents.folder.graph_file(counted.model)
         if not path.is_file():
@@ -29,29 +29,32 @@ def recounted(contents: Contents) -> Outcome:
 
 
 def operations(contents: Contents) -> Outcome:
-    """The graphs are of the models that ran, and their operations those that are claimed."""
+    """Fail unless the graphs are of the models that ran, and the score has their operations."""
     jobs = [job for job in contents.trained if job.record.declared is None]
     if not jobs:
         return Outcome("not applicable", "no operations are claimed for a training")
     graphs = {graph.model: graph for graph in contents.graphs}
     path = contents.folder.score_file
     claims = contents.read(Score, path).trainings if path.is_file() else ()
-    claimed = {each.job: each.work for each in claims}
+    claimed = {training.job: training.work for training in claims}
     for job in jobs:
         record, started = job.record, job.started
         graph = graphs.get(record.workload)
         if graph is None:
-            words = f"{record.workload} was trained and has no graph"
+            words = f"{record.workload} was trained but has no graph"
             return Outcome("cannot tell", words, job_file(record))
-        told = started.parameters if started and not record.graph_declared else None
-        if told is not None and told != graph.parameter_count:
-            has = integer(graph.parameter_count)
-            words = f"the graph of {record.workload} has {has} parameters, {integer(told)} trained"
+        trained = started.parameters if started and not record.graph_declared else None
+        if trained is not None and trained != graph.parameter_count:
+            counted = integer(graph.parameter_count)
+            words = (
+                f"the graph of {record.workload} has {counted} parameters, "
+                f"{integer(trained)} were trained"
+            )
             return Outcome("fail", f"job {record.job}: {words}", noted(job, "job"))
         work, claim = work_of(record, contents.graphs), claimed.get(record.job)
         if record.job in claimed and claim != work:
-            has = integer(work.ops_total if work else None)
+            counted = integer(work.ops_total if work else None)
             figure = integer(claim.ops_total if claim else None)
-            words = f"{figure} operations a sample are claimed, its graph has {has}"
+            words = f"{figure} operations per sample are claimed, its graph has {counted}"
             return Outcome("fail", f"job {record.job}: {words}", path.name)
-    return Outcome("pass", f"{count(len(jobs), 'training')}, counted again by the rules")
+    return Outcome("pass", f"{count(len(jobs), 'training')}, operations counted again")

@@ -1,4 +1,4 @@
-"""The rule of devices: what was measured and trained on is in the description of the system."""
+"""The rule for devices: the description of the system names all devices that were used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU = "cpu"
 
 
 def described(contents: Contents) -> Outcome:
-    """Every device is one that system.json, or a node of the job, has by kind, place and name."""
+    """Fail unless system.json, or a node of the job, describes every device that was used."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     facts = record.layer("hardware").facts
     compared = 0
@@ -25,7 +25,7 @@ def described(contents: Contents) -> Outcome:
         kind, _, index = item.device.partition(":")
         if item.value is None or not index.isdigit():  # a file system, or the processors
             continue
-        fault = _no_such(facts, kind, int(index))
+        fault = _missing(facts, kind, int(index))
         if fault:
             words = f"{item.benchmark} {item.case} was measured on {item.device}: {fault}"
             return Outcome("fail", words, measured_at(contents, item))
@@ -33,46 +33,47 @@ def described(contents: Contents) -> Outcome:
     for job in (*contents.trained, *contents.workers):
         if job.started is None:
             continue
-        told, own = job.started, _of_nodes(job) or facts
-        names = sorted(set(_names(own, told.device)))
-        fault = _no_such(own, told.device, 0) if told.device != CPU else None
-        if names and not any(_alike(told.device_name, name) for name in names):
-            fault = f"described is {', '.join(names)}"
+        used, described_by = job.started, _node_facts(job) or facts
+        names = sorted(set(_names(described_by, used.device)))
+        fault = _missing(described_by, used.device, 0) if used.device != CPU else None
+        if names and not any(_alike(used.device_name, name) for name in names):
+            fault = f"the description names {', '.join(names)}"
         if fault:
-            words = f"job {job.record.job} ran on {told.device_name!r}: {fault}"
+            words = f"job {job.record.job} ran on {used.device_name!r}: {fault}"
             return Outcome("fail", words, noted(job, "job"))
         compared += bool(names)
     if not compared:
         return Outcome("not applicable", "no device is both named and described")
-    told_of = count(compared, "ceiling or job", "ceilings and jobs")
-    return Outcome("pass", f"{told_of}, on devices that are described")
+    subjects = count(compared, "ceiling or job", "ceilings and jobs")
+    return Outcome("pass", f"{subjects}, all on described devices")
 
 
-def _no_such(facts: Sequence[Fact], kind: str, index: int) -> str | None:
-    """Why a machine has no such accelerator; None also where it does not say what it has."""
+def _missing(facts: Sequence[Fact], kind: str, index: int) -> str | None:
+    """Return why a machine does not have an accelerator; None also if its facts do not tell."""
     known = {fact.name: fact.value for fact in facts}
-    has, own = known.get("accelerators"), known.get("accelerator kind")
-    if isinstance(has, int) and index >= has:
-        return f"{count(has, 'accelerator')} described"
-    if isinstance(own, str) and own.split()[0] != kind:  # ``cuda (ROCm)`` is named ``cuda``
-        return f"the accelerators described are of the kind {own}"
+    number, known_kind = known.get("accelerators"), known.get("accelerator kind")
+    if isinstance(number, int) and index >= number:
+        return f"the description has {count(number, 'accelerator')}"
+    # ``cuda (ROCm)`` is named ``cuda``.
+    if isinstance(known_kind, str) and known_kind.split()[0] != kind:
+        return f"the described accelerators are of kind {known_kind}"
     return None
 
 
-def _of_nodes(job: TrainedJob) -> list[Fact]:
-    """What the nodes of a job say of themselves; a scheduler's need not be like the run's own."""
-    return [fact for place in job.folders for node in node_records(place) for fact in node.facts]
+def _node_facts(job: TrainedJob) -> list[Fact]:
+    """Return the facts of a job's nodes, which may differ from the machine that started the run."""
+    return [fact for path in job.folders for node in node_records(path) for fact in node.facts]
 
 
 def _names(facts: Sequence[Fact], device: str) -> Iterator[str]:
-    """What devices of a kind are called."""
+    """Yield the model names of the devices of a kind."""
     pattern = "cpu model" if device == CPU else "accelerator * model"
     for fact in facts:
         if fnmatchcase(fact.name, pattern) and fact.value is not None:
             yield str(fact.value)
 
 
-def _alike(told: str, name: str) -> bool:
-    """Whether two libraries mean one product: the longer name may say more of it."""
-    one, other = told.casefold(), name.casefold()
+def _alike(recorded: str, name: str) -> bool:
+    """Whether two names mean the same product: one may contain the other."""
+    one, other = recorded.casefold(), name.casefold()
     return bool(one.strip()) and (one in other or other in one)

@@ -1,10 +1,10 @@
-"""What ranks must have sent each other, worked out again from settings and the counted graph.
+"""The traffic that ranks must have sent, computed from the settings and the counted graph.
 
-Gradients are averaged in buckets of torch's DDP, whose number is only known where a model fits into
-one: then the bytes are exact, else within the padding of as many buckets as there are tensors. Of
-weights that are sharded it is not known which are blocks, gathered twice, so the bytes lie between
-those of none and of all. What stages and divided channels send depends on where a model was cut,
-which is not recorded: it is the same for every part of a batch, and no more is asked of it.
+Gradients are averaged in the buckets of torch's DDP, whose number is only known if a model fits
+into one: then the bytes are exact, else they are bounded by the padding of one bucket per tensor.
+For sharded weights it is not known which are blocks, which are gathered twice, so the bytes lie
+between those of no blocks and of blocks only. The traffic of stages and divided channels depends on
+where a model was cut, which is not recorded: it only has to be equal for all parts of a batch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import NamedTuple, get_args
 from vflops.config.training import TrainSettings
 from vflops.metrics.traffic import (
     ELEMENT_BYTES,
+    GLOO_ALGORITHMS,
+    POWERSGD_RANK,
+    POWERSGD_START,
     bytes_sent,
     near_ranks,
     powersgd_elements,
@@ -25,26 +28,14 @@ from vflops.metrics.traffic import (
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job_events import Exchanged, ModelSharing
 
-POWERSGD_RANK, POWERSGD_START = 4, 8
-"""Of ``communication.powersgd``, which needs torch: columns, and steps in full before them."""
-GLOO = {
-    "all-gather": "ring",
-    "all-reduce": "ring",
-    "all-to-all": "pairs",
-    "broadcast": "binomial tree",
-    "gather": "pairs",
-    "reduce-scatter": "all-reduce by a ring",
-    "send": "pairs",
-}
-"""Of ``communication.exchange``, which needs torch: how gloo does each call."""
 BACKENDS = {"cpu": "gloo", "mps": "gloo", "cuda": "nccl", "xpu": "xccl"}
-"""The library that torch takes for a device; of others it is not known here."""
+"""Torch's default communication library per device; unknown for other devices."""
 _FIRST_BUCKET_BYTES = 1 << 20
-"""DDP fills its first bucket up to this; a model with less has one."""
+"""The size of DDP's first bucket; a smaller model has only one bucket."""
 
 
 class Span(NamedTuple):
-    """What a figure may be."""
+    """A range of allowed values."""
 
     least: int
     most: int
@@ -53,91 +44,93 @@ class Span(NamedTuple):
         return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
 
     def times(self, factor: int) -> Span:
-        """Of so many."""
+        """Return the range multiplied by ``factor``."""
         return Span(factor * self.least, factor * self.most)
 
 
 class Fact(NamedTuple):
-    """A figure or a word of an event, and what it has to be."""
+    """A value in an event, and the expected value."""
 
     what: str
-    found: object
+    value: object
     wanted: object
     source: str = "expected"
 
     @property
     def fault(self) -> str | None:
-        """In words; None where it is so."""
-        if isinstance(self.wanted, Span) and isinstance(self.found, int):
-            fits = self.wanted.least <= self.found <= self.wanted.most
+        """The difference as text; None if the value is as expected."""
+        if isinstance(self.wanted, Span) and isinstance(self.value, int):
+            fits = self.wanted.least <= self.value <= self.wanted.most
         else:
-            fits = self.found == self.wanted
-        return None if fits else f"{self.what} {self.found}, {self.wanted} {self.source}"
+            fits = self.value == self.wanted
+        return None if fits else f"{self.what} {self.value}, {self.wanted} {self.source}"
 
 
 @dataclass(frozen=True)
 class Team:
-    """The ranks of an attempt that trained to the end."""
+    """The ranks of an attempt that finished training."""
 
     train: TrainSettings
     device: str
     steps: int
-    """Of this attempt."""
+    """Steps of this attempt."""
     local: int
-    """Ranks on a node."""
+    """Ranks per node."""
     parameters: int
     graph: Graph | None
-    """None where it is not recorded."""
+    """None if it was not recorded."""
 
     @property
     def copies(self) -> int:
-        """Of the model, whose gradients are averaged; 1: none are."""
+        """Copies of the model whose gradients are averaged; 1: no averaging."""
         return 1 if self.train.parallel.mode == "sharded" else self.train.shares
 
     @property
     def sharing(self) -> int:
-        """Ranks that have a copy between them."""
+        """Ranks that share a copy."""
         return self.train.ranks // self.copies
 
     @property
     def narrow(self) -> bool:
-        """Whether weights and gradients may have 2 bytes."""
+        """Whether weights and gradients may take 2 bytes."""
         return self.train.precision == "fp16"
 
 
-def said(team: Team, sent: Exchanged) -> Iterator[Fact]:
-    """What one event says of how it was sent, whatever the bytes."""
-    parallel, asked = team.train.parallel, team.train.communication
+def exchange_facts(team: Team, sent: Exchanged) -> Iterator[Fact]:
+    """Yield what is expected of an exchange event, except for its bytes."""
+    parallel, settings = team.train.parallel, team.train.communication
     if sent.mode in get_args(ModelSharing):
-        yield Fact("a model shared by", sent.mode, parallel.inner, "was told")
-        yield Fact("ranks that share one:", sent.ranks, team.sharing, "was told")
+        yield Fact("a model shared by", sent.mode, parallel.inner, "configured")
+        yield Fact("ranks that share one:", sent.ranks, team.sharing, "configured")
         yield Fact("elements", sent.elements, None)
         near = min(team.local, team.sharing)
         if team.train.precision in ("fp32", "tf32"):
-            short = [each for each in sent.precision.split("+") if each in ("fp16", "bf16")]
+            short = [name for name in sent.precision.split("+") if name in ("fp16", "bf16")]
             yield Fact("sent in", "+".join(short) or "fp32", "fp32")
     else:
-        yield Fact("gradients averaged by", sent.mode, asked.mode, "was told")
-        yield Fact("gradients sent in", sent.precision, asked.precision, "was told")
-        yield Fact("copies of the model:", sent.ranks, team.copies, "was told")
+        yield Fact("gradients averaged by", sent.mode, settings.mode, "configured")
+        yield Fact("gradients sent in", sent.precision, settings.precision, "configured")
+        yield Fact("copies of the model:", sent.ranks, team.copies, "configured")
         node = max(team.local // team.sharing, 1)
         near = min(node, team.copies)
-        if asked.mode != "all-reduce":
-            near = near_ranks(team.copies, node, asked.near)
+        if settings.mode != "all-reduce":
+            near = near_ranks(team.copies, node, settings.near)
     yield Fact("near", sent.near, near)
     yield Fact("steps", sent.steps, team.steps)
     yield Fact("backend", sent.backend, BACKENDS.get(team.device, sent.backend))
     if sent.backend == "gloo":
-        how = "; ".join(f"{call}: {GLOO[call]}" for call in sorted(_calls(team, sent)))
-        yield Fact("algorithm", sent.algorithm, how)
+        algorithms = "; ".join(
+            f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(_calls(team, sent))
+        )
+        yield Fact("algorithm", sent.algorithm, algorithms)
     elif sent.algorithm is None:
-        yield Fact("a reason why the algorithm is not known:", bool(sent.reason), True)
+        yield Fact("a reason for the unknown algorithm:", bool(sent.reason), True)
     else:
         yield Fact("algorithm", sent.algorithm.partition("=")[0], "NCCL_ALGO")
 
 
 def _calls(team: Team, sent: Exchanged) -> set[str]:
-    """What the first rank called."""
+    """Return the collective calls that the first rank made."""
     if sent.mode == "sharded":
         return {"all-gather", "reduce-scatter"}
     if sent.mode in get_args(ModelSharing):
@@ -148,11 +141,11 @@ def _calls(team: Team, sent: Exchanged) -> set[str]:
 
 
 def shared_bytes(team: Team, sent: Exchanged) -> Iterator[Fact]:
-    """What ranks sent for a copy that they share."""
+    """Yield what is expected of the bytes that ranks sent for a copy that they share."""
     total = sent.bytes_near + sent.bytes_far
     if sent.near in (1, sent.ranks):
-        one, none = (sent.bytes_near, "near") if sent.near == 1 else (sent.bytes_far, "far")
-        yield Fact(f"bytes_{none}", one, 0)
+        value, link = (sent.bytes_near, "near") if sent.near == 1 else (sent.bytes_far, "far")
+        yield Fact(f"bytes_{link}", value, 0)
     if sent.mode == "sharded":
         yield Fact("bytes", total, _sharded(team, sent.backend).times(team.steps))
     parts = team.steps * team.copies
@@ -162,7 +155,7 @@ def shared_bytes(team: Team, sent: Exchanged) -> Iterator[Fact]:
 
 
 def _sharded(team: Team, backend: str) -> Span:
-    """Of one step; each part of a batch gathers the weights anew."""
+    """Return the bytes of one step; each part of a batch gathers the weights again."""
     ranks, again = team.sharing, team.train.accumulate - 1
     padded = [
         Span(min(sizes), max(sizes))
@@ -170,8 +163,8 @@ def _sharded(team: Team, backend: str) -> Span:
         if (sizes := [-(-shape[0] // ranks) * ranks * math.prod(shape[1:]) for shape in shapes])
     ]
     known = len(padded) == len(team.graph.parameters) if team.graph else False
-    least = sum(each.least for each in padded) if known else team.parameters
-    most = sum(each.most for each in padded) if known else team.parameters * ranks
+    least = sum(size.least for size in padded) if known else team.parameters
+    most = sum(size.most for size in padded) if known else team.parameters * ranks
     least, most = (2 if team.narrow else 4) * least, 4 * most
     return Span(
         sharded_sent(0, least, ranks, backend=backend) + again * (ranks - 1) * least,
@@ -180,33 +173,40 @@ def _sharded(team: Team, backend: str) -> Span:
 
 
 def averaged_bytes(team: Team, sent: Sequence[Exchanged]) -> Iterator[Fact]:
-    """What copies sent to average gradients: all events of theirs, one for a stage of a rank."""
-    turns = team.steps * team.copies
+    """Yield what is expected of the bytes that copies sent to average gradients.
+
+    ``sent`` holds one exchange per stage of a rank.
+    """
+    averages = team.steps * team.copies
     elements = None
-    if all(each.elements is not None for each in sent):
-        elements = sum(each.elements or 0 for each in sent)
-    # A layer that is not divided is averaged by each of the ranks that share a copy.
+    if all(exchange.elements is not None for exchange in sent):
+        elements = sum(exchange.elements or 0 for exchange in sent)
+    # Each of the ranks that share a copy averages the layers that are not divided.
     most = team.sharing if team.train.parallel.divides_channels else 1
-    yield Fact("elements", elements, Span(turns * team.parameters, turns * team.parameters * most))
-    if elements is None or elements % turns:
-        yield Fact("elements", elements, f"a multiple of {turns}")
+    yield Fact(
+        "elements", elements, Span(averages * team.parameters, averages * team.parameters * most)
+    )
+    if elements is None or elements % averages:
+        yield Fact("elements", elements, f"a multiple of {averages}")
         return
-    numbers = Span(elements // turns, elements // turns)
-    full, few = team.steps, 0
+    numbers = Span(elements // averages, elements // averages)
+    full, compressed = team.steps, 0
     if sent[0].precision == "powersgd":
         full = min(team.steps, POWERSGD_START)
-        few = team.steps - full
+        compressed = team.steps - full
     wide = _exchange(team, sent[0], numbers)
-    thin = _exchange(team, sent[0], _narrowed(team, numbers)) if few else wide
-    for place, name in enumerate(("bytes_near", "bytes_far")):
-        least = full * wide[place].least + few * thin[place].least
-        most = full * wide[place].most + few * thin[place].most
-        yield Fact(name, sum(getattr(each, name) for each in sent), Span(least, most))
+    narrow = _exchange(team, sent[0], _narrowed(team, numbers)) if compressed else wide
+    for link, name in enumerate(("bytes_near", "bytes_far")):
+        least = full * wide[link].least + compressed * narrow[link].least
+        most = full * wide[link].most + compressed * narrow[link].most
+        yield Fact(name, sum(getattr(exchange, name) for exchange in sent), Span(least, most))
 
 
 def _exchange(team: Team, sent: Exchanged, numbers: Span) -> tuple[Span, Span]:
-    """Bytes near and far of one average of so many numbers of each copy."""
-    library = sent.precision == "powersgd" or team.train.communication.is_plain  # it does not pad
+    """Return the near and far bytes of one average of ``numbers`` elements per copy."""
+    library = (
+        sent.precision == "powersgd" or team.train.communication.is_plain
+    )  # torch does not pad
     wire = "fp32" if library else sent.precision
     short = "fp16" if library and team.narrow else wire
     buckets, other = _buckets(team), sent.ranks - 1
@@ -221,16 +221,16 @@ def _exchange(team: Team, sent: Exchanged, numbers: Span) -> tuple[Span, Span]:
 
 
 def _buckets(team: Team) -> int:
-    """The most that the gradients of a copy can be in; types are not mixed in one."""
+    """Return the largest number of buckets of a copy; a bucket holds one type."""
     small = ELEMENT_BYTES["fp32"] * team.parameters < _FIRST_BUCKET_BYTES
     tensors = len(team.graph.parameters) if team.graph else team.parameters
     stages = team.train.parallel.stages(team.train.ranks) if team.train.parallel.cuts_layers else 1
-    parts = max(stages, team.sharing)  # each averages its own gradients
+    parts = max(stages, team.sharing)  # each part averages its own gradients
     return parts * ((2 if team.narrow else 1) if small else tensors)
 
 
 def _narrowed(team: Team, numbers: Span) -> Span:
-    """Numbers that PowerSGD sends in their place; of divided channels it is not known."""
+    """Return how many numbers PowerSGD sends instead; not known for divided channels."""
     shapes = _shapes(team.graph)
     if (
         team.graph is None
@@ -238,18 +238,18 @@ def _narrowed(team: Team, numbers: Span) -> Span:
         or len(shapes) < len(team.graph.parameters)
     ):
         return Span(0, numbers.most)
-    sizes = [[powersgd_elements([shape], POWERSGD_RANK) for shape in each] for each in shapes]
-    return Span(sum(min(each) for each in sizes), sum(max(each) for each in sizes))
+    sizes = [[powersgd_elements([shape], POWERSGD_RANK) for shape in options] for options in shapes]
+    return Span(sum(map(min, sizes)), sum(map(max, sizes)))
 
 
 def _shapes(graph: Graph | None) -> list[set[tuple[int, ...]]]:
-    """The shapes that each parameter may have: a product can see it turned round."""
+    """Return the possible shapes of each parameter: a product may see it transposed."""
     if graph is None:
         return []
-    found: dict[str, set[tuple[int, ...]]] = {}
+    shapes: dict[str, set[tuple[int, ...]]] = {}
     for value in graph.values:
         name = value.parameter
         if name and value.shape and value.elements == graph.parameters.get(name):
-            turned = value.shape[::-1] if len(value.shape) == 2 else value.shape
-            found.setdefault(name, set()).update((value.shape, turned))
-    return list(found.values())
+            transposed = value.shape[::-1] if len(value.shape) == 2 else value.shape
+            shapes.setdefault(name, set()).update((value.shape, transposed))
+    return list(shapes.values())

@@ -1,4 +1,4 @@
-"""``findings.json``: what each rule found."""
+"""``findings.json``: the verdict of each rule."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Finding(Data):
     rule: str
     title: str
     section: str = ""
-    """Of the paper that asks for it; empty where it is a rule of ours."""
+    """The section of the paper; empty for rules that are not from a paper."""
     verdict: Verdict
     evidence: str
-    """What was read."""
+    """What the verdict is based on."""
     where: str | None = None
-    """File and line of that, under the run folder: ``jobs/1/0/events.jsonl:7``."""
+    """File and line of the evidence in the run folder: ``jobs/1/0/events.jsonl:7``."""
     reads: tuple[str, ...] = ()
-    """The files that the rule looks at."""
+    """The files that the rule reads."""
 
     @property
-    def told(self) -> str:
-        """The evidence with its place before it."""
+    def text(self) -> str:
+        """The evidence after its file and line."""
         return f"{self.where}: {self.evidence}" if self.where else self.evidence
 
     @property
     def failed(self) -> bool:
-        """Whether the rule is not met; what cannot be told is not met."""
+        """Whether the rule is not met; "cannot tell" counts as not met."""
         return self.verdict in ("fail", "cannot tell")
 
 
@@ -40,7 +40,7 @@ class LayerFinding(Data):
 
     layer: str
     level: Literal["hardware", "system", "free"] | None
-    """None: it is another problem, which has no level."""
+    """None: a different problem, which has no level."""
     differences: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ class Findings(Document):
     rule_set_version: int
     findings: tuple[Finding, ...]
     layers: tuple[LayerFinding, ...] = ()
-    """What the level that the run may claim follows from; empty where nothing was trained."""
+    """What decides the level that the run may claim; empty if nothing was trained."""
 
     @property
     def passed(self) -> bool:
@@ -68,12 +68,12 @@ class Findings(Document):
 
     @property
     def applying(self) -> int:
-        """How many rules apply to the run."""
+        """The number of rules that apply to the run."""
         return sum(finding.verdict != "not applicable" for finding in self.findings)
 
     @property
     def tally(self) -> str:
-        """``12 of 13 pass, 1 does not apply``: only what applies can pass or fail."""
+        """A summary: ``12 of 13 pass, 1 does not apply``; only rules that apply pass or fail."""
         apart = len(self.findings) - self.applying
         passed = self.applying - len(self.failures)
         rest = f", {apart} {'does' if apart == 1 else 'do'} not apply" if apart else ""

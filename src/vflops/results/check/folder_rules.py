@@ -1,4 +1,4 @@
-"""Rules of the folder itself: whole, unchanged, in order, and its score what the record gives."""
+"""Rules for the run folder: complete, unchanged, in order, and consistent with its score."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from vflops.results.score.scoring import score
 from vflops.units import seconds
 
 MOST_SET_S = 60.0
-"""By which the clock on the wall may be set while a log is written: NTP after a boot."""
+"""The most by which the wall clock may be set while a log is written, as NTP does at boot."""
 _SHOWN = 3
-"""Of the files that are not as they were pinned."""
+"""How many altered files are named."""
 MOST_DRIFT = 1e-3
-"""By which two clocks of one machine may go apart: NTP slews by half of this."""
+"""The most that two clocks of a machine may drift apart: NTP slews by half of this."""
 
 
 def complete(contents: Contents) -> Outcome:
-    """The log of the run ends with its end."""
+    """Fail unless the log of the run has its end event."""
     state = contents.state
     if state.complete:
-        return Outcome("pass", "the log ends with its end")
+        return Outcome("pass", "the log has the end of the run")
     logs = contents.history.jobs.get(0, ())
     last = next((log.events[-1].source for log in reversed(logs) if log.events), RUN_LOG)
     return Outcome("fail", str(state.reason), last)
 
 
 def chain(contents: Contents) -> Outcome:
-    """Every line of every log is the one that the next was chained to."""
+    """Fail if a line of a log does not match the hash chain."""
     logs = contents.history.logs
     faults = [fault for log in logs for fault in log.faults]
     if faults:
-        place, _, words = faults[0].partition(": ")
-        return Outcome("fail", "; ".join([words, *faults[1:3]]), place)
-    for of_job in contents.history.jobs.values():
-        if of_job and of_job[-1].torn:  # one of an attempt that another followed was made good
-            return Outcome("fail", "cut off while it was written", of_job[-1].torn)
+        where, _, words = faults[0].partition(": ")
+        return Outcome("fail", "; ".join([words, *faults[1:3]]), where)
+    for job_logs in contents.history.jobs.values():
+        if job_logs and job_logs[-1].torn:  # an earlier attempt may be torn: the next repaired it
+            return Outcome("fail", "cut off while it was written", job_logs[-1].torn)
     lines = sum(len(log.events) for log in logs)
-    return Outcome("pass", f"{count(lines, 'line')}, each chained to the one before")
+    return Outcome("pass", f"{count(lines, 'line')}, each chained to the previous one")
 
 
 def clocks(contents: Contents) -> Outcome:
-    """No line is earlier than the one before it, and the clock on the wall goes with the other."""
+    """Fail if a clock went back, or wall clock and monotonic clock disagree."""
     lines = 0
     for log in contents.history.logs:
         for before, after in pairwise(log.events):
@@ -61,18 +61,18 @@ def clocks(contents: Contents) -> Outcome:
         lines += len(log.events)
     if not lines:
         return Outcome("cannot tell", "the run has no log", RUN_LOG)
-    for of_job in contents.history.jobs.values():
-        found = _set(of_job)
-        if found:
-            return Outcome("fail", found[1], found[0].source)
-    early = _outside(contents)
-    if early:
-        return Outcome("fail", early[1], early[0].source)
-    return Outcome("pass", f"{count(lines, 'line')}, none earlier than the one before")
+    for job_logs in contents.history.jobs.values():
+        changed = _clock_set(job_logs)
+        if changed:
+            return Outcome("fail", changed[1], changed[0].source)
+    outside = _outside(contents)
+    if outside:
+        return Outcome("fail", outside[1], outside[0].source)
+    return Outcome("pass", f"{count(lines, 'line')}, none earlier than the previous one")
 
 
-def _set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
-    """The first event at which the clock on the wall was set by more than NTP would."""
+def _clock_set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
+    """Return the first event after the wall clock was set by more than NTP would."""
     ended_s = None
     for log in attempts:
         for event in log.events:
@@ -80,16 +80,16 @@ def _set(attempts: Sequence[Log]) -> tuple[Event, str] | None:
             passed_s = event.time_s - first.time_s
             apart_s = event.utc_s - first.utc_s - passed_s
             if abs(apart_s) > MOST_SET_S + MOST_DRIFT * passed_s:
-                return event, f"UTC and the clock of the log are {abs(apart_s):.6g} s apart"
+                return event, f"wall clock and monotonic clock are {abs(apart_s):.6g} s apart"
         if log.events:
             if ended_s is not None and log.events[0].utc_s < ended_s - MOST_SET_S:
-                return log.events[0], "the attempt began before the one before it ended"
+                return log.events[0], "the attempt started before the previous one ended"
             ended_s = log.events[-1].utc_s
     return None
 
 
 def _outside(contents: Contents) -> tuple[Event, str] | None:
-    """The first event of a job from before it was planned, or from after the run saw its end."""
+    """Return the first event of a job from before it was planned or after the run saw its end."""
     planned, pinned = (
         {event.data.get("job"): event.utc_s for event in contents.history.events(kind, 0)}
         for kind in ("job-planned", "job-trained")
@@ -97,58 +97,63 @@ def _outside(contents: Contents) -> tuple[Event, str] | None:
     for job in (*contents.trained, *contents.workers):
         from_s = planned.get(job.record.job, -inf)
         until_s = pinned.get(job.record.job, inf)
-        for log, place in zip(job.logs, job.folders, strict=True):
-            ahead_s = _ahead_s(place)
+        for log, folder in zip(job.logs, job.folders, strict=True):
+            ahead_s = _ahead_s(folder)
             for event in (*log.events[:1], *log.events[-1:]):
                 at_s = event.utc_s - ahead_s
                 if at_s < from_s - MOST_SET_S:
                     return event, f"{seconds(from_s - at_s)} before the job was planned"
                 if at_s > until_s + MOST_SET_S:
-                    return event, f"{seconds(at_s - until_s)} after the run saw the job's end"
+                    return (
+                        event,
+                        f"{seconds(at_s - until_s)} after the run recorded the end of the job",
+                    )
     return None
 
 
-def _ahead_s(place: Path) -> float:
-    """How far the clock of an attempt's log is before that of the run; 0 where nobody asked."""
-    first = (node.clock.offset_s for node in node_records(place) if node.node == 0)
+def _ahead_s(folder: Path) -> float:
+    """Return how far the clock of an attempt is ahead of the run's; 0 if not measured."""
+    first = (node.clock.offset_s for node in node_records(folder) if node.node == 0)
     return next(first, None) or 0.0
 
 
 def system(contents: Contents) -> Outcome:
-    """``system.json`` is the description that this run wrote."""
+    """Fail unless ``system.json`` is the description that this run wrote."""
     record = contents.read(SystemRecord, contents.folder.system_file)
     described = contents.history.events("described")
     if not described:
-        words = "the log does not say when the system was described"
+        words = "the log does not record the description of the system"
         return Outcome("cannot tell", words, RUN_LOG)
     if described[-1].payload(Described).sha256 != contents.hash(contents.folder.system_file):
-        return Outcome("fail", "not the one that was written in this run", "system.json")
+        return Outcome("fail", "not the one that this run wrote", "system.json")
     facts = [fact for layer in record.layers for fact in layer.facts]
     known = sum(fact.value is not None for fact in facts)
     return Outcome("pass", f"{len(record.layers)} layers, {known} of {len(facts)} facts read")
 
 
 def scored(contents: Contents) -> Outcome:
-    """``score.json`` is, byte for byte, what the record gives."""
+    """Fail unless ``score.json`` follows from the record, byte for byte."""
     path = contents.folder.score_file
     if not path.is_file():
-        return Outcome("fail", "it is missing: vflops score writes it", path.name)
+        return Outcome("fail", "missing: vflops score writes it", path.name)
     if path.read_bytes() != contents.once(score).to_json().encode():
-        return Outcome("fail", "not what the record gives: vflops score recomputes it", path.name)
-    return Outcome("pass", "score.json is what the record gives, byte for byte")
+        return Outcome(
+            "fail", "does not follow from the record: vflops score recomputes it", path.name
+        )
+    return Outcome("pass", "score.json follows from the record, byte for byte")
 
 
 def manifest(contents: Contents) -> Outcome:
-    """No recorded file contradicts the manifest.
+    """Fail if a recorded file contradicts the manifest.
 
-    The words are the same without a manifest and with a good one: it pins these findings, so they
-    must not follow from it. Whether there is one, and who signed it, is said by ``vflops verify``.
+    The text is the same without a manifest and with a valid one: the manifest pins these findings,
+    so they must not depend on it. ``vflops verify`` reports whether there is one and who signed it.
     """
     from vflops.results.evidence.integrity import FolderIntegrity, altered_record
 
     pinned, id = contents.once(FolderIntegrity.of).manifest, contents.folder.record.id
     if pinned is not None and pinned.run != id:
-        return Outcome("fail", f"of run {pinned.run}, and run.json is of {id}", "manifest.json")
+        return Outcome("fail", f"of run {pinned.run}, but run.json is of {id}", "manifest.json")
     altered = altered_record(contents)
     if altered:
         file, _, first = altered[0].partition(": ")
@@ -156,4 +161,4 @@ def manifest(contents: Contents) -> Outcome:
         more = [f"and {len(altered) - _SHOWN} more"] if len(altered) > _SHOWN else []
         words = "; ".join([first, *altered[1:_SHOWN], *more])
         return Outcome("fail", words, f"{file}:{line[1]}" if line else file)
-    return Outcome("not applicable", "nothing contradicts a manifest: vflops verify says more")
+    return Outcome("not applicable", "nothing contradicts a manifest: see vflops verify")

@@ -1,4 +1,4 @@
-"""Rules of ledgers: what a search wrote down for replays, and that a replay did all of it."""
+"""Rules for ledgers: a ledger lists what a search trained, and a replay trains all of it."""
 
 from __future__ import annotations
 
@@ -22,63 +22,65 @@ from vflops.workloads.automl.replay import (
 
 
 def ledgered(contents: Contents) -> Outcome:
-    """The ledger that replays read is what the logs say was trained."""
+    """Fail unless the ledger for replays lists what the logs say was trained."""
     if not contents.workers:
         return NONE
     events = contents.history.events("ledger")
-    written = {each.file: each for each in (e.payload(LedgerWritten) for e in events)}
+    written = {ledger.file: ledger for ledger in (e.payload(LedgerWritten) for e in events)}
     if not written:
-        words = "no ledger was written: the search did not come to its end"
+        words = "no ledger was written: the search did not finish"
         return Outcome("fail", words, logged(contents, "ledger"))
-    for each in written.values():
-        path = contents.folder.path / each.file
-        if not path.is_file() or contents.hash(path) != each.sha256:
+    for entry in written.values():
+        path = contents.folder.path / entry.file
+        if not path.is_file() or contents.hash(path) != entry.sha256:
             return Outcome("fail", "not the ledger that was written", str(path))
     for members in searches(contents):
-        ledger = ledger_of(contents.folder, [each.record for each in members])
-        if ledger.digest() not in {each.sha256 for each in written.values()}:
-            words = "a ledger is not what the logs say was trained"
+        ledger = ledger_of(contents.folder, [member.record for member in members])
+        if ledger.digest() not in {entry.sha256 for entry in written.values()}:
+            words = "a ledger does not match what the logs say was trained"
             return Outcome("fail", words, logged(contents, "ledger"))
-    trained = sum(each.candidates for each in written.values())
-    return Outcome("pass", f"{count(trained, 'candidate')} to replay, as the logs have them")
+    trained = sum(entry.candidates for entry in written.values())
+    return Outcome("pass", f"{count(trained, 'candidate')} to replay, as in the logs")
 
 
 def replayed(contents: Contents) -> Outcome:
-    """A replay did all the work of its ledger, and no other."""
-    found = [
-        each
-        for each in (contents.once(all_searches) if contents.workers else ())
-        if each.settings.search.ledger is not None
+    """Fail unless a replay did exactly the work in its ledger."""
+    replays = [
+        search
+        for search in (contents.once(all_searches) if contents.workers else ())
+        if search.settings.search.ledger is not None
     ]
-    if not found:
+    if not replays:
         return Outcome("not applicable", "nothing was replayed in this run")
     path = contents.folder.path / REPLAYED_LEDGER
     if not path.is_file():
-        return Outcome("fail", "it is missing: the ledger that was replayed", REPLAYED_LEDGER)
+        return Outcome("fail", "the ledger that was replayed is missing", REPLAYED_LEDGER)
     written = [event.payload(LedgerWritten) for event in contents.history.events("ledger")]
-    if {each.replayed_sha256 for each in written} - {contents.hash(path)}:
+    if {entry.replayed_sha256 for entry in written} - {contents.hash(path)}:
         return Outcome("fail", "not the ledger that was replayed", REPLAYED_LEDGER)
     ledger = contents.read(SearchLedger, path)
-    for each in found:
-        fault = _replayed(ledger, each)
+    for search in replays:
+        fault = _replayed(ledger, search)
         if fault:
             return fault
     ops = quantity(sum(row.ops for row in ledger.candidates), "OP")
-    then, now = (each["train"]["precision"] for each in (ledger.settings, found[0].record.settings))
-    other = f"; in {now}, and the search in {then}" if then != now else ""
+    then, now = (
+        settings["train"]["precision"] for settings in (ledger.settings, replays[0].record.settings)
+    )
+    other = f"; in {now}, the search in {then}" if then != now else ""
     rows = count(len(ledger.candidates), "candidate")
-    return Outcome("pass", f"{rows} of {ledger.run}, {ops}, all of them again{other}")
+    return Outcome("pass", f"{rows} of {ledger.run} replayed, {ops}{other}")
 
 
 def _replayed(ledger: SearchLedger, searched: Searched) -> Outcome | None:
-    """What a replay did not do as its ledger has it."""
+    """Return the first difference between a replay and its ledger."""
     stories = {story.begun.candidate: story for story in searched.story.candidates}
     for row in ledger.candidates:
         name = row.candidate.turn.name
         story = stories.pop(name, None)
         if story is None:
             return Outcome("fail", f"{name} of the ledger was not trained", REPLAYED_LEDGER)
-        fault = _undone(story, row)
+        fault = _difference(story, row)
         if fault:
             return Fault(fault, END_EVENTS).outcome(searched.members, story)
     for story in stories.values():
@@ -86,12 +88,12 @@ def _replayed(ledger: SearchLedger, searched: Searched) -> Outcome | None:
     return None
 
 
-def _undone(story: CandidateHistory, row: ReplayedCandidate) -> str | None:
+def _difference(story: CandidateHistory, row: ReplayedCandidate) -> str | None:
     if story.trained is None:
-        return f"no result of it, and the ledger has one ({story.message or story.state})"
-    for what, own, wanted in _compared(story, row):
-        if own != wanted:
-            return f"{own} {what}, the ledger has {wanted}"
+        return f"it has no result, but the ledger has one ({story.message or story.state})"
+    for what, value, wanted in _compared(story, row):
+        if value != wanted:
+            return f"{what} {value}, the ledger has {wanted}"
     return None
 
 
@@ -99,8 +101,8 @@ def _compared(
     story: CandidateHistory, row: ReplayedCandidate
 ) -> Iterator[tuple[str, object, object]]:
     assert story.trained is not None
-    yield "as network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
-    yield "as batch", story.begun.batch, row.candidate.hyper.batch
+    yield "network", story.begun.digest[:16], row.candidate.architecture.digest[:16]
+    yield "batch", story.begun.batch, row.candidate.hyper.batch
     yield "epochs", story.trained.epochs, row.trained.epochs
     yield "samples", story.samples, row.samples
     yield "operations", story.ops, row.ops

@@ -1,8 +1,8 @@
 """The level that a run may claim: what differs from the reference settings, layer by layer.
 
-HPC AI500 V2.0 divides a system into nine layers and knows three levels. At *hardware* the reference
-code runs as it is on another machine, at *system* the framework may differ too, at *free*
-everything but the problem domain. Which setting belongs to which layer is ours to say: below.
+HPC AI500 V2.0 divides a system into nine layers and defines three levels. At *hardware* the
+reference code runs unchanged on another machine, at *system* the framework may differ too, at
+*free* everything but the problem domain. The assignment of settings to layers is this project's.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LEVEL_OF: dict[str, Level | None] = {
     "hyper-parameters": "free",
     "problem domain": None,
 }
-"""The level of a run whose highest layer that differs is this one; None: it can claim none."""
+"""The level of a run by the highest layer that differs; None: it cannot claim a level."""
 
 _MACHINE = "hardware"
 _LAYER_OF: dict[str, str] = {
-    # How much of a machine is used, and how it is looked after, is the machine's. The batch is one
-    # of these: the published recipe lets it grow with the accelerators, and the rate with it.
+    # How much of a machine is used, and how, belongs to the hardware. So does the batch: in the
+    # published recipe it grows with the number of accelerators, and the learning rate with it.
     "models": _MACHINE,
     "train.ranks": _MACHINE,
     "train.device": _MACHINE,
@@ -51,13 +51,13 @@ _LAYER_OF: dict[str, str] = {
     "search.ahead": _MACHINE,
     "search.turn_s": _MACHINE,
     "search.batches": _MACHINE,
-    # The papers publish both whole and mixed precision; how low it may be is a rule of its own.
+    # The papers use both full and mixed precision; another rule limits how low it may be.
     "train.precision": "accelerator libraries",
-    # Who sends to whom is what libraries choose too, and the mean stays the same. What is sent does
-    # not: rounded gradients are others, and no rule says how few bits they may have.
+    # Libraries also choose the communication pattern, and the mean stays the same. The precision
+    # is different: it changes the gradients, and no rule limits the number of bits.
     "train.communication": "communication libraries",
     "train.communication.precision": "workload implementation",
-    # The same losses and weights, computed by ranks in other places.
+    # The same losses and weights, computed by other ranks.
     "train.parallel": "programming model",
     "train.compile": "framework",
     "train.deterministic": "framework",
@@ -80,9 +80,9 @@ _LAYER_OF: dict[str, str] = {
     "search.duration_s": "problem domain",
     "train": "hyper-parameters",
 }
-"""By the longest beginning of a setting's name; any other is a hyper-parameter."""
+"""The layer by the longest prefix of a setting's name; others are hyper-parameters."""
 _APART = frozenset({"data", "box_order"})
-"""Where the data lies and how its columns are ordered says nothing of what it is."""
+"""Settings that do not change the problem: the path of the data and the order of its columns."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LayerLevel:
-    """One layer: what differs in it, and the level that this leaves; None: no level at all."""
+    """One layer: its differences, and the level that they allow; None: no level."""
 
     layer: str
     level: Level | None
@@ -109,34 +109,34 @@ class LayerLevel:
 
 @dataclass(frozen=True)
 class Levels:
-    """The level that a run may claim, and what made it that one."""
+    """The level that a run may claim, and what decides it."""
 
     claim: Level | None
-    """None: the problem itself is another, or ``reason`` says why it cannot be told."""
+    """None: a different problem, or ``reason`` says why it is not known."""
     layers: tuple[LayerLevel, ...]
     reason: str | None = None
 
     @property
     def code(self) -> Level:
-        """The level by all layers below the problem domain."""
-        found = [each.level for each in self.layers if each.level is not None]
-        return max(found, key=LEVELS.index, default="hardware")
+        """The level of all layers below the problem domain."""
+        known = [layer.level for layer in self.layers if layer.level is not None]
+        return max(known, key=LEVELS.index, default="hardware")
 
     @property
     def deciding(self) -> tuple[Difference, ...]:
-        """The settings that made it ``system`` or ``free``."""
-        found = [each for each in self.layers if each.level == self.code != "hardware"]
-        return tuple(difference for each in found for difference in each.differences)
+        """The settings that make it ``system`` or ``free``."""
+        layers = [layer for layer in self.layers if layer.level == self.code != "hardware"]
+        return tuple(difference for layer in layers for difference in layer.differences)
 
     @property
     def other_problem(self) -> tuple[Difference, ...]:
-        """The settings that leave it no level: those of the problem itself."""
-        found = [each for each in self.layers if each.level is None]
-        return tuple(difference for each in found for difference in each.differences)
+        """The settings of the problem that differ, so that there is no level."""
+        layers = [layer for layer in self.layers if layer.level is None]
+        return tuple(difference for layer in layers for difference in layer.differences)
 
 
 def levels(contents: Contents) -> Levels:
-    """The level of a run, from the settings of its jobs and of its bagging."""
+    """Return the level of a run, from the settings of its jobs and its ensemble."""
     records = [job.record for job in (*contents.trained, *contents.workers)]
     if not records:
         return Levels(None, (), "nothing was trained")
@@ -161,7 +161,7 @@ def levels(contents: Contents) -> Levels:
 
 @cache
 def _reference(name: str) -> Mapping[str, Any]:
-    """The settings of a workload at its published size: the same for all runs."""
+    """Return the reference settings of a workload, the same for all runs."""
     return flatten(workload(name).profile("reference").model_dump(mode="json"))
 
 
@@ -183,7 +183,7 @@ def _differences(reference: Mapping[str, Any], used: Mapping[str, Any]) -> Itera
 
 
 def layer_of(setting: str) -> str:
-    """The layer that a workload's setting belongs to."""
+    """Return the layer of a workload's setting."""
     parts = setting.split(".")
     names = (".".join(parts[:size]) for size in range(len(parts), 0, -1))
     return next((_LAYER_OF[name] for name in names if name in _LAYER_OF), "hyper-parameters")

@@ -1,4 +1,4 @@
-"""Where evidence stands: the file, and the line where it is a log, under the run folder."""
+"""Locations of evidence: a file in the run folder, with the line if it is a log."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.workloads.automl.candidate_history import CandidateHistory
 
 RUN_LOG = "jobs/0/0/events.jsonl"
-"""Of the run itself: what was planned, measured and counted."""
+"""The log of the run itself: what was planned, measured and counted."""
 
 
 def job_file(record: JobRecord) -> str:
-    """What a job was told."""
+    """Return the settings file of a job."""
     return f"jobs/{record.job}/job.json"
 
 
 def noted(job: TrainedJob, *kinds: str) -> str:
-    """The newest event of one of these kinds; what the job was told where there is none."""
-    found = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
-    return next((event.source for event in found), job_file(job.record))
+    """Return the newest event of one of these kinds, or else the settings file of the job."""
+    events = (e for log in reversed(job.logs) for e in reversed(log.events) if e.kind in kinds)
+    return next((event.source for event in events), job_file(job.record))
 
 
 def logged(contents: Contents, kind: str) -> str:
-    """The newest event of a kind in the run's own log, or that log."""
+    """Return the newest event of a kind in the log of the run, or else that log."""
     events = contents.history.events(kind)
     return events[-1].source if events else RUN_LOG
 
 
 def measured_at(contents: Contents, item: Measurement) -> str:
-    """The newest measurement of that ceiling."""
-    found = (
+    """Return the newest measurement of a ceiling."""
+    sources = (
         event.source
         for event in reversed(contents.history.events("measurement"))
         if (event.data.get("benchmark"), event.data.get("case"), event.data.get("precision"))
         == item.key
     )
-    return next(found, RUN_LOG)
+    return next(sources, RUN_LOG)
 
 
 def of_candidate(
@@ -48,15 +48,19 @@ def of_candidate(
     kinds: Sequence[str],
     facts: Mapping[str, object],
 ) -> str:
-    """The newest event of one of these kinds, with these facts, about a candidate of a search.
+    """Return the newest event of one of these kinds, with these facts, about a candidate.
 
-    Where training stands is told of the candidate that was begun last, without its name.
+    Progress events do not name their candidate: they belong to the one that started last.
     """
-    name, now = story.begun.candidate, None
-    own = []
+    name, current = story.begun.candidate, None
+    events = []
     for event in (event for log in members[story.worker].logs for event in log.events):
-        now = event.data.get("candidate", now)
-        if now == name:
-            own.append(event)
-    fit = [e for e in own if e.kind in kinds and all(e.data.get(k) == facts[k] for k in facts)]
-    return (fit or own)[-1].source
+        current = event.data.get("candidate", current)
+        if current == name:
+            events.append(event)
+    matching = [
+        event
+        for event in events
+        if event.kind in kinds and all(event.data.get(key) == facts[key] for key in facts)
+    ]
+    return (matching or events)[-1].source

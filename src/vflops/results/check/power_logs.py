@@ -1,6 +1,6 @@
-"""Power logs that were imported: what a node or its supply says of itself, held against reason.
+"""Plausibility of imported power logs of a node or its power supply.
 
-A log that covers too little of a training is not counted by the score, so it is not judged here.
+A log that covers too little of a training is not used by the score, so it is not judged here.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from vflops.results.power.run_power import PowerSummary
 
 LEAST_W = 1.0
-"""Of a node, for each rank that trains: the smallest computers take more."""
+"""The least power of a node per rank: even the smallest computers draw more."""
 MOST_W = 1e6
-"""Of a node: a whole row of racks takes less."""
+"""The largest power of a node: a whole row of racks draws less."""
 LEAST_OF_PARTS = 0.9
-"""Of a node's power to that of its accelerators and processors: meters differ by some percent."""
+"""The least ratio of a node's power to the sum of its parts: meters differ by some percent."""
 LEAST_READINGS = 3
-"""Within a training, of which a mean power is one."""
+"""The least number of readings within a training for a mean power."""
 
 
 def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
-    """The logs that count for a training, and what of them cannot be."""
+    """Yield each log that counts for a training, with its fault or None."""
     from vflops.record.log.imported_power import imported_files
 
     paths = imported_files(contents.folder.path)
@@ -39,46 +39,47 @@ def judged_logs(contents: Contents) -> Iterator[tuple[Path, str | None]]:
         if log.faults:
             yield path, log.faults[0]
     for job in (*contents.trained, *contents.workers) if logs else ():
-        for place, attempt in zip(job.folders, job.attempts, strict=True):
-            sampled = telemetry_file(place, 0)
-            alone = all(node.nodes == 1 for node in node_records(place))
+        for folder, attempt in zip(job.folders, job.attempts, strict=True):
+            sampled = telemetry_file(folder, 0)
+            alone = all(node.nodes == 1 for node in node_records(folder))
             if attempt.span_s is None or not sampled.is_file() or not alone:
-                continue  # whose node the log is of is not known, and the score leaves it out
-            own = contents.telemetry(sampled)
-            placed = {path: log.on_clock_of(own) for path, log in logs if not log.faults}
-            for path, words in _judged(job, own, placed, attempt.span_s):
+                continue  # the node of the log is unknown, and the score ignores it
+            telemetry = contents.telemetry(sampled)
+            aligned = {path: log.on_clock_of(telemetry) for path, log in logs if not log.faults}
+            for path, words in _judged(job, telemetry, aligned, attempt.span_s):
                 yield path, words and f"job {job.record.job}: {words}"
 
 
 def _judged(
-    job: TrainedJob, own: Telemetry, placed: dict[Path, Telemetry], span_s: tuple[float, float]
+    job: TrainedJob,
+    telemetry: Telemetry,
+    aligned: dict[Path, Telemetry],
+    span_s: tuple[float, float],
 ) -> Iterator[tuple[Path, str | None]]:
     from vflops.results.power.run_power import NODE_MUST_COVER, host_power
 
-    summary = host_power([own], *span_s, list(placed.values()))
+    summary = host_power([telemetry], *span_s, list(aligned.values()))
     node = next(part for part in summary.parts if part.part == "node")
-    if not placed or node.covered < NODE_MUST_COVER:
+    if not aligned or node.covered < NODE_MUST_COVER:
         return
-    for path, log in placed.items():
+    for path, log in aligned.items():
         inside = sum(span_s[0] <= at_s <= span_s[1] for at_s in log.times_s)
-        few = (
-            f"{count(inside, 'reading')} of power while it trained, {LEAST_READINGS} are the least"
-        )
+        few = f"{count(inside, 'reading')} while it trained, at least {LEAST_READINGS} are required"
         yield path, few if inside < LEAST_READINGS else None
     fault = _fault(summary, node.power_w or 0.0, job.record.ranks)
     if fault:
-        yield next(iter(placed)), fault
+        yield next(iter(aligned)), fault
 
 
 def _fault(summary: PowerSummary, power_w: float, ranks: int) -> str | None:
-    """Why a node does not draw that."""
-    told = f"{quantity(power_w, 'W')} on average"
+    """Return why a node cannot draw that power; None if it can."""
+    mean = f"{quantity(power_w, 'W')} on average"
     if power_w < LEAST_W * ranks:
         least = quantity(LEAST_W * ranks, "W")
-        return f"{told}, and what trains with {count(ranks, 'rank')} draws {least} at least"
+        return f"{mean}, but training with {count(ranks, 'rank')} draws at least {least}"
     if power_w > MOST_W:
-        return f"{told}, and no node draws more than {quantity(MOST_W, 'W')}"
+        return f"{mean}, but no node draws more than {quantity(MOST_W, 'W')}"
     parts_w = sum(part.power_w or 0.0 for part in summary.parts if part.part != "node")
     if power_w < LEAST_OF_PARTS * parts_w:
-        return f"{told}, and its parts alone say {quantity(parts_w, 'W')}"
+        return f"{mean}, but its parts alone draw {quantity(parts_w, 'W')}"
     return None

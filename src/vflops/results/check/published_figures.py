@@ -1,4 +1,4 @@
-"""What the papers fix, as data: one place for every figure that a rule compares with."""
+"""The values that the papers fix, as data for the rules."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ EIGHT_BITS = ("int8", "fp8", *SIXTEEN_BITS)
 
 @dataclass(frozen=True)
 class Published:
-    """A workload of HPC AI500: table 3 of V2.0, which V3.0 takes over."""
+    """A workload of HPC AI500: table 3 of V2.0, which V3.0 adopts."""
 
     quality: str
     target: float
     exponent: int
     epochs: int
     samples: tuple[int, int] | None = None
-    """Of training and validation; None where the paper does not say."""
+    """Training and validation samples; None if the paper does not state them."""
     facts: tuple[tuple[str, int | str], ...] = ()
-    """What else the record must say of the data."""
+    """Other recorded facts that the data must have."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What one paper asks of a run of its workloads."""
+    """The requirements of one paper on a run of its workloads."""
 
     workloads: dict[str, Published]
     precisions: tuple[str, ...]
-    """Those that training may compute in."""
+    """The precisions that training may use."""
     repeats: int = 1
-    """Whole trainings, or ensembles, with seeds of their own."""
+    """The least number of trainings, or ensembles, with different seeds."""
 
 
 _WORKLOADS = {
@@ -54,12 +54,12 @@ _WORKLOADS = {
 
 HPCAI500_V2 = Benchmark(workloads=_WORKLOADS, precisions=SIXTEEN_BITS, repeats=4)
 HPCAI500_V3 = Benchmark(workloads=_WORKLOADS, precisions=EIGHT_BITS, repeats=4)
-"""Its table 2 names Int8 among the precisions; it inherits the rest from V2.0."""
+"""Its table 2 lists Int8 among the precisions; the rest is inherited from V2.0."""
 AIPERF = Benchmark(workloads={}, precisions=SIXTEEN_BITS)
-"""Its hour and its error are with the score of a search, which says whether it is a result."""
+"""Its duration and error limits are in the score of a search, which holds the verdict."""
 
 EPOCH_ROUNDING = 1e-4
-"""Of the epochs that notes tell: they have four digits."""
+"""The rounding of epochs in events, which have four digits."""
 
 MOST_ERROR = {
     "fp64": 1e-12,
@@ -70,7 +70,7 @@ MOST_ERROR = {
     "fp8": 5e-2,
     "int8": 1e-12,
 }
-"""The largest relative error of a ceiling that is right, whatever tolerance a run has noted."""
+"""The largest relative error of a correct ceiling, whatever tolerance a run has recorded."""
 
-SHARES = frozenset(each.quality for each in _WORKLOADS.values())
+SHARES = frozenset(published.quality for published in _WORKLOADS.values())
 """Qualities that lie between 0 and 1."""

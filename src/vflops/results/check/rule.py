@@ -1,4 +1,4 @@
-"""What a rule is: an id, where it stands, what it reads, and a judge of the run folder."""
+"""A rule: an id, its section in a paper, the files it reads, and a function that judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflops.results.check.findings import Finding, Verdict
 
 
 class Outcome(NamedTuple):
-    """What a judge found: its verdict, what it rests on, and the file and line of that."""
+    """The result of a judge: a verdict, its evidence, and the file and line of the evidence."""
 
     verdict: Verdict
     evidence: str
@@ -21,50 +21,51 @@ class Outcome(NamedTuple):
 
 
 Judge = Callable[[Contents], Outcome | tuple[Verdict, str]]
-"""Evidence that begins with a file of the run, ``…/events.jsonl:3: words``, names its place."""
+"""Evidence that begins with a file of the run, ``…/events.jsonl:3: text``, sets ``where``."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that a run meets or not."""
+    """A rule that a run either meets or fails."""
 
     id: str
     title: str
-    """What it asks, as a sentence that is true of a good run."""
+    """The requirement, as a sentence that holds for a valid run."""
     judge: Judge
     section: str = ""
-    """Of the paper that asks for it; empty where it is a rule of ours."""
+    """The section of the paper; empty for rules that are not from a paper."""
     reads: tuple[str, ...] = ()
-    """The files of the run folder that it looks at."""
+    """The files of the run folder that it reads."""
 
     def judged(self, contents: Contents) -> Finding:
-        """The verdict on a run; a file that cannot be read is a failure, not an error."""
+        """Return the verdict on a run; an unreadable file is a failure, not an error."""
         try:
-            found = Outcome(*self.judge(contents))
+            outcome = Outcome(*self.judge(contents))
         except FolderError as error:
-            found = Outcome("fail", error.message)
+            outcome = Outcome("fail", error.message)
         except ArithmeticError:
-            found = Outcome("fail", "cannot be judged: its numbers are beyond any computation")
-        except Exception as error:  # whatever a damaged file leads to, the verdict is that it fails
-            found = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
-        where, evidence = _placed(found, f"{contents.folder.path}/")
+            outcome = Outcome("fail", "cannot be judged: its numbers overflow")
+        except Exception as error:  # a damaged file may cause any error: the rule fails
+            outcome = Outcome("fail", f"cannot be judged: {type(error).__name__}: {error}")
+        where, evidence = _located(outcome, f"{contents.folder.path}/")
         return Finding(
             rule=self.id,
             title=self.title,
             section=self.section,
-            verdict=found.verdict,
+            verdict=outcome.verdict,
             evidence=evidence,
             where=where,
             reads=self.reads,
         )
 
 
-def _placed(found: Outcome, root: str) -> tuple[str | None, str]:
-    """Place and words; files are named from the run folder, which may be moved."""
-    evidence, where = found.evidence, found.where
+def _located(outcome: Outcome, root: str) -> tuple[str | None, str]:
+    """Return location and evidence, with paths relative to the run folder, which may move."""
+    evidence, where = outcome.evidence, outcome.where
     named = re.search(re.escape(root) + r"([^\s:]+(?::\d+)?)", evidence) if where is None else None
     if named:
         where = named[1]
     where, evidence = where and where.removeprefix(root), evidence.replace(root, "")
-    words = evidence.removeprefix(where).removeprefix(":").strip() if where else evidence
-    return where, words or evidence  # the place is told before them
+    # The location is shown before the text, so the text does not repeat it.
+    text = evidence.removeprefix(where).removeprefix(":").strip() if where else evidence
+    return where, text or evidence

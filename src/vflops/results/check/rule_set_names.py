@@ -1,4 +1,4 @@
-"""The rule sets by name, for who only lists them: their judges take a while to load."""
+"""Names and titles of the rule sets, without loading the rules, which takes time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SetName:
-    """What a rule set is called; the version changes with any of its rules."""
+    """Title and version of a rule set; the version changes with any of its rules."""
 
     version: int
     title: str

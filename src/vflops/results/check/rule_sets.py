@@ -1,4 +1,4 @@
-"""The rule sets, as data: which rules each holds, in which order, and which is a run's own."""
+"""The rule sets: their rules in order, and which set applies to a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REPLAYED = "ledger-replayed.json"
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules that are judged together."""
+    """Rules that are checked together."""
 
     name: str
     version: int
@@ -47,7 +47,7 @@ class RuleSet:
     rules: tuple[Rule, ...]
 
     def rule(self, id: str) -> Rule:
-        """The rule of that id."""
+        """Return the rule with this id."""
         for rule in self.rules:
             if rule.id == id:
                 return rule
@@ -59,32 +59,42 @@ def _rule(id: str, title: str, judge: Judge, *reads: str, section: str = "") -> 
 
 
 _PRACTICE = (
-    _rule("complete", "the run came to its end", folder_rules.complete, _LOGS),
-    _rule("schema", "every file and every event is of its schema", schema, "*.json", _LOGS),
-    _rule("chain", "no line of the log was changed, dropped or cut off", folder_rules.chain, _LOGS),
+    _rule("complete", "the run finished", folder_rules.complete, _LOGS),
+    _rule("schema", "every file and every event matches its schema", schema, "*.json", _LOGS),
+    _rule("chain", "no line of a log was changed, dropped or cut off", folder_rules.chain, _LOGS),
     _rule("clocks", "no clock went back", folder_rules.clocks, _LOGS),
     _rule("manifest", "no file contradicts the manifest", folder_rules.manifest, "manifest.json"),
     _rule("system", "the system is described", folder_rules.system, "system.json", _LOGS),
     _rule(
         "devices",
-        "all ran on devices that are described",
+        "all devices that were used are described",
         described,
         "system.json",
         "jobs/*/*/node-*.json",
         _LOGS,
     ),
     _rule(
-        "planned", "all that was planned was measured or explained", ceiling_rules.planned, _LOGS
+        "planned",
+        "every planned ceiling was measured or skipped with a reason",
+        ceiling_rules.planned,
+        _LOGS,
     ),
-    _rule("correct", "results are right before they are fast", ceiling_rules.correct, _LOGS),
-    _rule("sampled", "no ceiling rests on a single sample", ceiling_rules.sampled, _LOGS),
-    _rule("quiet", "the machine did little else", quiet, _LOGS, _POWER),
-    _rule("plausible", "the ceilings fit each other", ceiling_rules.plausible, _LOGS),
-    _rule("peaks", "no device is given the peak of another", ceiling_rules.peaks, _LOGS),
-    _rule("bounded", "nothing ran above its ceiling", ceiling_rules.bounded, _GRAPHS, _LOGS),
+    _rule("correct", "the results behind the ceilings are correct", ceiling_rules.correct, _LOGS),
+    _rule("sampled", "every ceiling has enough samples", ceiling_rules.sampled, _LOGS),
+    _rule("quiet", "other processes used little of the machine", quiet, _LOGS, _POWER),
+    _rule(
+        "plausible", "the ceilings are consistent with each other", ceiling_rules.plausible, _LOGS
+    ),
+    _rule(
+        "peaks",
+        "no training is compared with the ceiling of another kind of device",
+        ceiling_rules.peaks,
+        _LOGS,
+    ),
+    _rule("bounded", "no training exceeded its ceiling", ceiling_rules.bounded, _GRAPHS, _LOGS),
     _rule(
         "recounted",
-        "operations come from the recorded graphs",
+        "the graphs are those that were counted",
         counting_rules.recounted,
         _GRAPHS,
         _LOGS,
@@ -97,41 +107,59 @@ _PRACTICE = (
         _LOGS,
         _SCORE,
     ),
-    _rule("jobs", "the jobs are all that were asked for", all_jobs, _RUN, _JOBS, _LOGS),
-    _rule("seeds", "every training has a seed of its own", data_rules.seeds, _JOBS, _LOGS),
+    _rule("jobs", "the jobs are those that were requested", all_jobs, _RUN, _JOBS, _LOGS),
+    _rule("seeds", "every training has its own seed", data_rules.seeds, _JOBS, _LOGS),
     _rule("data", "the data is pinned by a checksum", data_rules.fingerprinted, _JOBS),
-    _rule("synthetic", "synthetic data is marked so", data_rules.marked, _JOBS),
+    _rule("synthetic", "synthetic data is marked", data_rules.marked, _JOBS),
     _rule(
         "trained",
-        "every training came to its end, as it was planned",
+        "every training finished as planned",
         training_rules.trained,
         "jobs/*",
     ),
     _rule(
         "as-told",
-        "every job is the one that the run was for",
-        consistency.as_told,
+        "every job ran with the settings of the run",
+        consistency.settings_applied,
         _RUN,
         _JOBS,
         _LOGS,
     ),
+    _rule("goal", "all jobs of a workload have its goal", consistency.goal, _JOBS, _LOGS),
     _rule(
-        "goal", "the goal is the workload's own, the same for all", consistency.goal, _JOBS, _LOGS
+        "processed",
+        "the samples are whole epochs of the data set",
+        training_rules.processed,
+        _JOBS,
+        _LOGS,
     ),
     _rule(
-        "processed", "samples are epochs of the data set", training_rules.processed, _JOBS, _LOGS
+        "evaluated",
+        "evaluations cover the whole validation set",
+        data_rules.evaluated,
+        _JOBS,
+        _LOGS,
     ),
-    _rule("evaluated", "qualities are of the validation set", data_rules.evaluated, _JOBS, _LOGS),
     _rule("timed", "the time of every training adds up", training_rules.timed, _LOGS),
     _rule("telemetry", "telemetry has no gaps", energy_rules.unbroken, _POWER),
     _rule(
-        "energy", "the energy could be", energy_rules.plausible, _POWER, _IMPORTED, "system.json"
+        "energy",
+        "the energy is plausible",
+        energy_rules.plausible,
+        _POWER,
+        _IMPORTED,
+        "system.json",
     ),
-    _rule("powered", "power logs are those that were imported", training_rules.powered, _IMPORTED),
-    _rule("twins", "twins compute the same", twins, _JOBS, _LOGS),
+    _rule(
+        "powered",
+        "power logs are unchanged since they were imported",
+        training_rules.powered,
+        _IMPORTED,
+    ),
+    _rule("twins", "twins give the same results", twins, _JOBS, _LOGS),
     _rule(
         "searched",
-        "every candidate was trained once, as it was proposed",
+        "every candidate was trained once, as proposed",
         search_rules.searched,
         _BUFFER,
         _CLAIMS,
@@ -145,35 +173,44 @@ _PRACTICE = (
         _LOGS,
     ),
     _rule(
-        "results", "candidates' samples and results follow from logs", search_rules.sampled, _LOGS
+        "results",
+        "samples and results of candidates follow from the logs",
+        search_rules.sampled,
+        _LOGS,
     ),
     _rule(
         "ledger",
-        "the ledger for replays is what was trained",
+        "the ledger for replays lists what was trained",
         ledger_rules.ledgered,
         _LEDGER,
         _LOGS,
     ),
-    _rule("replayed", "a replay did all of its ledger", ledger_rules.replayed, _REPLAYED, _LOGS),
+    _rule(
+        "replayed",
+        "a replay did all the work in its ledger",
+        ledger_rules.replayed,
+        _REPLAYED,
+        _LOGS,
+    ),
     _rule("score", "the score follows from the record", folder_rules.scored, _SCORE, _LOGS),
 )
 
 
 def _hpcai500(judges: PaperRules, sections: dict[str, str]) -> tuple[Rule, ...]:
-    """What both versions ask, and where each of them says so."""
-    asked: tuple[tuple[str, str, Judge, tuple[str, ...]], ...] = (
+    """Return the rules of both versions, with the section of one version."""
+    common: tuple[tuple[str, str, Judge, tuple[str, ...]], ...] = (
         ("workload", "a published workload was run", judges.workload, (_JOBS,)),
-        ("epochs", "the epochs are the fixed ones", judges.epochs, (_JOBS, _LOGS)),
-        ("target", "target and exponent are the fixed ones", judges.target, (_JOBS,)),
-        ("published-data", "the data is the published one", judges.published_data, (_JOBS,)),
-        ("precision", "the precision is one that is allowed", judges.precision, (_LOGS,)),
-        ("repeats", "it was repeated often enough", judges.repeats, (_JOBS, _LOGS)),
-        ("ceilings", "the bounds of the system were measured", judges.ceilings, (_LOGS,)),
+        ("epochs", "the number of epochs is as published", judges.epochs, (_JOBS, _LOGS)),
+        ("target", "target and exponent are as published", judges.target, (_JOBS,)),
+        ("published-data", "the data is the published data", judges.published_data, (_JOBS,)),
+        ("precision", "the precision is allowed", judges.precision, (_LOGS,)),
+        ("repeats", "there are enough repeats", judges.repeats, (_JOBS, _LOGS)),
+        ("ceilings", "the ceilings of the system were measured", judges.ceilings, (_LOGS,)),
         ("level", "the level follows from the settings", judges.level, (_RUN, _JOBS)),
     )
     return tuple(
         _rule(id, title, judge, *reads, section=sections.get(id, ""))
-        for id, title, judge, reads in asked
+        for id, title, judge, reads in common
     )
 
 
@@ -201,7 +238,7 @@ _V3 = (
     ),
     _rule(
         "ensemble",
-        "every model is in its ensemble, all trained side by side",
+        "every model is in its ensemble, and all trained at the same time",
         paper_rules.whole_ensembles,
         _JOBS,
         _LOGS,
@@ -209,7 +246,7 @@ _V3 = (
     ),
     _rule(
         "bootstrap",
-        "every model learns from a sample of its own",
+        "every model has its own sample",
         paper_rules.bootstrapped,
         _JOBS,
         section="3.7",
@@ -219,17 +256,17 @@ _SEARCHES = PaperRules(AIPERF)
 _AIPERF = tuple(
     _rule(id, title, judge, *reads, section="IV.E, table IV")
     for id, title, judge, reads in (
-        ("workload", "a search was made", _SEARCHES.workload, (_JOBS,)),
-        ("duration", "it took long enough", aiperf_rules.duration, (_LOGS,)),
-        ("precision", "the precision is one that is allowed", aiperf_rules.precision, (_LOGS,)),
-        ("error", "the best model errs seldom enough", aiperf_rules.error, (_LOGS,)),
+        ("workload", "the run has a search", _SEARCHES.workload, (_JOBS,)),
+        ("duration", "the search took long enough", aiperf_rules.duration, (_LOGS,)),
+        ("precision", "the precision is allowed", aiperf_rules.precision, (_LOGS,)),
+        ("error", "the best model is within the error limit", aiperf_rules.error, (_LOGS,)),
         (
             "new-weights",
             "every weight was trained in the search",
             aiperf_rules.new_weights,
             (_LOGS,),
         ),
-        ("table-iv", "what table IV fixes is so", aiperf_rules.table_iv, (_JOBS,)),
+        ("table-iv", "the search is as table IV fixes it", aiperf_rules.table_iv, (_JOBS,)),
     )
 )
 
@@ -240,19 +277,19 @@ _RULES = {
     "aiperf": (*_PRACTICE, *_AIPERF),
 }
 RULE_SETS: dict[str, RuleSet] = {
-    name: RuleSet(name, each.version, each.title, _RULES[name]) for name, each in NAMES.items()
+    name: RuleSet(name, entry.version, entry.title, _RULES[name]) for name, entry in NAMES.items()
 }
 
 
 def rule_set(name: str) -> RuleSet:
-    """The rule set called ``name``."""
+    """Return the rule set called ``name``."""
     if name not in RULE_SETS:
         raise unknown_name("rule set", name, RULE_SETS)
     return RULE_SETS[name]
 
 
-def own_rule_set(settings: Settings) -> RuleSet:
-    """The rules that a run of these settings is for: a paper's at its full size, else practice."""
+def rule_set_of(settings: Settings) -> RuleSet:
+    """Return the rule set for a run: a paper's at reference size, else ``practice``."""
     published = [name for name in settings.workloads if name in HPCAI500_V2.workloads]
     if settings.profile != "reference":
         return RULE_SETS["practice"]

@@ -1,4 +1,4 @@
-"""The rule of formats: every file and every event is of its schema."""
+"""The rule on formats: every file and every event matches its schema."""
 
 from __future__ import annotations
 
@@ -60,15 +60,17 @@ EVENTS: dict[str, type[Data]] = {
     "candidate-cut": search_events.CandidateCut,
     "ledger": LedgerWritten,
 }
-"""The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` are words alone."""
+"""The payload of each kind; ``start``, ``end``, ``stopped`` and ``failed`` have none."""
 
 
 def schema(contents: Contents) -> Outcome:
-    """Every file is of its schema, and every event holds what its kind asks for."""
+    """Fail if a file or an event does not match its schema."""
     for odd in contents.once(FolderIntegrity.of).listing.odd:
         name, _, words = odd.rpartition(": ")
-        if words.endswith("not a file"):  # names with odd characters are no fault of a format
-            return Outcome("fail", f"{words}: links, pipes and devices are no part of a run", name)
+        if words.endswith("not a file"):  # names with odd characters do not violate a format
+            return Outcome(
+                "fail", f"{words}: links, pipes and devices do not belong to a run", name
+            )
     files = 0
     for path, document in _documents(contents):
         try:
@@ -84,12 +86,12 @@ def schema(contents: Contents) -> Outcome:
             except FolderError as error:
                 words = error.message.removeprefix(f"{event.source}: ")
                 return Outcome("fail", words, event.source)
-    return Outcome("pass", f"{count(files, 'file')} and {count(len(events), 'event')} fit")
+    return Outcome("pass", f"{count(files, 'file')} and {count(len(events), 'event')} match")
 
 
 def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     folder = contents.folder
-    if folder.system_file.is_file():  # that it is there is the rule of the system
+    if folder.system_file.is_file():  # the rule "system" checks that it exists
         yield folder.system_file, SystemRecord
     for path in folder.graph_files:
         yield path, Graph
@@ -100,7 +102,7 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     for path in (path for attempt in attempts for path in matching_files(attempt, "node-*.json")):
         yield path, NodeRecord
     for path in matching_files(folder.path / "buffer", "r*-w*.json"):
-        if path.name.count(".") == 1:  # others say that a turn passed
+        if path.name.count(".") == 1:  # others mark a turn that passed
             yield path, search_events.Candidate
     for path in matching_files(folder.path / "claims", "*.json"):
         yield path, search_events.Claim

@@ -1,7 +1,7 @@
-"""Rules of searches: every candidate as it was proposed, trained once, and charged for what it is.
+"""Rules for searches: candidates are trained once, as proposed, and charged correctly.
 
 Whether a search conforms to AIPerf is decided in ``results.score.aiperf_conformance``. A search
-that does not conform is scored with the reason; its record is not at fault.
+that does not conform is scored with the reason; its record is still valid.
 """
 
 from __future__ import annotations
@@ -34,72 +34,72 @@ RESULT = ("candidate-trained",)
 
 @dataclass(frozen=True)
 class Searched:
-    """A search beside what its folder holds."""
+    """A search with the contents of its run folder."""
 
     contents: Contents
     members: Sequence[TrainedJob]
 
     @cached_property
     def story(self) -> SearchHistory:
-        """What its workers' logs say together."""
+        """The combined history from the logs of its workers."""
         return story_of(self.members)
 
     @cached_property
     def settings(self) -> AutomlSettings:
-        """Of the search."""
+        """The settings of the search."""
         return AutomlSettings.model_validate(self.record.settings)
 
     @property
     def record(self) -> JobRecord:
-        """What the first worker was told."""
+        """The record of the first worker."""
         return self.members[0].record
 
     @cached_property
     def proposal(self) -> Callable[[CandidateHistory], Candidate]:
-        """The candidate of a story, as it was proposed."""
-        found = {
+        """A function that returns the proposal of a candidate."""
+        proposals = {
             path.name.removesuffix(".json"): path
             for path in (self.contents.folder.path / "buffer").glob("r*-w*.json")
         }
 
         @cache
         def read(name: str) -> Candidate:
-            if name not in found:
+            if name not in proposals:
                 path = self.contents.folder.path / "buffer" / f"{name}.json"
-                raise FolderError(f"{path}: it is missing, and a candidate was trained from it")
-            return self.contents.read(Candidate, found[name])
+                raise FolderError(f"{path}: missing, but its candidate was trained")
+            return self.contents.read(Candidate, proposals[name])
 
         return lambda story: read(story.begun.candidate)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a candidate, and where that stands."""
+    """A fault of a candidate, and where it is recorded."""
 
     words: str
     kinds: tuple[str, ...] = ("candidate",)
-    """Of the event that says it: the newest of these about the candidate."""
+    """The kinds of the event with the fault: the newest about the candidate."""
     facts: dict[str, object] = field(default_factory=dict)
-    """That the event holds too, where there may be several."""
+    """Data of the event, where several may match."""
     file: str | None = None
-    """In place of an event."""
+    """A file instead of an event."""
 
     def outcome(self, members: Sequence[TrainedJob], story: CandidateHistory) -> Outcome:
-        """The failure, with its file and line."""
-        place = self.file or of_candidate(members, story, self.kinds, self.facts)
-        return Outcome("fail", f"{story.begun.candidate}: {self.words}", place)
+        """Return the failure, with its file and line."""
+        where = self.file or of_candidate(members, story, self.kinds, self.facts)
+        return Outcome("fail", f"{story.begun.candidate}: {self.words}", where)
 
 
 def all_searches(contents: Contents) -> list[Searched]:
-    """All searches; asked for through ``once``, so that their stories are told once."""
+    """Return all searches; call through ``Contents.once`` to read their histories once."""
     return [Searched(contents, members) for members in searches(contents)]
 
 
 def _fault(
-    found: Sequence[Searched], judge: Callable[[Searched, CandidateHistory], Fault | None]
+    all_of: Sequence[Searched], judge: Callable[[Searched, CandidateHistory], Fault | None]
 ) -> Outcome | None:
-    """The first fault of a candidate, with its name."""
-    for searched in found:
+    """Return the failure for the first faulty candidate."""
+    for searched in all_of:
         for story in searched.story.candidates:
             fault = judge(searched, story)
             if fault:
@@ -108,20 +108,18 @@ def _fault(
 
 
 def searched(contents: Contents) -> Outcome:
-    """Every candidate was trained once, by who claimed it, as it was proposed."""
+    """Fail unless every candidate was trained once, as proposed, by the worker that claimed it."""
     if not contents.workers:
         return NONE
     seen: dict[tuple[int, str], int] = {}
-    found = contents.once(all_searches)
-    fault = _fault(found, partial(_proposed, seen=seen, weights={}))
+    known = contents.once(all_searches)
+    fault = _fault(known, partial(_proposed, seen=seen, weights={}))
     if fault:
         return fault
     claims = len(list((contents.folder.path / "claims").glob("r*-w*.json")))
-    never = claims - len(seen) - sum(len(each.story.unbuilt) for each in found)
-    lost = f"; {count(never, 'was', 'were')} claimed and never begun" if never > 0 else ""
-    return Outcome(
-        "pass", f"{count(len(seen), 'candidate')}, each trained once, as it was proposed{lost}"
-    )
+    never = claims - len(seen) - sum(len(search.story.unbuilt) for search in known)
+    lost = f"; {count(never, 'was', 'were')} claimed but never started" if never > 0 else ""
+    return Outcome("pass", f"{count(len(seen), 'candidate')}, each trained once, as proposed{lost}")
 
 
 def _proposed(
@@ -137,30 +135,30 @@ def _proposed(
     candidate = searched.proposal(story)
     proposal, claim = f"buffer/{name}.json", f"claims/{name}.json"
     if candidate.turn != story.turn:
-        return Fault(f"its proposal is that of {candidate.turn.name}", file=proposal)
+        return Fault(f"its proposal is for {candidate.turn.name}", file=proposal)
     run = searched.contents.folder.path
     if searched.contents.hash(run / proposal) != begun.proposal_sha256:
-        return Fault("its proposal was changed since it was trained", file=proposal)
+        return Fault("its proposal was changed after training", file=proposal)
     if not (run / claim).is_file():
-        return Fault("nobody claimed it")
+        return Fault("it was never claimed")
     claimer = searched.contents.read(Claim, run / claim).worker
     if claimer != story.worker:
         return Fault(f"claimed by worker {claimer}, trained by {story.worker}", file=claim)
-    told = (begun.digest, begun.parent, begun.epochs, begun.batch)
-    meant = (candidate.architecture.digest, candidate.parent, candidate.epochs)
-    if told != (*meant, candidate.hyper.batch):
+    trained = (begun.digest, begun.parent, begun.epochs, begun.batch)
+    proposed = (candidate.architecture.digest, candidate.parent, candidate.epochs)
+    if trained != (*proposed, candidate.hyper.batch):
         return Fault("what was trained is not what was proposed")
     if story.trained is not None and story.trained.hyper != candidate.hyper:
         return Fault("its hyper-parameters are not those of its proposal", RESULT)
-    found = story.trained.weights_sha256 if story.trained else None
-    other = weights.setdefault(found, name) if found else name
+    digest = story.trained.weights_sha256 if story.trained else None
+    other = weights.setdefault(digest, name) if digest else name
     if other != name:
-        return Fault(f"its weights are those of {other}: one training twice", RESULT)
+        return Fault(f"its weights are those of {other}: the same training twice", RESULT)
     return None
 
 
 def charged(contents: Contents) -> Outcome:
-    """The operations charged are those of the recorded architectures, counted again."""
+    """Fail unless the charged operations are those of the architectures, counted again."""
     if not contents.workers:
         return NONE
     counted: dict[tuple[str, int], tuple[int, int]] = {}
@@ -181,28 +179,28 @@ def _operations(
     if key not in counted:
         counted[key] = _per_sample(network, batch)
     if (begun.ops_forward, begun.ops_total) != counted[key]:
-        told, true = integer(begun.ops_total), integer(counted[key][1])
-        return Fault(f"charged with {told} operations a sample, its architecture has {true}")
+        recorded, true = integer(begun.ops_total), integer(counted[key][1])
+        return Fault(f"charged {recorded} operations per sample, its architecture has {true}")
     if begun.parameters != network.parameters:
-        own = integer(network.parameters)
-        return Fault(f"{integer(begun.parameters)} parameters told, {own} counted")
+        true = integer(network.parameters)
+        return Fault(f"{integer(begun.parameters)} parameters recorded, {true} counted")
     return None
 
 
 def _per_sample(network: Architecture, batch: int) -> tuple[int, int]:
-    found = architecture_cost.ops(network, RULES, batch)
-    return found.forward // batch, found.total // batch
+    ops = architecture_cost.ops(network, RULES, batch)
+    return ops.forward // batch, ops.total // batch
 
 
 def sampled(contents: Contents) -> Outcome:
-    """Samples of every candidate are epochs of the data set; its results follow from its log."""
+    """Fail unless samples are epochs of the data set, and results follow from the logs."""
     if not contents.workers:
         return NONE
-    found = contents.once(all_searches)
-    fault = _fault(found, _samples)
+    known = contents.once(all_searches)
+    fault = _fault(known, _samples)
     if fault:
         return fault
-    total = sum(story.samples for each in found for story in each.story.candidates)
+    total = sum(story.samples for search in known for story in search.story.candidates)
     return Outcome(
         "pass", f"{count(total, 'sample')} trained on, every evaluation on the whole set"
     )
@@ -212,7 +210,7 @@ def _samples(searched: Searched, story: CandidateHistory) -> Fault | None:
     data, trained = searched.record.data, story.trained
     for epoch, seen in story.evaluations.items():
         if seen != data.validation:
-            words = f"an evaluation saw {integer(seen)} of {integer(data.validation)} samples"
+            words = f"an evaluation used {integer(seen)} of {integer(data.validation)} samples"
             return Fault(words, ("evaluation",), {"epoch": epoch})
     noted = (*PROGRESS_EVENTS, *END_EVENTS)
     if story.samples > story.begun.epochs * data.train + story.begun.batch:
@@ -222,24 +220,24 @@ def _samples(searched: Searched, story: CandidateHistory) -> Fault | None:
         return None
     wanted = trained.epochs * data.train
     if not wanted <= story.samples < wanted + story.begun.batch:
-        told = f"{count(trained.epochs, 'epoch')} of {integer(data.train)}"
-        return Fault(f"{count(story.samples, 'sample')} are not {told}", noted)
+        epochs = f"{count(trained.epochs, 'epoch')} of {integer(data.train)}"
+        return Fault(f"{count(story.samples, 'sample')} are not {epochs}", noted)
     best = max((quality for _, quality in story.curve), default=None)
     fault = None
     if best is None or abs(best - trained.accuracy) > _ROUNDING:
-        fault = f"accuracy {trained.accuracy:g} told, the best of its evaluations is {best}"
+        fault = f"accuracy {trained.accuracy:g} recorded, its best evaluation has {best}"
     fault = fault or _prediction(searched, story)
     return Fault(fault, RESULT) if fault else None
 
 
 def _prediction(searched: Searched, story: CandidateHistory) -> str | None:
-    """What a warm-up counts for follows from its curve."""
+    """Return the fault of a warm-up round's predicted accuracy; None if its curve gives it."""
     assert story.trained is not None
-    told = story.trained.predicted
+    recorded = story.trained.predicted
     if story.turn.round + 1 >= searched.settings.search.tune_from:
-        return None if told is None else "an accuracy is predicted after the warm-up"
+        return None if recorded is None else "an accuracy is predicted after the warm-up"
     points = {max(round(epoch), 1): quality for epoch, quality in story.curve}
-    found = learning_curve.predict(sorted(points.items()), searched.settings.train.epochs).value
-    if told is None or abs(told - found) > _ROUNDING:
-        return f"predicted accuracy {told} told, its curve gives {found:g}"
+    true = learning_curve.predict(sorted(points.items()), searched.settings.train.epochs).value
+    if recorded is None or abs(recorded - true) > _ROUNDING:
+        return f"predicted accuracy {recorded} recorded, its curve gives {true:g}"
     return None

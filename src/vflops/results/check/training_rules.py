@@ -1,4 +1,4 @@
-"""Rules of trainings: they came to their end, and nothing of them is missing or made up."""
+"""Rules for trainings: they finished, and nothing in their record is missing or altered."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from vflops.units import integer, seconds
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 _CLOCK_SHARE, _CLOCK_S = 0.01, 0.1
-"""How far the phases may be from the clock: by this share of the time, and this much."""
+"""The most that phases and clock may differ: a share of the time, plus seconds."""
 
 
 def trained(contents: Contents) -> Outcome:
-    """Every planned job is as it was planned, its last log and its exhibits as it left them.
+    """Fail unless every planned job finished, and its files are unchanged since then.
 
-    A search may lose workers, not all of them: the evidence names what went with them.
+    A search may lose some of its workers: the evidence names what was lost with them.
     """
     planned = [event.payload(JobPlanned) for event in contents.history.events("job-planned")]
     if not planned:
         return _NONE
     ended = [event.payload(JobTrained) for event in contents.history.events("job-trained")]
-    pinned = {each.job: each for each in ended}
-    found = (given_up(contents, members) for members in searches(contents))
-    lost = {each.job: each for of_search in found for each in of_search}
+    pinned = {job.job: job for job in ended}
+    lost = {
+        worker.job: worker
+        for members in searches(contents)
+        for worker in given_up(contents, members)
+    }
     for job in planned:
         path = contents.folder.job_file(job.job)
         if contents.hash(path) != job.sha256:
@@ -42,40 +45,41 @@ def trained(contents: Contents) -> Outcome:
         if job.job in lost and job.job not in pinned:
             continue
         if job.job not in pinned:
-            return Outcome("fail", f"job {job.job} did not come to its end", str(path))
+            return Outcome("fail", f"job {job.job} did not finish", str(path))
         log = contents.folder.attempt_folder(job.job, pinned[job.job].attempt) / "events.jsonl"
         if contents.hash(log) != pinned[job.job].sha256:
-            return Outcome("fail", "not the log that the job ended with", str(log))
+            return Outcome("fail", "not the log as the job left it", str(log))
         telemetry = log.with_name("telemetry.jsonl")
         seen = contents.hash(telemetry) if telemetry.is_file() else None
         if seen != pinned[job.job].telemetry_sha256:
-            return Outcome("fail", "not the telemetry that the job ended with", str(telemetry))
+            return Outcome("fail", "not the telemetry as the job left it", str(telemetry))
         changed = _changed(contents, log.parent, pinned[job.job].files)
         if changed:
-            return Outcome("fail", "not what a node of the job left", str(changed))
-    for each in contents.trained:
-        for exhibit in each.exhibits:
+            return Outcome("fail", "not the file as a node of the job left it", str(changed))
+    for trained_job in contents.trained:
+        for exhibit in trained_job.exhibits:
             if contents.hash(exhibit.path) != exhibit.payload.sha256:
-                return Outcome("fail", "not the exhibit that the job left", str(exhibit.path))
+                return Outcome("fail", "not the exhibit as the job left it", str(exhibit.path))
     if not lost:
-        return Outcome("pass", f"{len(planned)} planned, each came to its end")
-    told = f"{len(planned)} planned, {len(planned) - len(lost)} came to the end"
-    return Outcome("pass", "; ".join([told, *(lost_line(each) for each in lost.values())]))
+        return Outcome("pass", f"{len(planned)} planned, all finished")
+    finished = f"{len(planned)} planned, {len(planned) - len(lost)} finished"
+    return Outcome("pass", "; ".join([finished, *map(lost_line, lost.values())]))
 
 
-def _changed(contents: Contents, place: Path, pinned: dict[str, str] | None) -> Path | None:
-    """The first file of a node that was changed, added or removed since it was pinned."""
+def _changed(contents: Contents, folder: Path, pinned: dict[str, str] | None) -> Path | None:
+    """Return the first file of a node that was changed, added or removed since it was pinned."""
     if pinned is None:
         return None
-    here = {path.name: contents.hash(path) for path in node_files(place)}
+    here = {path.name: contents.hash(path) for path in node_files(folder)}
     wrong = sorted(name for name in {*pinned, *here} if pinned.get(name) != here.get(name))
-    return place / wrong[0] if wrong else None
+    return folder / wrong[0] if wrong else None
 
 
 def powered(contents: Contents) -> Outcome:
-    """Power logs of the node are those that were imported, and none beside them."""
+    """Fail unless the power logs are exactly those that were imported."""
     events = contents.history.events("power-imported")
-    logged = {each.file: each.sha256 for each in (e.payload(PowerImported) for e in events)}
+    imports = (event.payload(PowerImported) for event in events)
+    logged = {power_log.file: power_log.sha256 for power_log in imports}
     here = {
         str(path.relative_to(contents.folder.path)): contents.hash(path)
         for path in matching_files(contents.folder.path / "telemetry", "imported-*.jsonl")
@@ -84,12 +88,12 @@ def powered(contents: Contents) -> Outcome:
         return Outcome("not applicable", "no power log was imported")
     for name in sorted({*logged, *here}):
         if logged.get(name) != here.get(name):
-            return Outcome("fail", "not the log that was imported", name)
-    return Outcome("pass", f"{count(len(logged), 'power log')}, each as it was imported")
+            return Outcome("fail", "not the log as it was imported", name)
+    return Outcome("pass", f"{count(len(logged), 'power log')}, each as imported")
 
 
 def processed(contents: Contents) -> Outcome:
-    """Samples trained on are epochs × data set."""
+    """Fail unless the samples trained on are epochs × data set."""
     if not contents.trained:
         return _NONE
     total = 0
@@ -105,54 +109,54 @@ def processed(contents: Contents) -> Outcome:
 
 
 def timed(contents: Contents) -> Outcome:
-    """The phases of every attempt add up to what the clock of its events says."""
+    """Fail unless the phases of every attempt add up to the clock of its events."""
     jobs = (*contents.trained, *contents.workers)
     if not jobs:
         return _NONE
     spans = 0
     for job in jobs:
         for attempt in job.attempts:
-            notes = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
-            if len(notes) < 2:
+            updates = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
+            if len(updates) < 2:
                 continue
             spans += 1
-            fallen = _fallen(notes)
+            fallen = _fallen(updates)
             if fallen:
                 return Outcome("fail", fallen[1], fallen[0].source)
-            clock_s = notes[-1].time_s - notes[0].time_s
-            phases_s = _spent_s(notes[-1]) - _spent_s(notes[0])
+            clock_s = updates[-1].time_s - updates[0].time_s
+            phases_s = _spent_s(updates[-1]) - _spent_s(updates[0])
             if abs(clock_s - phases_s) > _CLOCK_SHARE * clock_s + _CLOCK_S:
                 figures = f"phases {seconds(phases_s)}, clock {seconds(clock_s)}"
                 words = f"the time does not add up: {figures}"
-                return Outcome("fail", words, notes[-1].source)
+                return Outcome("fail", words, updates[-1].source)
     if not spans:
         return _NONE
     return Outcome("pass", f"the phases of {count(spans, 'attempt')} add up to the clock")
 
 
-def _fallen(notes: list[Event]) -> tuple[Event, str] | None:
-    """The first note in which a phase has had less time than in the one before."""
-    for before, after in pairwise(notes):
+def _fallen(updates: list[Event]) -> tuple[Event, str] | None:
+    """Return the first event in which a phase has less time than in the previous one."""
+    for before, after in pairwise(updates):
         earlier = before.payload(PROGRESS_EVENTS[before.kind]).phases
         later = after.payload(PROGRESS_EVENTS[after.kind]).phases
         for name, spent_s in earlier.items():
             if later.get(name, 0.0) < spent_s:
                 figures = f"{seconds(spent_s)}, then {seconds(later.get(name, 0.0))}"
-                return after, f"the time of {name} fell: {figures}"
+                return after, f"the time in {name} decreased: {figures}"
     return None
 
 
 def _samples(job: TrainedJob) -> str | None:
     train = job.record.settings.get("train", {})
     done, epochs = job.finished, train.get("end_epoch") or train.get("epochs")
-    if done is None or done.reason == "command" or not epochs:  # a command decides for itself
+    if done is None or done.reason == "command" or not epochs:  # a command has no epochs
         return None
     size = job.record.data.train
     wanted = epochs * size
-    least = wanted if done.reason == "epochs" else 1  # its target or its patience ended it
+    least = wanted if done.reason == "epochs" else 1  # it ended by target or patience
     if not least <= done.samples < wanted + train.get("batch", 1):
-        told = f"{count(epochs, 'epoch')} of {integer(size)}"
-        return f"{count(done.samples, 'sample')} are not {told}"
+        planned = f"{count(epochs, 'epoch')} of {integer(size)}"
+        return f"{count(done.samples, 'sample')} are not {planned}"
     return None
 
 

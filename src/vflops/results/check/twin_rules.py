@@ -1,9 +1,9 @@
-"""The rule of twins: pairs of models with one sample and one seed came to the same."""
+"""The rule for twins: pairs of models that share sample and seed give the same results."""
 
 from __future__ import annotations
 
 from vflops.record.readout.contents import Contents
-from vflops.record.readout.job_nodes import job_locations
+from vflops.record.readout.job_nodes import nodes_by_job
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.findings import Verdict
 from vflops.results.check.locations import noted
@@ -16,22 +16,22 @@ _SHOWN = 3
 
 
 def twins(contents: Contents) -> Outcome:
-    """Every pair agrees; one that differs fails, one that cannot be told leaves that open."""
+    """Fail if a pair differs; "cannot tell" if one cannot be compared."""
     ensembles: dict[tuple[str, int], list[TrainedJob]] = {}
-    for each in contents.trained:
-        ensembles.setdefault((each.record.workload, each.record.repeat), []).append(each)
-    found = [
+    for job in contents.trained:
+        ensembles.setdefault((job.record.workload, job.record.repeat), []).append(job)
+    pairs = [
         (pair, members[0])
         for members in ensembles.values()
-        if (score := twins_score(members, job_locations(contents, members)))
+        if (score := twins_score(members, nodes_by_job(contents, members)))
         for pair in score.pairs
     ]
-    if not found:
+    if not pairs:
         return Outcome("not applicable", "no twins in this run")
     for kind, verdict in _WORST:
-        own = [(pair, first) for pair, first in found if pair.verdict == kind]
-        told = [twin_pair(pair, first.record.goal.quality) for pair, first in own]
-        if told:
-            words = "; ".join(told[:_SHOWN]) + (" …" if len(told) > _SHOWN else "")
-            return Outcome(verdict, words, noted(own[0][1], "finished"))
-    return Outcome("pass", f"{count(len(found), 'pair')}, each with the same weights and qualities")
+        matching = [(pair, first) for pair, first in pairs if pair.verdict == kind]
+        texts = [twin_pair(pair, first.record.goal.quality) for pair, first in matching]
+        if texts:
+            evidence = "; ".join(texts[:_SHOWN]) + (" …" if len(texts) > _SHOWN else "")
+            return Outcome(verdict, evidence, noted(matching[0][1], "finished"))
+    return Outcome("pass", f"{count(len(pairs), 'pair')}, each with the same weights and qualities")

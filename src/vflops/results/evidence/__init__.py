@@ -1,1 +1,1 @@
-"""Evidence: what a run folder held when its run was concluded, who says so, and one file of it."""
+"""Evidence: the manifest that pins the files of a concluded run, and checks against it."""

@@ -1,4 +1,4 @@
-"""Names of files in a run folder: which are part of its evidence, and which no archive may hold."""
+"""Names of files in a run folder: which are evidence, and which an archive must not hold."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from vflops.errors import FolderError
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 DERIVED = ("score.json", "findings.json", "report.html")
-"""Files that follow from the record; ``vflops score``, ``check`` and ``report`` make them again."""
+"""Files that follow from the record: ``vflops score``, ``check`` and ``report`` write them."""
 _SCRATCH = ("weights", "psij", "staging")
-"""Folders of a run that is going on: a search's weights, a scheduler's scripts, readers' places."""
+"""Scratch folders of a running job: weights, scheduler scripts, staged data."""
 _PAGES = (".html", ".svg", ".png")
 _SIGNS = str.maketrans("", "", "._+=@,-")
 _MOST_PART_BYTES, _MOST_PARTS = 100, 12
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10)))
 )
-"""Names that Windows takes for a device, whatever follows a dot."""
+"""Names that Windows reserves for devices, with any extension."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What is in a run folder, by names with ``/``, sorted."""
+    """The files in a run folder, sorted, with ``/`` in their names."""
 
     files: tuple[str, ...]
     odd: tuple[str, ...]
-    """What cannot be evidence, each with the reason: links, devices, names with odd characters."""
+    """Entries that cannot be evidence, with the reason: links, devices, odd names."""
 
 
 def left_out(name: str) -> bool:
-    """Whether a file is never part of a result: a checkpoint, weights, scratch, a lock."""
+    """Whether a file is never part of a result: checkpoints, weights, scratch files, locks."""
     parts = name.split("/")
     hidden = any(part.startswith(".") for part in parts)
     checkpoint = parts[0] == "jobs" and parts[2:3] == ["checkpoint"]
@@ -42,12 +42,12 @@ def left_out(name: str) -> bool:
 
 
 def is_page(name: str) -> bool:
-    """Whether a file is a picture for people, such as ``vflops roofline`` leaves: no evidence."""
+    """Whether a file is a page or picture, as from ``vflops roofline``, and so not evidence."""
     return "/" not in name and name.endswith(_PAGES) and name not in DERIVED
 
 
 def fault(name: str) -> str | None:
-    """Why ``name`` may not be a file of a run folder; None: it may."""
+    """Return why ``name`` is not allowed for a file of a run folder; None if it is."""
     parts = name.split("/")
     if name.startswith("/"):
         return "an absolute path"
@@ -56,23 +56,23 @@ def fault(name: str) -> str | None:
     if "" in parts or "." in parts or len(parts) > _MOST_PARTS:
         return "not a plain path"
     for part in parts:
-        letters = part.translate(_SIGNS)  # what is left has to be letters and digits
+        letters = part.translate(_SIGNS)  # the rest must be letters and digits
         if part[0] in ".-" or (letters and not letters.isalnum()):
             return "a name with odd characters"
         if len(part.encode(errors="replace")) > _MOST_PART_BYTES:
             return f"a name of more than {_MOST_PART_BYTES} bytes"
         if part.endswith(".") or same_file(part).partition(".")[0] in _DEVICES:
-            return "a name that some file system takes for another"
+            return "a name that is not portable between file systems"
     return None
 
 
 def same_file(name: str) -> str:
-    """What two names have in common that some file system takes for one."""
+    """Return a form that is equal for names that some file system takes for the same file."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def listing(folder: Path) -> Listing:
-    """Every file below ``folder`` that belongs to the evidence; no link is followed."""
+    """Return all files in ``folder`` that belong to the evidence; links are not followed."""
     files: list[str] = []
     odd: list[str] = []
     for name, entry in walk(folder):
@@ -86,10 +86,10 @@ def listing(folder: Path) -> Listing:
 
 
 def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that is no folder, by its name from the run folder; what is left out is not entered."""
+    """Yield all entries that are not folders, by name; folders that are left out are skipped."""
     try:
-        with os.scandir(folder) as found:
-            entries = list(found)
+        with os.scandir(folder) as scan:
+            entries = list(scan)
     except OSError as error:
         raise FolderError(f"cannot read {folder}: {error.strerror or error}") from error
     for entry in entries:
@@ -103,5 +103,5 @@ def walk(folder: str | Path, below: str = "") -> Iterator[tuple[str, os.DirEntry
 
 
 def _shown(name: str) -> str:
-    """A name as a terminal may show it."""
+    """Return a name in a form that is safe for a terminal."""
     return name if name.isprintable() else ascii(name)

@@ -1,4 +1,4 @@
-"""What a run folder holds now, beside what was pinned in its manifest; each file is read once."""
+"""Integrity of a run folder: its files compared with its manifest; each file is read once."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from vflops.results.evidence.manifest import (
 
 @dataclass(frozen=True)
 class Compared:
-    """What of the recorded files is not as it was pinned."""
+    """Recorded files that differ from the manifest."""
 
     altered: dict[str, list[str]]
-    """By file, in words."""
+    """Descriptions of the changes, by file."""
     notes: tuple[str, ...]
-    """What is worth knowing and alters nothing."""
+    """Remarks that are not alterations."""
 
 
 class FolderIntegrity:
-    """The names, the hashes and the manifest of a folder, each when it is first asked for."""
+    """Names, hashes and manifest of a folder, each read on first use."""
 
     def __init__(self, folder: Path, digest: Callable[[Path], Digest] = file_digest) -> None:
         self.folder = folder
@@ -41,48 +41,50 @@ class FolderIntegrity:
 
     @classmethod
     def of(cls, contents: Contents) -> FolderIntegrity:
-        """Of a run that others read too: they share the hashes."""
+        """Return the integrity of a run, sharing the hashes that ``contents`` has computed."""
         return cls(contents.folder.path, contents.digest)
 
     @cached_property
     def listing(self) -> Listing:
-        """Every file that belongs to the evidence, and what cannot."""
+        """The files of the evidence, and entries that cannot belong to it."""
         return listing(self.folder)
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """What was pinned; None without a manifest."""
+        """The manifest; None if there is none."""
         return read_manifest(self.folder)
 
     @cached_property
     def compared(self) -> Compared:
-        """The recorded files beside their pins; nothing where nothing was pinned yet."""
+        """The recorded files compared with the manifest; empty without a manifest."""
         notes: list[str] = []
         altered = {} if self.manifest is None else dict(self._altered(self.manifest, notes))
         return Compared(altered, tuple(notes))
 
     def is_as(self, pin: FilePin) -> bool:
-        """Whether a file is what it was when it was pinned."""
+        """Whether a file is unchanged since it was pinned."""
         return self.digest(pin.path) == (pin.sha256, pin.size_bytes)
 
     def digest(self, name: str) -> Digest:
-        """A file as it is now."""
+        """Return the current digest of a file."""
         return self._digest(self.folder / name)
 
     def false_lines(self, manifest: Manifest) -> list[str]:
-        """What the manifest says of the lines of logs that are as pinned, and is not so."""
+        """Return the faults in what the manifest says about lines of unchanged logs."""
         lines = {pin.path: pin for pin in manifest.logs}
         logs = {pin.path: pin for pin in manifest.files if is_log(pin.path)}
         strays = sorted(lines.keys() - logs)
-        found = [f"{MANIFEST}: has lines of {name}, which is no log of it" for name in strays]
+        faults = [
+            f"{MANIFEST}: has lines of {name}, which is not one of its logs" for name in strays
+        ]
         for name, pin in logs.items():
             if name not in lines:
-                found.append(f"{MANIFEST}: the lines of {name} are not pinned")
+                faults.append(f"{MANIFEST}: the lines of {name} are not pinned")
                 continue
-            as_pinned = name in self.listing.files and self.is_as(pin)
-            if as_pinned and pin_log(self.folder, name) != lines[name]:
-                found.append(f"{MANIFEST}: the marks and the last hash of {name} are of others")
-        return found
+            unchanged = name in self.listing.files and self.is_as(pin)
+            if unchanged and pin_log(self.folder, name) != lines[name]:
+                faults.append(f"{MANIFEST}: the marks and the last hash of {name} do not match it")
+        return faults
 
     def _altered(self, manifest: Manifest, notes: list[str]) -> Iterator[tuple[str, list[str]]]:
         logs = {pin.path: pin for pin in manifest.logs}
@@ -93,33 +95,33 @@ class FolderIntegrity:
                 yield name, [f"{name}: missing"]
             elif not self.is_as(pin):
                 if name.endswith(".log") and self._grew(pin):
-                    notes.append(f"{name}: what was printed went on after the run was concluded")
+                    notes.append(f"{name}: output was added after the run was concluded")
                 else:
                     yield name, [f"{name}: {words}" for words in self._changes(pin, logs.get(name))]
         for name in self.listing.files:
             if is_page(name) and name not in pinned:
-                notes.append(f"{name}: a page that nothing vouches for; no archive holds it")
+                notes.append(f"{name}: a page that is not pinned; archives leave it out")
             elif name not in pinned and name not in DERIVED:
-                yield name, [f"{name}: added, it was not there when the run was concluded"]
+                yield name, [f"{name}: added after the run was concluded"]
 
     def _grew(self, pin: FilePin) -> bool:
-        """Whether a file only got longer: a process may print on after its job ended."""
+        """Whether a file only got longer: a process may print after its job ended."""
         return pin_file(self.folder, pin.path, size_bytes=pin.size_bytes) == pin
 
     def _changes(self, pin: FilePin, log: LogPin | None) -> list[str]:
         if log is not None:
-            found = differences(log.marks, pin_log(self.folder, pin.path).marks)
-            return found or ["changed, and no line of it: its line ends are others"]
+            changed = differences(log.marks, pin_log(self.folder, pin.path).marks)
+            return changed or ["changed in its line endings only"]
         now_bytes = self.digest(pin.path).size_bytes
-        size = f"{pin.size_bytes} bytes then, {now_bytes} now"
-        return [f"changed ({'the size is the same' if pin.size_bytes == now_bytes else size})"]
+        size = f"from {pin.size_bytes} to {now_bytes} bytes"
+        return [f"changed ({'same size' if pin.size_bytes == now_bytes else size})"]
 
 
 def altered_record(contents: Contents) -> tuple[str, ...]:
-    """What of the recorded files is not as it was pinned; nothing where nothing was pinned yet.
+    """Return how recorded files differ from the manifest; empty without a manifest.
 
-    For rules: it asks for no signature and no derived file, so findings do not follow from
+    For rules: signature and derived files are ignored, so that findings do not depend on
     themselves.
     """
-    held = contents.once(FolderIntegrity.of)
-    return tuple(line for words in held.compared.altered.values() for line in words)
+    integrity = contents.once(FolderIntegrity.of)
+    return tuple(line for lines in integrity.compared.altered.values() for line in lines)

@@ -1,4 +1,4 @@
-"""Which lines of a log are not those that were there: each has a short mark in the manifest."""
+"""Which lines of a log changed, by a short mark per line in the manifest."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 WIDTH = 4
-"""Signs of a mark. They tell lines apart for the words; the proof is the hash of the whole file."""
+"""Characters of a mark, which only locates changes; the proof is the hash of the file."""
 _MOST_COMPARED = 2000
 
 
 def whole_lines(data: bytes) -> list[bytes]:
-    """The lines of a log; a torn last one is one too."""
+    """Return the lines of a log, including a torn last one."""
     lines = data.split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def marks(lines: Sequence[bytes]) -> str:
-    """A mark for each line, one after the other."""
+    """Return the concatenated marks of ``lines``."""
     return "".join(
         base64.urlsafe_b64encode(hashlib.sha256(line).digest()[:3]).decode() for line in lines
     )
 
 
 def differences(pinned: str, now: str) -> list[str]:
-    """What happened to a log, in words; nothing where all marks are the same."""
+    """Return descriptions of how a log changed; empty if all marks are equal."""
     old, new = _split(pinned), _split(now)
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
-    gone, come = old[start : len(old) - end], new[start : len(new) - end]
+    removed, added = old[start : len(old) - end], new[start : len(new) - end]
     first = start + 1
-    if not gone and not come:
+    if not removed and not added:
         return []
-    if not come and not end:
-        return [f"cut off after line {start}: the last {_lines(len(gone))} of {len(old)} are gone"]
-    if sorted(gone) == sorted(come):
-        return [f"{_span(first, len(gone))} stand in another order"]
-    if max(len(gone), len(come)) > _MOST_COMPARED:
-        return [f"{_span(first, len(gone))} are now {_lines(len(come))}, and not the same"]
-    steps = SequenceMatcher(None, gone, come, autojunk=False).get_opcodes()
+    if not added and not end:
+        return [
+            f"cut off after line {start}: the last {_lines(len(removed))} of {len(old)} are missing"
+        ]
+    if sorted(removed) == sorted(added):
+        return [f"{_span(first, len(removed))} are in a different order"]
+    if max(len(removed), len(added)) > _MOST_COMPARED:
+        return [f"{_span(first, len(removed))} were replaced by {_lines(len(added))}"]
+    steps = SequenceMatcher(None, removed, added, autojunk=False).get_opcodes()
     return [
         _step(first + i, i2 - i, first + j, j2 - j)
         for kind, i, i2, j, j2 in steps
@@ -48,15 +50,15 @@ def differences(pinned: str, now: str) -> list[str]:
     ]
 
 
-def _step(gone: int, many_gone: int, come: int, many_come: int) -> str:
-    were = "was" if max(many_gone, many_come) == 1 else "were"
-    if not many_come:
-        return f"{_span(gone, many_gone)} {were} dropped"
-    if not many_gone:
-        return f"{_span(come, many_come)} {were} added"
-    if many_gone == many_come:
-        return f"{_span(gone, many_gone)} {were} changed"
-    return f"{_span(gone, many_gone)} were replaced by {_lines(many_come)}"
+def _step(old: int, removed: int, new: int, added: int) -> str:
+    were = "was" if max(removed, added) == 1 else "were"
+    if not added:
+        return f"{_span(old, removed)} {were} dropped"
+    if not removed:
+        return f"{_span(new, added)} {were} added"
+    if removed == added:
+        return f"{_span(old, removed)} {were} changed"
+    return f"{_span(old, removed)} were replaced by {_lines(added)}"
 
 
 def _span(first: int, many: int) -> str:
@@ -72,6 +74,6 @@ def _split(text: str) -> list[str]:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many marks both begin with."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

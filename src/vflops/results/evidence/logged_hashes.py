@@ -1,4 +1,4 @@
-"""Files whose hashes are in the log of the run: known also where there is no manifest."""
+"""Files whose hashes are in the log of the run, which is available without a manifest."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from vflops.record.readout.contents import Contents
 
 
 def contradicted(contents: Contents) -> dict[str, list[str]]:
-    """What is not as the run wrote it down, by file, in words."""
-    found: dict[str, list[str]] = {}
+    """Return descriptions of files that do not match the log of the run, by file."""
+    faults: dict[str, list[str]] = {}
     try:
         for name, sha256 in dict(_logged(contents)).items():
             path = contents.folder.path / name
             if not path.is_file():
-                found[name] = [f"{name}: missing, and the log has its hash"]
+                faults[name] = [f"{name}: missing, but the log has its hash"]
             elif contents.hash(path) != sha256:
-                found[name] = [f"{name}: not what the log has the hash of"]
-    except FolderError as error:  # of an event that is none
-        found["log"] = [error.message]
-    return found
+                faults[name] = [f"{name}: does not match its hash in the log"]
+    except FolderError as error:  # an invalid event
+        faults["log"] = [error.message]
+    return faults
 
 
 def _logged(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Every file with its newest hash."""
+    """Yield every file with its newest hash."""
     history, folder = contents.history, contents.folder
     for event in history.events("described"):
         yield "system.json", event.payload(Described).sha256
@@ -37,12 +37,12 @@ def _logged(contents: Contents) -> Iterator[tuple[str, str]]:
         yield f"jobs/{planned.job}/job.json", planned.sha256
     for event in history.events("job-trained"):
         ended = event.payload(JobTrained)
-        place = f"jobs/{ended.job}/{ended.attempt}"
-        yield f"{place}/events.jsonl", ended.sha256
+        attempt = f"jobs/{ended.job}/{ended.attempt}"
+        yield f"{attempt}/events.jsonl", ended.sha256
         if ended.telemetry_sha256 is not None:
-            yield f"{place}/telemetry.jsonl", ended.telemetry_sha256
+            yield f"{attempt}/telemetry.jsonl", ended.telemetry_sha256
         for name, sha256 in (ended.files or {}).items():
-            yield f"{place}/{name}", sha256
+            yield f"{attempt}/{name}", sha256
     for event in history.events("power-imported"):
         imported = event.payload(PowerImported)
         yield imported.file, imported.sha256

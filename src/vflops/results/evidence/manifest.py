@@ -1,4 +1,4 @@
-"""``manifest.json``: the hash of every file that a run folder held when its run was concluded."""
+"""``manifest.json``: the hashes of all files in a run folder when the run was concluded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vflops.results.evidence.line_marks import WIDTH, marks, whole_lines
 
 _SHA256 = r"^[0-9a-f]{64}$"
 MOST_BYTES = 1 << 26
-"""Of a manifest that is read: marks of 16 million lines."""
+"""The largest manifest that is read: marks of 16 million lines."""
 
 
 class FilePin(Data):
@@ -34,13 +34,13 @@ class LogPin(Data):
 
     path: str
     last_sha256: str | None = Field(pattern=_SHA256)
-    """Of the last whole line: what the next one would be chained to. None: it has none."""
+    """The hash of the last complete line, to which the next is chained; None without lines."""
     marks: str
-    """Four signs a line, the first 24 bits of its SHA-256 in base64: to name those that changed."""
+    """Four characters per line, 24 bits of its SHA-256 in base64, to locate changes."""
 
     @property
     def lines(self) -> int:
-        """How many it has, a torn last one included."""
+        """The number of lines, including a torn last one."""
         return len(self.marks) // WIDTH
 
 
@@ -51,49 +51,48 @@ class Manifest(Document):
 
     run: str
     files: tuple[FilePin, ...]
-    """What was recorded. A pin is never renewed: a later one only adds files."""
+    """Recorded files. A pin is never renewed: a later manifest only adds files."""
     logs: tuple[LogPin, ...]
-    """Of the recorded files, those that are written line by line."""
+    """Recorded files that are written line by line."""
     derived: tuple[FilePin, ...]
-    """What follows from the record: ``vflops score``, ``check`` and ``report`` make it again."""
+    """Files that follow from the record: ``vflops score``, ``check`` and ``report`` write them."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         for pins in ([*self.files, *self.derived], self.logs):
             names = [pin.path for pin in pins]
             if len(names) != len(set(names)):
-                raise ValueError("a file is in it twice")
+                raise ValueError("a file is listed twice")
         return self
 
 
 def manifest_file(folder: Path) -> Path:
-    """Where the manifest of a run folder is."""
+    """Return the path of the manifest of a run folder."""
     return folder / MANIFEST
 
 
 def signature_file(folder: Path) -> Path:
-    """Where the signature of the manifest is."""
+    """Return the path of the signature of the manifest."""
     return folder / SIGNATURE
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a run folder; None without one."""
+    """Return the manifest of a run folder; None if there is none."""
     path = manifest_file(folder)
     if not path.exists():
         return None
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        raise FolderError(f"{path} is no file of at most {MOST_BYTES >> 20} MiB")
+        raise FolderError(f"{path} is not a file of at most {MOST_BYTES >> 20} MiB")
     return Manifest.read(path)
 
 
 def write_manifest(folder: RunFolder) -> Manifest:
-    """Pin every file of a run that came to its end; what was pinned before keeps its pin.
+    """Write the hashes of all files of a finished run; earlier pins are kept.
 
-    So nobody makes an edit good by concluding a run once more. A signature of other pins is
-    removed.
+    So concluding a run again does not hide an edit. A signature of other pins is removed.
     """
-    before, found = read_manifest(folder.path), listing(folder.path).files
-    recorded = [name for name in found if name not in DERIVED and not is_page(name)]
+    before, names = read_manifest(folder.path), listing(folder.path).files
+    recorded = [name for name in names if name not in DERIVED and not is_page(name)]
     files = {name: pin_file(folder.path, name) for name in recorded}
     logs = {name: pin_log(folder.path, name) for name in recorded if is_log(name)}
     if before is not None:
@@ -103,7 +102,7 @@ def write_manifest(folder: RunFolder) -> Manifest:
         run=folder.record.id,
         files=tuple(files[name] for name in sorted(files)),
         logs=tuple(logs[name] for name in sorted(logs)),
-        derived=tuple(pin_file(folder.path, name) for name in found if name in DERIVED),
+        derived=tuple(pin_file(folder.path, name) for name in names if name in DERIVED),
     )
     if manifest != before:
         with suppress(FileNotFoundError):
@@ -118,13 +117,13 @@ def is_log(name: str) -> bool:
 
 
 def pin_file(folder: Path, name: str, *, size_bytes: int | None = None) -> FilePin:
-    """A file as it is now, or as far as ``size_bytes``."""
-    found = file_digest(folder / name, size_bytes)
-    return FilePin(path=name, sha256=found.sha256, size_bytes=found.size_bytes)
+    """Return the pin of a file as it is now, or of its first ``size_bytes``."""
+    digest = file_digest(folder / name, size_bytes)
+    return FilePin(path=name, sha256=digest.sha256, size_bytes=digest.size_bytes)
 
 
 def pin_log(folder: Path, name: str) -> LogPin:
-    """The lines of a log as they are now."""
+    """Return the pin of the lines of a log as they are now."""
     try:
         data = (folder / name).read_bytes()
     except OSError as error:

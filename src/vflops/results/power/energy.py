@@ -1,6 +1,6 @@
 """Energy of a series over a span of time: from a counter, or from readings of power.
 
-Nothing is extended beyond what was read: time without readings is a gap, reported and not filled.
+Readings are not extrapolated: time without readings is a gap, which is reported and not filled.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from vflops.record.files.document import Data
 from vflops.record.formats.telemetry import Series, Telemetry
 
 BRIDGED_INTERVALS = 5
-"""Readings of power further apart than this many intervals are not joined by a line."""
+"""Readings of power further apart than this many intervals are not interpolated."""
 _MOST_W = 2000.0
-"""No package and its memory draw more: tells a counter that came around from one that was reset,
-and how long a gap it can come around in without being seen."""
+"""No package with its memory draws more. This tells a counter that wrapped from one that was reset,
+and limits the gap in which a wrap could go unnoticed."""
 
 
 class Gap(Data):
@@ -31,56 +31,56 @@ class Gap(Data):
 
 @dataclass(frozen=True)
 class Energy:
-    """What one series says of a span of time."""
+    """The energy of one series over a span of time."""
 
     series: Series
     span_s: float
     covered_s: float
     covered_energy_j: float
-    """Of the covered time alone."""
+    """The energy of the covered time only."""
     gaps: tuple[Gap, ...]
 
     @property
     def energy_j(self) -> float | None:
-        """Energy of the covered time; None where no time is covered."""
+        """Energy of the covered time; None if no time is covered."""
         return self.covered_energy_j if self.covered_s > 0 else None
 
     @property
     def mean_power_w(self) -> float | None:
-        """Mean power over the covered time; None where no time is covered."""
+        """Mean power over the covered time; None if no time is covered."""
         return self.covered_energy_j / self.covered_s if self.covered_s > 0 else None
 
     @property
     def covered(self) -> float:
-        """Which share of the span readings cover."""
+        """The share of the span that readings cover."""
         # Sums of many pieces differ from the span in the last digits.
         share = self.covered_s / self.span_s
         return 1.0 if not self.gaps else min(share, 1.0)
 
 
 class _Piece(NamedTuple):
-    """The time between two readings that follow each other, and what was read."""
+    """The time between two consecutive readings, and their values."""
 
     start_s: float
     end_s: float
     first: float
     last: float
     is_whole: bool
-    """False where the span begins or ends within it."""
+    """False if the span starts or ends within it."""
 
     @property
     def length_s(self) -> float:
         return self.end_s - self.start_s
 
 
-# Power at the start and at the end of a piece, or the reason why there is none to tell.
+# Power at the start and at the end of a piece, or the reason why it is not known.
 _Powers = Callable[[_Piece], tuple[float, float] | str]
 
 
 def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
-    """Energy of ``series`` from ``start_s`` to ``end_s`` by the telemetry's clock.
+    """Return the energy of ``series`` from ``start_s`` to ``end_s`` by the telemetry's clock.
 
-    A counter in J gives differences, a gauge in W the area under the line through its readings.
+    A counter in J is differenced; a gauge in W is integrated linearly between readings.
     """
     if (series.kind, series.unit) == ("counter", "J"):
         powers = _counter_powers(telemetry.header.interval_s, series.wraps_at)
@@ -92,13 +92,13 @@ def energy(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -
 
 
 def area(telemetry: Telemetry, series: Series, start_s: float, end_s: float) -> Energy:
-    """The area under a gauge of any unit: its mean over the covered time is ``mean_power_w``."""
+    """Return the integral of a gauge of any unit; ``mean_power_w`` is then its mean."""
     powers = _gauge_powers(telemetry.header.interval_s)
     return _integral(telemetry, series, start_s, end_s, powers)
 
 
 Recorded = Sequence[tuple[Telemetry, Series]]
-"""Readings of one thing, by whoever sampled it; all by one clock."""
+"""Readings of one device from one or more telemetry files, all by one clock."""
 
 
 def joined(
@@ -107,25 +107,25 @@ def joined(
     end_s: float,
     of: Callable[[Telemetry, Series, float, float], Energy] = energy,
 ) -> Energy:
-    """Energy of one thing: every moment counts once, by the first telemetry that covers it."""
+    """Return the energy of one device; the first telemetry that covers a moment counts."""
     (telemetry, series), *others = recorded
-    found = of(telemetry, series, start_s, end_s)
+    first = of(telemetry, series, start_s, end_s)
     if not others:
-        return found
-    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in found.gaps]
+        return first
+    filled = [joined(others, gap.start_s, gap.end_s, of) for gap in first.gaps]
     return Energy(
         series,
-        found.span_s,
-        found.covered_s + sum(each.covered_s for each in filled),
-        found.covered_energy_j + sum(each.covered_energy_j for each in filled),
-        tuple(gap for each in filled for gap in each.gaps),
+        first.span_s,
+        first.covered_s + sum(part.covered_s for part in filled),
+        first.covered_energy_j + sum(part.covered_energy_j for part in filled),
+        tuple(gap for part in filled for gap in part.gaps),
     )
 
 
 def mean_power_w(
     telemetry: Telemetry, series: Series, start_s: float, end_s: float
 ) -> float | None:
-    """Mean power of ``series`` over the covered part of a span; None where none is."""
+    """Return the mean power of ``series`` over the covered part of a span, if any."""
     return energy(telemetry, series, start_s, end_s).mean_power_w
 
 
@@ -160,7 +160,7 @@ def _counter_powers(interval_s: float, wraps_at_j: float | None) -> _Powers:
 
 
 def _longest_s(interval_s: float) -> float:
-    # A little more: intervals jitter, and five of 0.1 s are not 0.5 in floating point.
+    # A little more, because intervals jitter, and 5 × 0.1 s may not be 0.5 in floating point.
     return BRIDGED_INTERVALS * interval_s * 1.001
 
 
@@ -188,19 +188,19 @@ def _integral(
         if from_s >= to_s:
             continue
         piece = _Piece(a_s, b_s, a, b, is_whole)
-        found = powers(piece)
-        if isinstance(found, str):
-            gap(from_s, to_s, found)
+        ends = powers(piece)
+        if isinstance(ends, str):
+            gap(from_s, to_s, ends)
         else:
             covered_s += to_s - from_s
-            energy_j += _area(piece, *found, from_s, to_s)
+            energy_j += _area(piece, *ends, from_s, to_s)
     if last_s < end_s:
         gap(max(last_s, start_s), end_s, "after the last reading")
     return Energy(series, end_s - start_s, covered_s, energy_j, tuple(gaps))
 
 
 def _area(piece: _Piece, first_w: float, last_w: float, from_s: float, to_s: float) -> float:
-    """Under the straight line between the two readings, from ``from_s`` to ``to_s``."""
+    """Return the area under the line between two readings, from ``from_s`` to ``to_s``."""
     slope = (last_w - first_w) / piece.length_s
     middle_w = first_w + slope * ((from_s + to_s) / 2 - piece.start_s)
     return middle_w * (to_s - from_s)

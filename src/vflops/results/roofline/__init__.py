@@ -1,1 +1,1 @@
-"""The roofline: measured ceilings, and where a counted model stands under them."""
+"""The roofline: measured ceilings, and the bounds of a counted model under them."""

@@ -1,4 +1,4 @@
-"""What bounds a model on a machine, and by how much: pure arithmetic on counts and ceilings."""
+"""The bounds of a model on a machine: pure arithmetic on counts and ceilings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vflops.counting.count import Count
+from vflops.metrics.traffic import ring_share
 from vflops.record.formats.graph import NO_ARITHMETIC
 from vflops.record.formats.measurement import Measurement
 from vflops.results.roofline.bytes_moved import BYTES_OF, backward_bytes, forward_bytes
 
 MATRIX = {"convolution": "convolution", "dense": "gemm", "product": "gemm"}
-"""Kinds that run on the matrix units, and the benchmark whose ceiling holds for them."""
+"""Kinds of nodes that run on the matrix units, and the benchmark that bounds them."""
 COMPUTE = ("gemm", "convolution")
-"""The benchmarks of arithmetic: of each the highest value in a precision is the ceiling."""
+"""The benchmarks of arithmetic: the ceiling is the highest value in a precision."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,21 @@ class Ceilings:
     compute: dict[tuple[str, str], float]
     """(benchmark, precision) → FLOPS."""
     memory: float | None
-    """Bytes read and written a second."""
+    """Bytes read and written per second."""
     network: float | None
-    """All-reduce bus bandwidth in bytes a second, between ``ranks`` local ranks."""
+    """All-reduce bus bandwidth in bytes per second, between ``ranks`` local ranks."""
     ranks: int | None
     network_case: str | None = None
     """Which all-reduce that was: ``gloo-2-ranks``, ``nccl-8-ranks``."""
 
     def precisions(self) -> list[str]:
-        """Precisions with both a matrix and a convolution ceiling, the fastest first."""
+        """Return the precisions with both a matrix and a convolution ceiling, fastest first."""
         both = [name for name in BYTES_OF if all((b, name) in self.compute for b in COMPUTE)]
         return sorted(both, key=lambda name: -self.compute["convolution", name])
 
 
 def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
-    """The highest measured value of each ceiling."""
+    """Return the highest measured value of each ceiling."""
     measured = [item for item in measurements if item.value is not None]
     compute: dict[tuple[str, str], float] = {}
     memory: list[float] = []
@@ -51,7 +52,7 @@ def measured_ceilings(measurements: Iterable[Measurement]) -> Ceilings:
         elif item.benchmark == "memory":
             memory.append(item.value)
         elif item.benchmark == "all-reduce" and _kind(item.device) in kinds:
-            network.append(item)  # what CPU processes send says nothing of accelerators
+            network.append(item)  # traffic between CPU processes does not bound accelerators
     fastest = max(network, key=lambda item: item.value or 0.0, default=None)
     ranks = fastest.setting.get("ranks") if fastest else None
     return Ceilings(
@@ -77,23 +78,23 @@ class Point:
     compute_s: float
     memory_s: float
     bound_s: float
-    """The least time: for each operator the larger of its two."""
+    """The least time: the sum over operators of the larger of the two times."""
     waiting_s: float
-    """The part of it that goes to operators which wait for memory."""
+    """The part of it spent in operators that wait for memory."""
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte moved."""
+        """Operations per byte moved."""
         return self.ops / self.bytes_moved if self.bytes_moved else 0.0
 
     @property
     def attainable(self) -> float:
-        """FLOPS that it can reach at most."""
+        """The most FLOPS that it can reach."""
         return self.ops / self.bound_s if self.bound_s else 0.0
 
     @property
     def bound_by(self) -> str:
-        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        """``memory`` if more than half of the least time waits for it, else ``compute``."""
         return "memory" if self.waiting_s > self.bound_s / 2 else "compute"
 
 
@@ -106,11 +107,11 @@ class Bound:
     precision: str
     rules: str
     points: tuple[Point, ...]
-    """By kind, those that take longest first."""
+    """One point per kind, the slowest first."""
     ridge: float
-    """Operations a byte at which convolution changes from memory- to compute-bound."""
+    """Operations per byte at which convolution turns from memory-bound to compute-bound."""
     gradient_bytes: int
-    """What one all-reduce of the gradients sends a rank, both ways of the ring."""
+    """Bytes of all gradients, which one all-reduce averages."""
     network_s: float | None
     """The least time of that all-reduce; None without a measured network."""
     ranks: int | None
@@ -127,32 +128,32 @@ class Bound:
 
     @property
     def attainable(self) -> float:
-        """FLOPS of the whole model at most."""
+        """The most FLOPS of the whole model."""
         return self.ops / self.step_s
 
     @property
     def samples_per_s(self) -> float:
-        """Samples a second at most."""
+        """The most samples per second."""
         return self.batch / self.step_s
 
     @property
     def bound_by(self) -> str:
-        """``memory`` where more than half of the least time waits for it, else ``compute``."""
+        """``memory`` if more than half of the least time waits for it, else ``compute``."""
         return "memory" if self.waiting_share > 0.5 else "compute"
 
     @property
     def waiting_share(self) -> float:
-        """The part of the least time that goes to operators which wait for memory."""
+        """The share of the least time spent in operators that wait for memory."""
         return sum(point.waiting_s for point in self.points) / self.step_s
 
     @property
     def bound_share(self) -> float:
-        """The part of the least time that is spent under ``bound_by``."""
+        """The share of the least time that is bound by ``bound_by``."""
         return max(self.waiting_share, 1 - self.waiting_share)
 
 
 def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
-    """``count`` placed under ``machine``'s ceilings in one precision."""
+    """Return the bounds of a counted model under the ceilings of a machine in one precision."""
     if machine.memory is None:
         raise ValueError("a bound needs a measured memory bandwidth")
     groups: dict[str, list[tuple[int, int, float, float]]] = {}
@@ -174,8 +175,7 @@ def bound(count: Count, machine: Ceilings, precision: str) -> Bound:
     gradient_bytes = count.graph.parameter_count * BYTES_OF["fp32"]
     network_s = None
     if machine.network and machine.ranks:
-        wire = 2 * (machine.ranks - 1) / machine.ranks * gradient_bytes
-        network_s = wire / machine.network
+        network_s = ring_share(machine.ranks) * gradient_bytes / machine.network
     return Bound(
         model=count.graph.model,
         batch=count.graph.batch,

@@ -1,7 +1,7 @@
-"""Bytes that a node must move: each tensor read or written once by each operator, no fusion.
+"""Bytes that a node must move: each operator reads or writes each tensor once, without fusion.
 
-That is the traffic of a framework that runs one kernel an operator; a compiler that fuses element-
-wise operators moves less, so it may beat the bound drawn from these bytes, and is meant to.
+This is the memory traffic of a framework with one kernel per operator. A compiler that fuses
+element-wise operators moves less, so it can exceed the bound that follows from these bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PRODUCTS = frozenset({"convolution", "dense", "product"})
 
 
 def forward_bytes(graph: Graph, node: Node, precision: str) -> int:
-    """What the forward pass of ``node`` reads and writes."""
+    """Return the bytes that the forward pass of ``node`` reads and writes."""
     if node.kind in NO_ARITHMETIC and node.kind != "copy":
         return 0
     values = (*graph.inputs_of(node), *(graph.values[index] for index in node.outputs))
@@ -24,7 +24,7 @@ def forward_bytes(graph: Graph, node: Node, precision: str) -> int:
 
 
 def backward_bytes(graph: Graph, index: int, precision: str) -> int:
-    """What the backward pass of node ``index`` reads and writes; 0 where there is none."""
+    """Return the bytes that the backward pass of a node reads and writes; 0 if it has none."""
     node = graph.nodes[index]
     if index not in graph.trained or node.kind in NO_ARITHMETIC:
         return 0
@@ -39,7 +39,7 @@ def backward_bytes(graph: Graph, index: int, precision: str) -> int:
 
 
 def size(value: Value, precision: str) -> int:
-    """Bytes of a tensor when floating-point numbers are kept in ``precision``."""
+    """Return the bytes of a tensor when floating-point numbers have this ``precision``."""
     if value.dtype.startswith(("float", "bfloat")):
         return value.elements * BYTES_OF[precision]
     return value.elements * (1 if value.dtype in ("bool", "uint8", "int8") else 8)

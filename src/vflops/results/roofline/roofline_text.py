@@ -1,4 +1,4 @@
-"""The roofline in words: what bounds the model, by how much, and what would help."""
+"""Sentences on the roofline: what bounds a model, by how much, and what would help."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from vflops.units import percent, quantity, seconds
 
 
 def sentences(bound: Bound) -> list[str]:
-    """A few plain sentences, the most important first."""
-    found = [_whole(bound)]
+    """Return a few sentences, the most important first."""
+    lines = [_whole(bound)]
     convolution = next((p for p in bound.points if p.kind == "convolution"), None)
     if convolution is not None:
-        found.append(_convolution(bound, convolution.intensity))
+        lines.append(_convolution(bound, convolution.intensity))
     moving = [p for p in bound.points if p.bound_by == "memory" and p.kind != "convolution"]
     if moving:
-        found.append(_moving(bound, moving))
+        lines.append(_moving(bound, moving))
     if bound.network_s is not None:
-        found.append(_network(bound, bound.network_s))
-    return found
+        lines.append(_network(bound, bound.network_s))
+    return lines
 
 
 def _whole(bound: Bound) -> str:
@@ -33,7 +33,7 @@ def _whole(bound: Bound) -> str:
 def _convolution(bound: Bound, intensity: float) -> str:
     ratio = intensity / bound.ridge
     if 0.9 < ratio < 1.1:
-        side = f"right at the ridge of {bound.ridge:.1f}: compute and memory bound them alike"
+        side = f"right at the ridge of {bound.ridge:.1f}: compute and memory bound them equally"
     elif ratio > 1:
         side = f"{ratio:.1f} times above the ridge of {bound.ridge:.1f}: bound by compute"
     else:

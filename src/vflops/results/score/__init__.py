@@ -1,1 +1,1 @@
-"""The score of a run: a pure function of its folder, the same bytes on any machine, any day."""
+"""The score of a run: a pure function of its folder, with the same bytes on any machine."""

@@ -1,6 +1,6 @@
-"""AIPerf's rules as data: what makes a search a result, and where it is another than the paper's.
+"""AIPerf's rules as data: when a search is a valid result, and how it deviates from the paper.
 
-A search that breaks a rule is scored all the same, and says which.
+A search that breaks a rule is still scored; the score lists the broken rules.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from vflops.workloads.image_classification.settings import ResNetSettings
 
 LEAST_S = 3600.0
 MOST_ERROR, MOST_ERROR_OF_TEXT = 0.3, 0.35
-"""Of a valid result: by the paper's table IV, and by its text; a setting chooses between them."""
+"""The error limits of the paper's table IV and of its text; a setting chooses between them."""
 _ROUNDING = 1e-9
-"""1 − 0.7 is a little more than 0.3."""
+"""1 − 0.7 is a little more than 0.3 in floating point."""
 _CLOCK_S = 1.0
-"""How far two clocks may see the same hour differently."""
+"""How far two clocks may differ on the same hour."""
 _RULES = "aiperf"
 SIXTEEN_BITS = ("fp16", "bf16", "tf32", "fp32", "fp64")
-"""Precisions of 16 bits and more, by the names of their ceilings."""
+"""Precisions of at least 16 bits, by the names of their ceilings."""
 _RESNET50 = (3, 4, 6, 3)
 _IMAGENET = (1_281_167, 50_000)
-"""Samples of training and of validation."""
+"""Training and validation samples."""
 _TUNE_FROM = 5
 _PIXELS = 224
 _RECIPE: dict[str, object] = {
@@ -38,26 +38,26 @@ _RECIPE: dict[str, object] = {
     "linear_scaling": False,
     "schedule": "polynomial",
 }
-"""The defaults of table IV: SGD with momentum, a rate that falls from 0.1 in a line."""
+"""The defaults of table IV: SGD with momentum, a rate that falls linearly from 0.1."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at."""
+    """The facts that the rules judge."""
 
     settings: AutomlSettings
     members: Sequence[TrainedJob]
     candidates: Sequence[CandidateHistory]
     rules: str
     durations_s: Mapping[int, float]
-    """Of each worker that did not die for good, by its number from 1."""
+    """The duration of each worker that was not lost, by its number from 1."""
     error: float | None
     ended: bool
 
 
 @dataclass(frozen=True)
 class ValidityRule:
-    """A rule that a result must meet; ``broken`` gives the reason where it does not."""
+    """A rule for valid results; ``broken`` returns the reason if it is not met."""
 
     id: str
     title: str
@@ -73,22 +73,26 @@ def _ended(facts: Facts) -> str | None:
 
 
 def _hour(facts: Facts) -> str | None:
-    """Each worker's own: two that come one after the other are no longer search than one."""
-    owns_s = facts.durations_s or {1: 0.0}
-    short_s = {who: own_s for who, own_s in owns_s.items() if own_s < LEAST_S - _CLOCK_S}
+    """Judge each worker by itself: two workers in sequence do not make a longer search."""
+    durations_s = facts.durations_s or {1: 0.0}
+    short_s = {
+        worker: duration_s
+        for worker, duration_s in durations_s.items()
+        if duration_s < LEAST_S - _CLOCK_S
+    }
     if not short_s:
         return None
-    worker, least_s = min(short_s.items(), key=lambda each: each[1])
-    told = f"worker {worker} took {seconds(least_s)}"
+    worker, least_s = min(short_s.items(), key=lambda item: item[1])
+    took = f"worker {worker} took {seconds(least_s)}"
     if len(facts.members) == 1:
-        told = f"it took {seconds(least_s)}"
-    elif len(short_s) == len(owns_s):
-        told = f"no worker took longer than {seconds(max(short_s.values()))}"
-    return f"{told}, and a result takes 1 hour at least"
+        took = f"it took {seconds(least_s)}"
+    elif len(short_s) == len(durations_s):
+        took = f"no worker took longer than {seconds(max(short_s.values()))}"
+    return f"{took}, and a result takes 1 hour at least"
 
 
 def _precision(facts: Facts) -> str | None:
-    names = {each.started.ceiling_precision for each in facts.members if each.started}
+    names = {job.started.ceiling_precision for job in facts.members if job.started}
     if not names or None in names:
         return "the record does not say in which precision it computed"
     low = sorted(name for name in names if name and name not in SIXTEEN_BITS)
@@ -105,16 +109,16 @@ def _error(facts: Facts) -> str | None:
 
 
 def _pretrained(facts: Facts) -> str | None:
-    known = {each.begun.candidate for each in facts.candidates if each.trained}
-    for each in facts.candidates:
-        if each.begun.inherited and each.begun.parent not in known:
-            return f"{each.begun.candidate} starts from weights that this search did not train"
+    known = {story.begun.candidate for story in facts.candidates if story.trained}
+    for story in facts.candidates:
+        if story.begun.inherited and story.begun.parent not in known:
+            return f"{story.begun.candidate} starts from weights that this search did not train"
     return None
 
 
 VALIDITY: tuple[ValidityRule, ...] = (
-    ValidityRule("search", "it searched", _search),
-    ValidityRule("ended", "it came to its end", _ended),
+    ValidityRule("search", "it is a search", _search),
+    ValidityRule("ended", "it finished", _ended),
     ValidityRule("hour", "at least 1 hour", _hour),
     ValidityRule("precision", "at least 16 bits", _precision),
     ValidityRule("error", "the best model's error is within the limit", _error),
@@ -123,7 +127,7 @@ VALIDITY: tuple[ValidityRule, ...] = (
 
 
 def _fixed(facts: Facts) -> Iterator[Deviation]:
-    """From what table IV fixes, each with the setting that conforms."""
+    """Yield the deviations from what table IV fixes, with the settings that conform."""
     data, network = facts.members[0].record.data, facts.settings.network
     yield _unlike("no master: workers meet in files that all of them see", None, fixed=True)
     imagenet = "--data DIR with ImageNet packed in it"
@@ -137,7 +141,7 @@ def _fixed(facts: Facts) -> Iterator[Deviation]:
 
 
 def _usual(facts: Facts) -> Iterator[Deviation]:
-    """From the defaults of table IV, the text of the paper and its program."""
+    """Yield the deviations from the defaults of table IV, the text and the program."""
     settings, search = facts.settings, facts.settings.search
     if _is_resnet50(settings.network) and not search.v1:
         yield _unlike(
@@ -165,12 +169,12 @@ def _usual(facts: Facts) -> Iterator[Deviation]:
             f"in the paper's text; its table has {MOST_ERROR:g}",
             f"search.error={MOST_ERROR:g}",
         )
-    own = settings.train.model_dump()
-    other = {name: value for name, value in _RECIPE.items() if own[name] != value}
+    train = settings.train.model_dump()
+    other = {name: value for name, value in _RECIPE.items() if train[name] != value}
     if other:
-        told = ", ".join(f"{name} {own[name]}" for name in other)
+        used = ", ".join(f"{name} {train[name]}" for name in other)
         words = (f"train.{name}={str(value).lower()}" for name, value in other.items())
-        yield _unlike(f"another recipe of training: {told}", " ".join(words))
+        yield _unlike(f"another recipe of training: {used}", " ".join(words))
     yield _unlike("training stops early by the accuracy, not by the loss", None)
     if facts.rules != _RULES:
         yield _unlike(f"operations are counted by the rules {facts.rules}, not {_RULES}", None)
@@ -194,7 +198,7 @@ def verdict(
     error: float | None,
     ended: bool,
 ) -> AiperfVerdict:
-    """Whether a search is a result by AIPerf's rules, and if not why."""
+    """Return whether a search is a valid result by AIPerf's rules, and if not why."""
     facts = Facts(settings, members, candidates, rules, durations_s, error, ended)
     broken = {rule.id: reason for rule in VALIDITY if (reason := rule.broken(facts))}
     deviations = (*_fixed(facts), *_usual(facts))

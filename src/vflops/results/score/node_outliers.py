@@ -1,94 +1,124 @@
-"""The times of equal pieces of work, and which nodes stand out by them.
+"""Nodes of an ensemble that are slow or noisy, by the times of equal pieces of work.
 
-All models of an ensemble train on as many samples, so a piece is a number of samples. Its time is
-that of training and of waiting for data: start-up, compilation, evaluation and checkpoints are not
-in it, and neither is anything before the first note.
+All models of an ensemble train on the same number of samples, so a piece is a number of samples.
+Its time covers training and waiting for data, but not start-up, compilation, evaluation,
+checkpoints, or anything before the first progress event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
-from vflops.metrics.outliers import LEAST_PIECES, LEAST_PLACES, outliers
-from vflops.record.readout.job_nodes import JobLocation
+from vflops.metrics.outliers import LEAST_NODES, LEAST_PIECES, outliers
+from vflops.record.files.document import Data
+from vflops.record.readout.job_nodes import JobNodes
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
-from vflops.results.score.node_verdicts import NodeNamed, NodesNamed
 
-_MOST_NOTES = 256
-"""Of a job that are read: a day has 86 400."""
+_MOST_EVENTS = 256
+"""The most progress events read per job: a day has 86 400."""
 _PHASES = ("data", "training")
 
-Course = list[tuple[int, float]]
-"""Samples that were trained on, and the seconds of work that took, note by note."""
+Progress = list[tuple[int, float]]
+"""Samples trained on so far, and the seconds of work that they took, per progress event."""
 
 
-def named_nodes(members: Sequence[TrainedJob], where: dict[int, JobLocation]) -> NodesNamed:
-    """The places that are slow or noisy beyond chance, or why that cannot be told."""
-    times = {job: each for job, each in pieces(members).items() if len(each) >= LEAST_PIECES}
+class NodeNamed(Data):
+    """A place that stands out: a node, the nodes of a job, or a part of the only machine."""
+
+    nodes: tuple[str, ...]
+    jobs: tuple[int, ...]
+    trait: Literal["slow", "noisy"]
+    excess: float
+    """Slow: its typical time / that of all − 1. Noisy: its spread − that of all."""
+
+
+class NodesNamed(Data):
+    """Which nodes are slow or noisy beyond chance."""
+
+    places: int
+    """The number of nodes that were compared."""
+    pieces: int
+    """The least number of timed pieces of work per job."""
+    named: tuple[NodeNamed, ...] = ()
+    reason: str | None = None
+    """Why nodes cannot be compared; None if they were."""
+
+
+def node_outliers(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> NodesNamed:
+    """Return the nodes that are slow or noisy beyond chance, or why they cannot be compared."""
+    times = {
+        job: times_s
+        for job, times_s in piece_times(members).items()
+        if len(times_s) >= LEAST_PIECES
+    }
     jobs: dict[tuple[str, ...], list[int]] = {}
     for member in members:
         job = member.record.job
-        if job in times and where[job].names:
-            jobs.setdefault(where[job].names, []).append(job)
+        if job in times and nodes[job].names:
+            jobs.setdefault(nodes[job].names, []).append(job)
     fewest = min((len(times[job]) for group in jobs.values() for job in group), default=0)
-    if len(jobs) < LEAST_PLACES:
-        reason = _too_few(members, where, times)
+    if len(jobs) < LEAST_NODES:
+        reason = _too_few(members, nodes, times)
         return NodesNamed(places=len(jobs), pieces=fewest, reason=reason)
     groups = list(jobs.items())
-    found = outliers([[times[job] for job in group] for _, group in groups])
     named = (
         NodeNamed(
-            nodes=groups[each.place][0],
-            jobs=tuple(groups[each.place][1]),
-            trait=each.trait,
-            excess=each.excess,
+            nodes=groups[outlier.node][0],
+            jobs=tuple(groups[outlier.node][1]),
+            trait=outlier.trait,
+            excess=outlier.excess,
         )
-        for each in found
+        for outlier in outliers([[times[job] for job in group] for _, group in groups])
     )
     return NodesNamed(places=len(jobs), pieces=fewest, named=tuple(named))
 
 
-def pieces(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
-    """Seconds of every piece of work by job, as many samples each in all of them.
+def piece_times(members: Sequence[TrainedJob]) -> dict[int, list[float]]:
+    """Return the seconds of every piece of work by job; all pieces have the same size.
 
-    A piece is as large as the largest step between two notes: each has a time of its own.
+    That size is the largest step between two progress events, so that no piece lies between two.
     """
-    courses = {each.record.job: _course(each.attempts[-1]) for each in members if each.attempts}
-    steps = [after[0] - before[0] for each in courses.values() for before, after in pairwise(each)]
-    return {job: _cut(course, max(steps)) for job, course in courses.items()} if steps else {}
+    progress = {
+        member.record.job: _progress(member.attempts[-1]) for member in members if member.attempts
+    }
+    steps = [
+        after[0] - before[0] for points in progress.values() for before, after in pairwise(points)
+    ]
+    return {job: _cut(points, max(steps)) for job, points in progress.items()} if steps else {}
 
 
-def _course(attempt: Attempt) -> Course:
+def _progress(attempt: Attempt) -> Progress:
     events = [event for event in attempt.log.events if event.kind in PROGRESS_EVENTS]
-    found: Course = []
-    for event in events[:: len(events) // _MOST_NOTES + 1]:
-        note = event.payload(PROGRESS_EVENTS[event.kind])
-        samples = note.samples - note.samples_compiling
-        if not found or samples > found[-1][0]:
-            found.append((samples, sum(note.phases.get(phase, 0.0) for phase in _PHASES)))
-    return found
+    points: Progress = []
+    for event in events[:: len(events) // _MOST_EVENTS + 1]:
+        update = event.payload(PROGRESS_EVENTS[event.kind])
+        samples = update.samples - update.samples_compiling
+        if not points or samples > points[-1][0]:
+            points.append((samples, sum(update.phases.get(phase, 0.0) for phase in _PHASES)))
+    return points
 
 
-def _cut(course: Course, size: int) -> list[float]:
-    """The seconds between marks ``size`` samples apart; between notes work goes on evenly."""
+def _cut(points: Progress, size: int) -> list[float]:
+    """Return the seconds between marks ``size`` samples apart, interpolated linearly."""
     marks: list[float] = []
-    for (samples, start_s), (after, end_s) in pairwise(course):
-        while (mark := course[0][0] + len(marks) * size) <= after:
+    for (samples, start_s), (after, end_s) in pairwise(points):
+        while (mark := points[0][0] + len(marks) * size) <= after:
             marks.append(start_s + (end_s - start_s) * (mark - samples) / (after - samples))
     return [after - before for before, after in pairwise(marks) if after > before]
 
 
 def _too_few(
-    members: Sequence[TrainedJob], where: dict[int, JobLocation], times: dict[int, list[float]]
+    members: Sequence[TrainedJob], nodes: dict[int, JobNodes], times: dict[int, list[float]]
 ) -> str:
-    known = {where[member.record.job].names for member in members} - {()}
+    known = {nodes[member.record.job].names for member in members} - {()}
     if not known:
         return "the record does not say where each model was trained"
-    if len(known) < LEAST_PLACES:
-        return f"at least {LEAST_PLACES} places are needed, and there are {len(known)}"
-    enough = {where[job].names for job in times} - {()}
+    if len(known) < LEAST_NODES:
+        return f"at least {LEAST_NODES} places are needed, and there are {len(known)}"
+    enough = {nodes[job].names for job in times} - {()}
     return (
-        f"at least {LEAST_PIECES} times of equal work are needed of each of {LEAST_PLACES}, and "
+        f"at least {LEAST_PIECES} times of equal work are needed of each of {LEAST_NODES}, and "
         f"{len(enough)} gave as many: train for longer"
     )

@@ -1,4 +1,4 @@
-"""The machines of an ensemble: their power, each sensor once, and how busy they were."""
+"""Power and utilisation of the nodes of an ensemble or a search, counting each sensor once."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ NOT_SAMPLED = "nothing was sampled"
 
 
 def node_scores(folder: RunFolder, timeline: Timeline, window_s: Span) -> tuple[NodeScore, ...]:
-    """One score a host, by name: over the time between its first step and its last."""
+    """Return one score per host, by name, over the time between its first and last step."""
     from vflops.record.log.imported_power import read_imported
 
     hosts = sorted(timeline.parts.items())
-    # A log of "the node" can only be placed where there is one.
+    # A log of "the node" can only be attributed if there is one node.
     logs = read_imported(folder.path) if len(hosts) == 1 else []
     return tuple(_node(host, parts, timeline, window_s, logs) for host, parts in hosts)
 
 
 def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
-    """The power of all hosts over a window: what they took while they trained, over all of it."""
+    """Return the power of all hosts: their energy while training, over the whole window."""
     blind = [node for node in nodes if node.power.power_w is None]
     if blind or not nodes or length_s <= 0:
         return PowerScore(reason=_blind(blind))
     if len({node.power.includes for node in nodes}) > 1:
-        told = (f"{node.host}: {', '.join(node.power.includes)}" for node in nodes)
-        return PowerScore(reason=f"the nodes do not measure the same: {'; '.join(told)}")
+        parts = (f"{node.host}: {', '.join(node.power.includes)}" for node in nodes)
+        return PowerScore(reason=f"the nodes do not measure the same: {'; '.join(parts)}")
     sources = dict.fromkeys(source for node in nodes for source in node.power.sources)
     return PowerScore(
         power_w=math.fsum((n.power.power_w or 0.0) * n.trained_s for n in nodes) / length_s,
@@ -51,49 +51,51 @@ def all_power(nodes: Sequence[NodeScore], length_s: float) -> PowerScore:
 
 
 def utilisation(nodes: Sequence[NodeScore]) -> float | None:
-    """The mean over all accelerators of all hosts, in %; None where none was read."""
+    """Return the mean over all accelerators of all hosts, in %; None if none was read."""
     count = sum(node.accelerators for node in nodes)
     busy = math.fsum((node.utilisation or 0.0) * node.accelerators for node in nodes)
     return busy / count if count else None
 
 
 def sharing(folder: RunFolder, trained: Sequence[TrainedJob]) -> dict[int, tuple[int, ...]]:
-    """The jobs that each job shared a machine's meters with, at the same time."""
+    """Return, for each job, the jobs that used the same meters at the same time."""
     from vflops.record.log.imported_power import imported_files
     from vflops.record.log.telemetry_log import read_header
     from vflops.results.power.run_power import meter
 
-    found: defaultdict[int, set[int]] = defaultdict(set)
-    whole = bool(imported_files(folder.path))  # a meter of the node is everybody's
+    shared: defaultdict[int, set[int]] = defaultdict(set)
+    whole = bool(imported_files(folder.path))  # all jobs of a node share its meter
     for parts in Timeline(trained).parts.values() if len(trained) > 1 else ():
         metered = [
-            (part, {name for each in read_header(part.telemetry).series if (name := meter(each))})
+            (part, {name for s in read_header(part.telemetry).series if (name := meter(s))})
             for part in parts
             if part.telemetry
         ]
         for (a, of_a), (b, of_b) in combinations(metered, 2):
             together = a.span_s[0] < b.span_s[1] and b.span_s[0] < a.span_s[1]
             if a.job != b.job and together and (whole or of_a & of_b):
-                found[a.job].add(b.job)
-                found[b.job].add(a.job)
-    return {job: tuple(sorted(others)) for job, others in found.items()}
+                shared[a.job].add(b.job)
+                shared[b.job].add(a.job)
+    return {job: tuple(sorted(others)) for job, others in shared.items()}
 
 
 def sampled_by(
     part: Part, zero_s: float | None = None, read: Callable[[Path], Telemetry] | None = None
 ) -> tuple[Telemetry, float] | None:
-    """What a node sampled, its times from ``zero_s`` of the common time line; and that.
+    """Return a node's telemetry with times from ``zero_s`` of the common timeline, and ``zero_s``.
 
-    Without ``zero_s`` the times stay as they are: the zero is then where the node's clock has its.
-    ``read`` is for who has read the file before.
+    Without ``zero_s`` the times are unchanged, and the zero of the node's clock is returned.
+    ``read`` may return a file that was read before.
     """
     from vflops.record.log import telemetry_log
 
     if part.telemetry is None:
         return None
-    found = (read or telemetry_log.read)(part.telemetry)
-    own_s = found.utc_offset_s - part.offset_s
-    return (found, own_s) if zero_s is None else (found.shifted(own_s - zero_s), zero_s)
+    telemetry = (read or telemetry_log.read)(part.telemetry)
+    node_zero_s = telemetry.utc_offset_s - part.offset_s
+    if zero_s is None:
+        return telemetry, node_zero_s
+    return telemetry.shifted(node_zero_s - zero_s), zero_s
 
 
 def _power(summary: PowerSummary, span_s: float) -> PowerScore:
@@ -113,20 +115,20 @@ def _node(
 ) -> NodeScore:
     from vflops.results.power.run_power import host_power
 
-    zero_s = window_s[0]  # Unix time has no digits to spare for microseconds
+    zero_s = window_s[0]  # Unix time is too large for exact microseconds
     start_s = max(min(part.span_s[0] for part in parts) - zero_s, 0.0)
     end_s = min(max(part.span_s[1] for part in parts), window_s[1]) - zero_s
-    sampled = [found[0] for part in parts if (found := sampled_by(part, zero_s))]
+    sampled = [pair[0] for part in parts if (pair := sampled_by(part, zero_s))]
     power, busy = PowerScore(reason=NOT_SAMPLED), list[float]()
     if sampled and start_s < end_s:
-        # A meter's log is by UTC: as right as the clock that it is set beside.
-        placed = [log.shifted(log.utc_offset_s - zero_s) for log in logs]
-        power = _power(host_power(sampled, start_s, end_s, placed), end_s - start_s)
+        # An imported log uses UTC: it is as accurate as the clock of its node.
+        aligned = [log.shifted(log.utc_offset_s - zero_s) for log in logs]
+        power = _power(host_power(sampled, start_s, end_s, aligned), end_s - start_s)
         busy = _utilisation(sampled, start_s, end_s)
     records = [part.record for part in parts if part.record]
-    clocks = [each.clock for each in records if timeline.offset_s(each) is not None]
+    clocks = [record.clock for record in records if timeline.offset_s(record) is not None]
     best = min(clocks, key=lambda clock: clock.uncertainty_s or 0.0, default=None)
-    faults = [each.clock.fault for each in records if each.clock.fault]
+    faults = [record.clock.fault for record in records if record.clock.fault]
     return NodeScore(
         host=host,
         machine=records[0].machine if records else "",
@@ -142,7 +144,7 @@ def _node(
 
 
 def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> list[float]:
-    """Of each accelerator that was read, the mean over the covered time."""
+    """Return the mean utilisation of each accelerator over the covered time."""
     from vflops.results.power.energy import area, joined
 
     devices: dict[str, list[tuple[Telemetry, Series]]] = {}
@@ -151,19 +153,19 @@ def _utilisation(sampled: Sequence[Telemetry], start_s: float, end_s: float) -> 
             thing, _, quantity = series.id.rpartition(".")
             if quantity == "utilisation":
                 devices.setdefault(series.device or thing, []).append((telemetry, series))
-    found = [joined(each, start_s, end_s, area).mean_power_w for each in devices.values()]
-    return [each for each in found if each is not None]
+    means = [joined(series, start_s, end_s, area).mean_power_w for series in devices.values()]
+    return [share for share in means if share is not None]
 
 
 def _share(node: NodeScore) -> float:
-    """Of the time that it trained, how much its readings cover."""
+    """Return the share of a node's training time that its readings cover."""
     return (node.power.covered_s or 0.0) / node.trained_s if node.trained_s else 0.0
 
 
 def _blind(nodes: Sequence[NodeScore]) -> str:
-    """Which hosts have no reading, and why; those with one reason together."""
+    """Return which hosts have no reading and why, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for node in nodes:
         reasons.setdefault(node.power.reason or NOT_SAMPLED, []).append(node.host)
-    told = [f"{', '.join(hosts)}: {reason}" for reason, hosts in reasons.items()]
-    return "; ".join(told) or NOT_SAMPLED
+    lines = [f"{', '.join(hosts)}: {reason}" for reason, hosts in reasons.items()]
+    return "; ".join(lines) or NOT_SAMPLED

@@ -1,4 +1,4 @@
-"""``score.json``: every figure with the rules that it was made by."""
+"""``score.json``: every figure with the rules that it is based on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pydantic import Field
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.job_events import EnsembleSize, KernelTime
 from vflops.record.formats.measurement import Unit
-from vflops.results.score.node_verdicts import NodesNamed, TwinsScore
+from vflops.results.score.node_outliers import NodesNamed
 from vflops.results.score.parallelism import SharedScore
+from vflops.results.score.twins import TwinsScore
 
 
 class CeilingScore(Data):
@@ -51,7 +52,7 @@ class BoundScore(Data):
     samples_per_s: float
     bound_by: str
     bound_share: float
-    """The part of the least time that this bound takes."""
+    """The share of the least time under this bound."""
 
 
 class ModelScore(Data):
@@ -68,9 +69,9 @@ class WorkScore(Data):
     """Operations of one sample in training, and where the figure comes from."""
 
     source: Literal["counted", "declared", "declared graph"]
-    """``counted``: from the graph of the model that ran; else as the user states it."""
+    """``counted``: from the graph of the model that ran; otherwise declared by the user."""
     detail: str
-    """The graph that was counted, or who declared it."""
+    """The counted graph, or the source of the declaration."""
     rules: str | None
     rules_version: int | None
     ops_forward: int
@@ -84,16 +85,16 @@ class QualityScore(Data):
     better: Literal["higher", "lower"]
     target: float
     profile_target: float | None
-    """What the profile asks for; a run with another target is not comparable."""
+    """The target of the profile; a run with another target is not comparable."""
     exponent: int
     achieved: float | None
     """At the last evaluation."""
     tested: float | None = None
-    """On samples that were kept apart, after training; None: there are none."""
+    """Quality on the test set after training; None without a test set."""
     penalty: float | None
-    """(achieved / target)ⁿ: what FLOPS are multiplied with."""
+    """The quality factor, (achieved / target)ⁿ."""
     time_to_quality_s: float | None
-    """From the start of the job's processes, all phases included; None: not reached."""
+    """From the start of the job's processes, with all phases; None: not reached."""
     epochs_to_quality: float | None
 
 
@@ -104,7 +105,7 @@ class SpeedScore(Data):
     ops_training: int
     ops_evaluation: int
     flops: float
-    """Of training: over the time of training, waiting for data and checkpointing."""
+    """Of training, over the time of training, waiting for data and checkpointing."""
     flops_evaluation: float | None
     flops_whole: float
     """All operations over all the time, start-up and compilation included."""
@@ -131,7 +132,7 @@ class PowerScore(Data):
     reason: str | None = None
     """Why it was not measured."""
     shared_with: tuple[int, ...] = ()
-    """Jobs that ran on the same machine at the same time, whose power these sensors told too."""
+    """Jobs on the same machine at the same time, whose power these sensors include."""
 
 
 class NodeScore(Data):
@@ -142,18 +143,18 @@ class NodeScore(Data):
     """Its processor and accelerators."""
     jobs: tuple[int, ...]
     offset_s: float | None
-    """Its clock less the controller's; None: not known, nothing was corrected."""
+    """Its clock minus the controller's; None: not known, not corrected."""
     uncertainty_s: float | None
     fault: str | None
     """Why its clock is not known."""
     trained_s: float
-    """Between the first step there and the last."""
+    """Seconds between its first and last step."""
     power: PowerScore
-    """Over that time; each sensor once, however many jobs there were."""
+    """Over that time; each sensor counts once, however many jobs ran."""
     accelerators: int
-    """Whose utilisation was read."""
+    """The number of accelerators with a utilisation reading."""
     utilisation: float | None
-    """Their mean over that time, in %."""
+    """The mean of the accelerators over that time, in %."""
 
 
 class TrainingScore(Data):
@@ -164,21 +165,21 @@ class TrainingScore(Data):
     repeat: int
     seed: int
     model: int | None = None
-    """Which base model of an ensemble, from 0; None: a training by itself."""
+    """The base model of an ensemble, from 0; None: a single training."""
     complete: bool
     attempts: int
     device: str | None
     precision: str | None
     emulated: str | None
-    """What to know where the device computes wider than the precision and converts."""
+    """A remark if the device computes in a wider precision and converts."""
     layers_of_8_bits: int = 0
-    """Whose matrix products are in fp8 or int8; of a pipeline those of the first rank."""
+    """Layers with matrix products in fp8 or int8; in a pipeline those of the first rank."""
     ranks: int
     batch: int | None
     synthetic: bool
     skipped: int
     data_facts: dict[str, int | float | str] = Field(default_factory=dict)
-    """What the workload knows of its data: sizes, classes, which split."""
+    """Facts of the workload's data: sizes, classes, split."""
     work: WorkScore | None
     samples_trained: int
     samples_redone: int
@@ -188,7 +189,7 @@ class TrainingScore(Data):
     """Seconds; they add up to ``wall_s``."""
     wall_s: float
     work_s: float
-    """Training, waiting for data and checkpointing: what FLOPS are divided by."""
+    """Time of training, waiting for data and checkpointing, by which FLOPS are divided."""
     quality: QualityScore
     speed: SpeedScore | None
     mfu: MfuScore
@@ -196,7 +197,7 @@ class TrainingScore(Data):
     vflops_per_watt: float | None
     kernels: tuple[KernelTime, ...]
     shared: SharedScore | None = None
-    """How its ranks shared the model; None for one rank."""
+    """How ranks shared the model; None for one rank."""
 
 
 class Spread(Data):
@@ -217,7 +218,7 @@ class RepeatScore(Data):
     quality: Spread | None
     flops: Spread | None
     vflops: Spread | None = None
-    """Its mean is what ranks."""
+    """The mean decides the rank."""
     epochs_to_quality: Spread | None
     """None unless every complete training reached the target."""
 
@@ -230,24 +231,24 @@ class CandidateScore(Data):
     parent: str | None
     digest: str
     state: Literal["training", "trained", "failed", "cut"]
-    """``cut``: the time was up; ``training``: its worker died and nobody went on."""
+    """``cut``: the time was up; ``training``: its worker died and it was not resumed."""
     accuracy: float | None
-    """The best of its evaluations."""
+    """Its best evaluation."""
     predicted: float | None
-    """Of a warm-up round: what the search took it for."""
+    """In a warm-up round: the accuracy that the search used."""
     epochs: float
     batch: int
     kernel: int | None
-    """That kernels were grown to; None: they are as the search made them."""
+    """The size that kernels were enlarged to; None: unchanged."""
     tuned: bool = False
-    """Whether tuning chose batch and kernel."""
+    """Whether batch and kernel were tuned."""
     parameters: int
     ops_per_sample: int
     ops: int
-    """Of its training and its evaluations."""
+    """Operations of its training and its evaluations."""
     inherited: bool
     waited_s: float
-    """For its proposal."""
+    """Seconds until its proposal was ready."""
     message: str | None
     """Why it failed."""
 
@@ -259,13 +260,13 @@ class SearchMoment(Data):
     ops: int
     ops_per_s: float
     error: float | None
-    """Of the best model by then."""
+    """The error of the best model so far."""
     regulated: float | None
-    """−ln(error) · operations a second."""
+    """−ln(error) · operations per second."""
     trained: int
-    """Candidates whose training was over."""
+    """Candidates whose training had ended."""
     counts: bool
-    """Whether the score may be this one: the warm-up, where rules leave it out, is over."""
+    """Whether it may be the score: the warm-up, if the rules exclude it, is over."""
 
 
 class Deviation(Data):
@@ -273,9 +274,9 @@ class Deviation(Data):
 
     what: str
     conforms: str | None
-    """The setting that does as the paper says; None: there is none."""
+    """The setting that conforms to the paper; None if there is none."""
     fixed: bool = False
-    """Whether the paper's table IV fixes it; else it is a default of the table, or of the text."""
+    """Whether the paper's table IV fixes it; otherwise it is a default of table or text."""
 
 
 class AiperfVerdict(Data):
@@ -283,12 +284,12 @@ class AiperfVerdict(Data):
 
     valid: bool
     broken: dict[str, str]
-    """The rules that it breaks, each with the figure."""
+    """The broken rules, each with the reason."""
     deviations: tuple[Deviation, ...]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is none."""
+        """Why it is not valid."""
         return tuple(self.broken.values())
 
 
@@ -299,9 +300,9 @@ class LostWorker(Data):
     attempts: int
     reason: str
     trained: int
-    """Candidates of its that have a result."""
+    """Its candidates with a result."""
     candidates: tuple[str, ...]
-    """Those that it had begun: their steps count, they have no result."""
+    """Its unfinished candidates: their steps count, but they have no result."""
 
 
 class SearchScore(Data):
@@ -312,7 +313,7 @@ class SearchScore(Data):
     seed: int
     workers: int
     ranks: int
-    """Of each worker."""
+    """Ranks per worker."""
     rules: str
     ordered: bool
     """Whether proposals depend on results in a fixed order."""
@@ -320,53 +321,53 @@ class SearchScore(Data):
     inherited: bool
     """Whether candidates start from their parents' weights."""
     replay: bool = False
-    """Whether it trained what another search had found."""
+    """Whether it trained the candidates of another search."""
     duration_s: float
-    """From the first worker's beginning to the last work, or to the end of the last worker."""
+    """From the start of the first worker to the end of the last."""
     ops: int
     ops_per_s: float | None
-    """The largest of all moments that count."""
+    """The largest value of all moments that count."""
     regulated: float | None
-    """The largest −ln(error) · operations a second of those; None without an evaluation, or where
-    no error is left."""
+    """The largest −ln(error) · operations per second of these; None without an evaluation, or if
+    the error is 0."""
     last_ops_per_s: float | None
-    """Of the last moment, as the published program reports it."""
+    """The value of the last moment, as the published program reports it."""
     last_regulated: float | None
     converged: bool | None
-    """Whether operations a second stood still in the last fifth of the time."""
+    """Whether operations per second were stable in the last fifth of the time."""
     error: float | None
     """Of the best model."""
     error_limit: float
     winner: str | None
-    """The candidate whose error that is, also one that the end cut."""
+    """The candidate with that error, also if the end of the search cut it."""
     candidates: tuple[CandidateScore, ...]
     moments: tuple[SearchMoment, ...]
     idle_share: float | None
-    """Of the workers' time, between two candidates: waiting for proposals, and building."""
+    """The share of the workers' time between candidates: waiting and building."""
     waited_s: float = 0.0
-    """Of all workers, for proposals."""
+    """Seconds that all workers waited for proposals."""
     built_s: float = 0.0
-    """Of all workers, for networks and their parents' weights."""
+    """Seconds that all workers spent building networks and loading weights."""
     phases: dict[str, float] = Field(default_factory=dict)
-    """Seconds of all workers by what they did: start-up, idle, building, then as of trainings."""
+    """Seconds of all workers by activity: start-up, idle, building, then as for trainings."""
     prediction_error: float | None
-    """Mean error of predicted accuracies, where the truth is known."""
+    """Mean error of predicted accuracies, for candidates whose accuracy is known."""
     unbuilt: dict[str, str] = Field(default_factory=dict)
-    """Candidates that could not so much as be begun, and why."""
+    """Candidates that could not be built, and why."""
     lost_workers: tuple[LostWorker, ...] = ()
-    """Given up in the middle of the search."""
+    """Workers that were given up during the search."""
     clock_faults: tuple[str, ...] = ()
     clock_corrected_s: float = 0.0
-    """The largest correction of a clock that the times rest on."""
+    """The largest clock correction behind the times."""
     clock_unknown: tuple[int, ...] = ()
-    """Jobs whose times stand as their node's own clock has them."""
+    """Jobs whose times are not corrected."""
     nodes: tuple[NodeScore, ...] = ()
     power: PowerScore = PowerScore()
-    """Of all nodes over the search."""
+    """The power of all nodes over the search."""
     ops_per_watt: float | None = None
-    """Operations a second for a watt."""
+    """Operations per second and watt."""
     utilisation: float | None = None
-    """Of all accelerators, in %; None: no telemetry has it."""
+    """The mean of all accelerators, in %; None if not recorded."""
     aiperf: AiperfVerdict
 
 
@@ -377,7 +378,7 @@ class EnsembleScore(Data):
     repeat: int
     planned: int
     jobs: tuple[int, ...]
-    """Those that are in it."""
+    """The jobs in the ensemble."""
     partial: bool
     """Whether a planned model is missing."""
     bootstrap: str
@@ -385,17 +386,17 @@ class EnsembleScore(Data):
     target: float
     exponent: int
     achieved: float
-    """By all of them together."""
+    """The quality of all models together."""
     penalty: float
-    """(achieved / target)ⁿ: what FLOPS are multiplied with."""
+    """The quality factor, (achieved / target)ⁿ."""
     sizes: tuple[EnsembleSize, ...]
     """How the quality grows with the number of models."""
     mean_quality: float
-    """Of the models alone."""
+    """The mean quality of the single models."""
     out_of_bag: float | None
-    """The mean quality of the models on samples that each has not learned from."""
+    """The mean quality of the models on their out-of-bag samples."""
     waves: bool
-    """Whether models waited for others: then nothing is said of weak scaling."""
+    """Whether models waited for others: then there is no claim of weak scaling."""
     started_apart_s: float
     """Between the first steps of the first and the last model."""
     window_s: float
@@ -404,23 +405,23 @@ class EnsembleScore(Data):
     flops: float | None
     """Operations of all models over the window."""
     flops_epoch: float | None
-    """As published (equations 4 and 6): the operations of one epoch of all models over the time of
-    an epoch, that of the slowest model."""
+    """As published (equations 4 and 6): the operations of one epoch of all models / the epoch time
+    of the slowest model."""
     vflops: float | None
     clock_corrected_s: float = 0.0
-    """The largest correction of a clock that the window and the starts rest on."""
+    """The largest clock correction behind the window and the starts."""
     clock_unknown: tuple[int, ...] = ()
-    """Jobs whose times stand as their node's own clock has them."""
+    """Jobs whose times are not corrected."""
     nodes: tuple[NodeScore, ...] = ()
     power: PowerScore = PowerScore()
-    """Of all nodes over the window, each while it trained."""
+    """The power of all nodes over the window, each while it trained."""
     vflops_per_watt: float | None = None
     utilisation: float | None = None
-    """Of all accelerators, in %; None: no telemetry has it."""
+    """The mean of all accelerators, in %; None if not recorded."""
     nodes_named: NodesNamed | None = None
-    """Those that are slow or noisy beyond chance."""
+    """Nodes that are slow or noisy beyond chance."""
     twins: TwinsScore | None = None
-    """Those that compute something else; of a run of twins, which is a diagnostic and no claim."""
+    """Verdicts on twins, which are a diagnostic of the nodes and not a result."""
 
 
 class Score(Document):

@@ -1,4 +1,4 @@
-"""A score as rows of text."""
+"""The score as rows of text."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from vflops.results.score.score_file import (
 from vflops.units import percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
-MODELS = ("model", "rules", "forward", "training", "at most here")
+MODELS = ("model", "rules", "forward", "training", "bound here")
 REPEATS = ("figure", "mean", "variation", "of")
-TWINS = "a diagnostic of the nodes, not a claim"
+TWINS = "a diagnostic of the nodes, not a result"
 NODES = ("node", "machine", "jobs", "clock", "power", "GPU utilisation")
 
 
 def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
-    """An ensemble's figures, a name and a text each, the ones that are quoted first."""
-    alone = f"alone {figure_text.number(ensemble.mean_quality)} in the mean"
+    """Return the figures of an ensemble as names and texts, the most quoted ones first."""
+    alone = f"single models {figure_text.number(ensemble.mean_quality)} on average"
     if ensemble.out_of_bag is not None:
-        alone += f", {figure_text.number(ensemble.out_of_bag)} on samples outside of their bags"
-    grown = ", ".join(
-        f"{each.models}: {figure_text.number(each.quality)}" for each in ensemble.sizes
+        alone += f", {figure_text.number(ensemble.out_of_bag)} on out-of-bag samples"
+    by_size = ", ".join(
+        f"{size.models}: {figure_text.number(size.quality)}" for size in ensemble.sizes
     )
     rows = [
         ("VFLOPS", quantity(ensemble.vflops, "VFLOPS")),
         ("FLOPS", f"{quantity(ensemble.flops, 'FLOPS')} over {seconds(ensemble.window_s)}"),
-        ("FLOPS of an epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
+        ("FLOPS per epoch", f"{quantity(ensemble.flops_epoch, 'FLOPS')} (as published)"),
         (
             "quality",
             f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
             f"(target {figure_text.number(ensemble.target)}); {alone}",
         ),
-        ("by models", grown),
+        ("by models", by_size),
         ("started", f"within {seconds(ensemble.started_apart_s)}, {ensemble.bootstrap} bootstrap"),
         ("VFLOPS/W", _per_watt(ensemble)),
         ("clocks", _clocks(ensemble)),
@@ -56,7 +56,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
             0, ("twins", f"{TWINS}; {figure_text.twins(ensemble.twins, ensemble.quality_name)}")
         )
     if ensemble.waves:
-        rows.append(("waves", "models waited for others: nothing is said of weak scaling"))
+        rows.append(("waves", "models waited for others: no claim of weak scaling"))
     if ensemble.partial:
         lost = ensemble.planned - len(ensemble.jobs)
         rows.append(
@@ -66,7 +66,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
 
 
 def ensemble_line(ensemble: EnsembleScore) -> str:
-    """What an ensemble came to, in one line."""
+    """Return the result of an ensemble in one line."""
     of = f"{len(ensemble.jobs)} of {ensemble.planned}" if ensemble.partial else ensemble.planned
     twins = ""
     if ensemble.twins:
@@ -74,21 +74,21 @@ def ensemble_line(ensemble: EnsembleScore) -> str:
     return (
         f"{ensemble.workload}, {of} models together{twins}: "
         f"{figure_text.number(ensemble.achieved)} {ensemble.quality_name} "
-        f"(alone {figure_text.number(ensemble.mean_quality)}), "
+        f"(single models {figure_text.number(ensemble.mean_quality)}), "
         f"{quantity(ensemble.flops, 'FLOPS')} × "
         f"{figure_text.FACTOR} {ensemble.penalty:.3g} = {quantity(ensemble.vflops, 'VFLOPS')}"
     )
 
 
 def training_title(training: TrainingScore) -> str:
-    """Which training it is."""
+    """Return the name of a training with its model or seed."""
     if training.model is not None:
         return f"{training.workload}, model {training.model + 1}"
     return f"{training.workload}, seed {training.seed}"
 
 
 def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
-    """A training's figures, a name and a text each, the ones that are quoted first."""
+    """Return the figures of a training as names and texts, the most quoted ones first."""
     speed, quality = training.speed, training.quality
     rows = []
     if not training.complete:
@@ -114,44 +114,44 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *parallelism_text.shared_rows(training),
     ]
     if training.attempts > 1:
-        again = figure_text.count(training.samples_redone, "sample")
-        rows.append(("attempts", f"{training.attempts}, {again} trained on again"))
+        repeated = figure_text.count(training.samples_redone, "sample")
+        rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
     return rows
 
 
 def result_rows(score: Score) -> list[tuple[str, ...]]:
-    """What each training came to, a row each; of repeats the seed is named."""
-    return [(name(score, each), *figure_text.result(each)) for each in score.trainings]
+    """Return one row per training with its result."""
+    return [(name(score, training), *figure_text.result(training)) for training in score.trainings]
 
 
 def name(score: Score, training: TrainingScore) -> str:
-    """What a training is called in its run: the workload, of repeats with the seed."""
-    again = training.model is not None or any(
+    """Return the name of a training in its run: the workload, with the seed if it repeats."""
+    repeated = training.model is not None or any(
         repeat.workload == training.workload for repeat in score.repeats
     )
-    return training_title(training) if again else training.workload
+    return training_title(training) if repeated else training.workload
 
 
 def repeat_line(repeat: RepeatScore) -> str:
-    """What seeds came to in the mean and how far they agree, in one line."""
+    """Return the mean over seeds and how far they agree, in one line."""
     figures = (
         ("quality", repeat.quality),
         ("FLOPS", repeat.flops),
         ("epochs to quality", repeat.epochs_to_quality),
     )
-    known = [f"{what} {percent(each.variation)}" for what, each in figures if each]
+    known = [f"{what} {percent(spread.variation)}" for what, spread in figures if spread]
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
-    told = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
-    return told if repeat.vflops is None else f"{figure_text.mean_vflops(repeat)}; {told}"
+    reached = f"{repeat.reached} of {repeat.planned} seeds reached the target{varied}"
+    return reached if repeat.vflops is None else f"{figure_text.mean_vflops(repeat)}; {reached}"
 
 
 def repeat_title(repeat: RepeatScore) -> str:
-    """Which trainings are taken together."""
+    """Return which trainings a mean is of."""
     return f"{repeat.workload}, mean of {figure_text.seeds(repeat)}"
 
 
 def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
-    """How far seeds agree, a row a figure, under the names of ``REPEATS``."""
+    """Return how far seeds agree, one row per figure, under the names of ``REPEATS``."""
     ended = f"{repeat.complete} of {repeat.planned} seeds"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
     return [
@@ -163,12 +163,12 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
-    """What was measured, a row a ceiling, under the names of ``CEILINGS``.
+    """Return one row per measured ceiling, under the names of ``CEILINGS``.
 
-    A caveat is explained where it is first met.
+    A caveat is explained in full only where it first appears.
     """
     rows: list[tuple[str, ...]] = []
-    told: set[str] = set()
+    explained: set[str] = set()
     for item in score.ceilings:
         if item.value is None:
             continue
@@ -180,32 +180,32 @@ def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
                 item.precision or "",
                 quantity(item.value, item.unit),
                 percent(item.spread),
-                caveat.partition(": ")[0] if caveat in told else caveat,
+                caveat.partition(": ")[0] if caveat in explained else caveat,
             )
         )
-        told.add(caveat)
+        explained.add(caveat)
     return rows
 
 
 def absent_rows(ceilings: Iterable[CeilingScore | Measurement]) -> list[tuple[str, str]]:
-    """What was not measured, a row a reason: the ceilings that it holds for, and all of it."""
-    found: dict[str, list[str]] = {}
+    """Return one row per reason why ceilings were not measured, with their names."""
+    by_reason: dict[str, list[str]] = {}
     for item in ceilings:
         if item.reason is not None:
             name = " ".join(filter(None, (item.benchmark, item.case, item.precision)))
-            found.setdefault(item.reason, []).append(name)
-    return [(", ".join(names), reason) for reason, names in found.items()]
+            by_reason.setdefault(item.reason, []).append(name)
+    return [(", ".join(names), reason) for reason, names in by_reason.items()]
 
 
 def model_rows(score: Score) -> list[tuple[str, ...]]:
-    """Return the operations of one sample, one row per model and convention (see ``MODELS``)."""
+    """Return the operations per sample, one row per model and convention, as in ``MODELS``."""
     return [
         (
             model.model,
             f"{count.rules}/{count.rules_version}",
             quantity(count.ops_forward, "FLOP"),
             quantity(count.ops_total, "FLOP"),
-            _most(model, count),
+            _bound(model, count),
         )
         for model in score.models
         for count in model.counts
@@ -220,17 +220,17 @@ def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
 
 
 def _clocks(ensemble: EnsembleScore) -> str:
-    """How far the nodes' clocks were set right for the window and the starts."""
+    """Return the largest correction of a node's clock, and the jobs without one."""
     hosts = figure_text.count(len(ensemble.nodes), "node")
-    told = f"{hosts}, corrected by at most {figure_text.offset(ensemble.clock_corrected_s)}"
+    text = f"{hosts}, corrected by at most {figure_text.offset(ensemble.clock_corrected_s)}"
     if ensemble.clock_unknown:
         jobs = figure_text.numbers(ensemble.clock_unknown)
-        told += f"; not known, and not corrected, of jobs {jobs}"
-    return told
+        text += f"; unknown and not corrected for jobs {jobs}"
+    return text
 
 
 def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
-    """The machines that trained, a row each, under the names of ``NODES``."""
+    """Return one row per node that trained, under the names of ``NODES``."""
     return [
         (
             node.host,
@@ -244,7 +244,7 @@ def node_rows(ensemble: EnsembleScore | SearchScore) -> list[tuple[str, ...]]:
     ]
 
 
-def _most(model: ModelScore, count: RuleCount) -> str:
+def _bound(model: ModelScore, count: RuleCount) -> str:
     bound = model.bound
     if bound is None or bound.rules != count.rules:
         return ""

@@ -1,4 +1,4 @@
-"""From the run folder to its score."""
+"""Compute the score of a run folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vflops.results.score.training_score import repeat_scores, training_scores
 
 
 def score(contents: Contents) -> Score:
-    """Every figure of the run, recomputed from its folder alone."""
+    """Return every figure of a run, computed from its folder alone."""
     try:
         return _scored(contents)
-    except (ValueError, ArithmeticError) as error:  # no formula takes a negative time, or 1e308
+    except (ValueError, ArithmeticError) as error:  # formulas reject negative times and overflow
         what = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise FolderError(
-            f"{contents.folder.path} holds what no run comes to: {what}",
-            hint="a file was changed or damaged: vflops check names what is wrong",
+            f"{contents.folder.path} holds impossible values: {what}",
+            hint="a file was changed or damaged: vflops check reports what is wrong",
         ) from error
 
 
@@ -49,14 +49,14 @@ def _scored(contents: Contents) -> Score:
 
 
 def best_bound(counted: Count, machine: Ceilings) -> tuple[Bound | None, str | None]:
-    """The bound in the fastest precision, or the reason why there is none."""
+    """Return the bound in the fastest precision, or the reason why there is none."""
     precisions = machine.precisions()
     if not precisions:
         return None, "no precision has both a measured matrix product and convolution"
     if machine.memory is None:
         return None, "the memory bandwidth was not measured"
-    found = bound(counted, machine, precisions[0])
-    return (found, None) if found.step_s else (None, "the model moves no data")
+    best = bound(counted, machine, precisions[0])
+    return (best, None) if best.step_s else (None, "the model moves no data")
 
 
 def _ceiling(item: Measurement) -> CeilingScore:
@@ -64,12 +64,12 @@ def _ceiling(item: Measurement) -> CeilingScore:
 
 
 def _model(graph: Graph, machine: Ceilings) -> ModelScore:
-    found, reason = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
+    best, reason = best_bound(count(graph, convention(SCORING_CONVENTION)), machine)
     return ModelScore(
         model=graph.model,
         parameters=graph.parameter_count,
         counts=tuple(_rule_count(count(graph, rules)) for rules in BUILT_IN),
-        bound=_bound(found) if found else None,
+        bound=_bound(best) if best else None,
         bound_reason=reason,
     )
 
@@ -87,13 +87,13 @@ def _rule_count(counted: Count) -> RuleCount:
     )
 
 
-def _bound(found: Bound) -> BoundScore:
+def _bound(bound: Bound) -> BoundScore:
     return BoundScore(
-        precision=found.precision,
-        rules=found.rules,
-        batch=found.batch,
-        flops=found.attainable,
-        samples_per_s=found.samples_per_s,
-        bound_by=found.bound_by,
-        bound_share=found.bound_share,
+        precision=bound.precision,
+        rules=bound.rules,
+        batch=bound.batch,
+        flops=bound.attainable,
+        samples_per_s=bound.samples_per_s,
+        bound_by=bound.bound_by,
+        bound_share=bound.bound_share,
     )

@@ -1,12 +1,18 @@
-"""The score of a search: AIPerf's operations a second, and the same weighed by what was found."""
+"""The score of a search: AIPerf's operations per second, also weighted by the error."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import ceil
 
-from vflops.metrics import mean, vflops_per_watt
+from vflops.metrics import (
+    flops,
+    mean,
+    regulated_score_so_far,
+    relative_range,
+    vflops_per_watt,
+)
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.aiperf_conformance import verdict
@@ -27,16 +33,16 @@ from vflops.workloads.automl.search_history import SearchHistory
 from vflops.workloads.automl.settings import AutomlSettings
 
 MOMENTS = 100
-"""Of a search that are looked at, evenly from its beginning to its end."""
+"""The number of moments, evenly spaced over a search."""
 _ROUNDING_S = 1e-6
-"""Unix time has no digits to spare for less."""
-_CALM_SHARE = 0.2
-_CALM_SPREAD = 0.02
+"""The resolution of Unix time in floating point."""
+_CONVERGED_SHARE = 0.2
+_CONVERGED_RANGE = 0.02
 """Converged: in the last fifth of the time the score varies by less than this."""
 
 
 def search_scores(contents: Contents) -> tuple[SearchScore, ...]:
-    """One score a search, in their order."""
+    """Return one score per search, in their order."""
     return tuple(_score(contents, members) for members in searches(contents))
 
 
@@ -45,7 +51,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     settings = record.settings_as(AutomlSettings)
     search, timeline = story_of(members), WorkerTimeline(members)
     moments = _moments(search, settings.search.score_from_round)
-    counted = [each for each in moments if each.counts]
+    counted = [moment for moment in moments if moment.counts]
     trained = [story for story in search.candidates if story.trained is not None]
     winner = _winner(search.candidates)
     start_s, end_s = search.span_s or (0.0, 0.0)
@@ -53,12 +59,12 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
     nodes = _nodes(contents, timeline, (start_s, end_s))
     power = all_power(nodes, whole_s)
     replay = settings.search.ledger is not None
-    # Fixed work is as fast as it was on the whole; a search as at its best moment.
+    # A replay, which is fixed work, counts as a whole; a search at its best moment.
     best = counted[-1:] if replay else counted
-    ops_per_s = max((each.ops_per_s for each in best), default=None)
+    ops_per_s = max((moment.ops_per_s for moment in best), default=None)
     error = moments[-1].error if moments else None
-    parts = [spent(each) for each in members]
-    phases = {name: sum(each[name] for each in parts) for name in SPENT}
+    times_s = [spent(member) for member in members]
+    phases = {name: sum(by_name[name] for by_name in times_s) for name in SPENT}
     between_s = phases["idle"] + phases["building"]
     lost = given_up(contents, members)
     return SearchScore(
@@ -105,7 +111,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
             members,
             search.candidates,
             rules=RULES,
-            durations_s=_durations(search, members, {each.job for each in lost}),
+            durations_s=_durations(search, members, {worker.job for worker in lost}),
             error=error,
             ended=contents.state.complete,
         ),
@@ -113,7 +119,7 @@ def _score(contents: Contents, members: Sequence[TrainedJob]) -> SearchScore:
 
 
 def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
-    """Whose error is the search's: the best evaluation, also of one that the end cut."""
+    """Return the candidate with the best evaluation, also if the end of the search cut it."""
     evaluated = [story for story in stories if story.curve]
     return max(
         evaluated,
@@ -125,7 +131,7 @@ def _winner(stories: Sequence[CandidateHistory]) -> CandidateHistory | None:
 def _durations(
     search: SearchHistory, members: Sequence[TrainedJob], lost: Collection[int]
 ) -> dict[int, float]:
-    """Seconds of each worker's own, by its number from 1; those that died for good are left out."""
+    """Return the duration of each worker that was not lost, by its number from 1."""
     spans = zip(members, search.spans_s, strict=True)
     return {
         number: span_s[1] - span_s[0] if span_s else 0.0
@@ -137,7 +143,7 @@ def _durations(
 def _nodes(
     contents: Contents, timeline: WorkerTimeline, window_s: tuple[float, float]
 ) -> tuple[NodeScore, ...]:
-    """None before there was a step: there is no time to look at them over."""
+    """Return the scores of the nodes; none before the first step."""
     return node_scores(contents.folder, timeline, window_s) if window_s[1] > window_s[0] else ()
 
 
@@ -151,38 +157,39 @@ class _Step:
 
 
 def _moments(search: SearchHistory, first_round: int) -> list[SearchMoment]:
-    """The score at even steps of time; those after the rounds of a warm-up count."""
+    """Return the score at even steps of time; only those after the warm-up count."""
     if search.span_s is None or search.span_s[1] <= search.span_s[0]:
         return []
     start_s, end_s = search.span_s
     warm_s = max(
-        (each.last_s for each in search.candidates if each.turn.round + 1 < first_round),
+        (story.last_s for story in search.candidates if story.turn.round + 1 < first_round),
         default=start_s,
     )
     step_s = (end_s - start_s) / MOMENTS
-    found: list[SearchMoment] = []
+    moments: list[SearchMoment] = []
     ops, ended, best = 0, 0, list[float]()
     for number, step in enumerate(_steps(search, start_s, step_s), start=1):
         time_s = number * step_s
         ops, ended = ops + step.ops, ended + step.ended
         best = [max(best + step.accuracies)] if best or step.accuracies else []
         error = 1 - best[0] if best else None
-        found.append(
+        ops_per_s = flops(ops=ops, time_s=time_s)
+        moments.append(
             SearchMoment(
                 time_s=round(time_s, 6),
                 ops=ops,
-                ops_per_s=ops / time_s,
+                ops_per_s=ops_per_s,
                 error=error,
-                regulated=regulated(ops / time_s, error),
+                regulated=regulated_score_so_far(flops=ops_per_s, error=error),
                 trained=ended,
                 counts=ops > 0 and start_s + time_s >= warm_s - _ROUNDING_S,
             )
         )
-    return found
+    return moments
 
 
 def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
-    """Every note once, in the step that it falls into; one on a moment belongs to it."""
+    """Return what each step of time added; a moment includes events at its time."""
     steps = [_Step() for _ in range(MOMENTS)]
 
     def step(utc_s: float) -> _Step:
@@ -192,40 +199,37 @@ def _steps(search: SearchHistory, start_s: float, step_s: float) -> list[_Step]:
     for story in search.candidates:
         before = 0
         for note in story.points:
-            now = step(note.utc_s)
-            now.ops += note.ops - before
+            current = step(note.utc_s)
+            current.ops += note.ops - before
             before = note.ops
             if note.quality is not None:
-                now.accuracies.append(note.quality)
+                current.accuracies.append(note.quality)
         if story.ended_s is not None and story.state != "cut":
             step(story.ended_s).ended += 1
     return steps
 
 
-def regulated(ops_per_s: float, error: float | None) -> float | None:
-    """−ln(error) · OPS; None where nothing was evaluated, or nothing is wrong any more."""
-    return None if error is None or error <= 0 else -log(min(error, 1.0)) * ops_per_s
-
-
 def _largest(counted: Sequence[SearchMoment]) -> float | None:
-    """Of all moments; where no error is left it is beyond any number, and no earlier one is it."""
-    if any(each.error is not None and each.error <= 0 for each in counted):
+    """Return the largest regulated score; None once the error is 0, where it is infinite."""
+    if any(moment.error is not None and moment.error <= 0 for moment in counted):
         return None
-    return max((each.regulated for each in counted if each.regulated is not None), default=None)
+    scores = [moment.regulated for moment in counted if moment.regulated is not None]
+    return max(scores, default=None)
 
 
 def _converged(moments: Sequence[SearchMoment], counted: Sequence[SearchMoment]) -> bool | None:
-    """Whether the score stood still at the end; None where the end does not count."""
-    last = moments[-round(MOMENTS * _CALM_SHARE) :]
+    """Whether the score was stable at the end; None if too few moments count."""
+    last = moments[-round(MOMENTS * _CONVERGED_SHARE) :]
     if not last or len(counted) < len(last):
         return None
-    rates = [each.ops_per_s for each in last]
-    return (max(rates) - min(rates)) / mean(rates) < _CALM_SPREAD
+    return relative_range([moment.ops_per_s for moment in last]) < _CONVERGED_RANGE
 
 
 def _prediction_error(stories: Sequence[CandidateHistory]) -> float | None:
-    """How far the way of predicting is from the truth, where that is known: of every candidate
-    the accuracy of its last epoch is predicted from the first half of its epochs."""
+    """Return the mean error of predicted accuracies.
+
+    The accuracy of each candidate's last epoch is predicted from the first half of its epochs.
+    """
     errors = []
     for story in stories:
         curve = sorted({max(round(epoch), 1): value for epoch, value in story.curve}.items())

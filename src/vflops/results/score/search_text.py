@@ -1,4 +1,4 @@
-"""A search as people write it: a sentence, its figures, and the best candidates."""
+"""The score of a search as text: a sentence, its figures, and the best candidates."""
 
 from __future__ import annotations
 
@@ -14,68 +14,73 @@ CANDIDATES = (
     "batch",
     "kernel",
     "parameters",
-    "a sample",
+    "per sample",
     "from",
 )
 MOST_CANDIDATES = 10
-"""That a terminal shows."""
+"""The most candidates that a terminal shows."""
 
 
 def search_line(search: SearchScore) -> str:
-    """What a search came to, in one line."""
+    """Return the result of a search in one line."""
     if not begun(search):
-        return "no candidate was begun"
+        return "no candidate was started"
     did = "trained again" if search.replay else "searched"
     workers = figure_text.count(search.workers, "worker")
     if search.lost_workers:
-        workers += f", of which {len(search.lost_workers)} died for good"
-    told = f"{did} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
+        workers += f", {len(search.lost_workers)} of them lost"
+    summary = f"{did} {architectures(search)} in {seconds(search.duration_s)} with {workers}"
     if search.ops_per_s is None:
-        return f"{told}: no step was completed"
-    return f"{told}: {_speed(search)}, {_found(search)}"
+        return f"{summary}: no step was completed"
+    return f"{summary}: {_speed(search)}, {_result(search)}"
 
 
 def begun(search: SearchScore) -> bool:
-    """Whether there is anything to tell of it: a candidate, or a worker that failed."""
+    """Whether a candidate was started, or a worker failed."""
     return bool(search.candidates or search.unbuilt or search.lost_workers)
 
 
 def _speed(search: SearchScore) -> str:
-    """The score and, where it was another at the end, that."""
+    """Return the score, and the value at the end if it differs."""
     most, last = quantity(search.ops_per_s, "OPS"), quantity(search.last_ops_per_s, "OPS")
-    return most if most == last else f"{most} at most and {last} at the end"
+    return most if most == last else f"{most} at its peak and {last} at the end"
 
 
 def aiperf_line(search: SearchScore) -> str:
-    """Whether it is a result by AIPerf's rules, or why not."""
+    """Return whether it is a valid result by AIPerf's rules, or why not."""
     if search.aiperf.valid:
         return "a valid result by AIPerf's rules"
-    fixed = [each.what for each in search.aiperf.deviations if each.fixed and each.conforms]
-    return f"no valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
+    fixed = [item.what for item in search.aiperf.deviations if item.fixed and item.conforms]
+    return f"not a valid result by AIPerf's rules: {'; '.join([*search.aiperf.reasons, *fixed])}"
 
 
 def architectures(search: SearchScore) -> str:
-    """How many were tried: two candidates may be one, trained in two ways."""
-    return figure_text.count(len({each.digest for each in search.candidates}), "architecture")
+    """Return the number of architectures: several candidates may share one."""
+    return figure_text.count(
+        len({candidate.digest for candidate in search.candidates}), "architecture"
+    )
 
 
 def search_rows(search: SearchScore) -> list[tuple[str, str]]:
-    """A search's figures, a name and a text each, the ones that are quoted first."""
+    """Return the figures of a search as names and texts, the most quoted ones first."""
     rows = [
-        ("OPS", f"{quantity(search.ops_per_s, 'OPS')} (rules {search.rules}), {_calm(search)}"),
+        (
+            "OPS",
+            f"{quantity(search.ops_per_s, 'OPS')} (rules {search.rules}), {_convergence(search)}",
+        ),
         ("regulated score", regulated(search)),
         ("last sample", _last(search)),
         ("best model", _best(search)),
         ("candidates", _states(search)),
-        ("search", _way(search)),
+        ("search", _method(search)),
         ("idle", idle(search)),
         ("OPS/W", _per_watt(search)),
     ]
     if search.utilisation is not None:
         rows.append(("utilisation", f"{search.utilisation:.1f} % of the accelerators' time"))
     if search.prediction_error is not None:
-        rows.append(("prediction", f"accuracies foretold with a mean error of {_error(search)}"))
-    rows += [("lost", lost_line(each)) for each in search.lost_workers]
+        rows.append(("prediction", f"accuracies predicted with a mean error of {_error(search)}"))
+    rows += [("lost", lost_line(worker)) for worker in search.lost_workers]
     rows.append(("AIPerf", aiperf_line(search)))
     rows += [("", f"unlike the paper: {line}") for line in deviations(search)]
     rows += [("clock", line) for line in clocks(search)]
@@ -83,95 +88,98 @@ def search_rows(search: SearchScore) -> list[tuple[str, str]]:
 
 
 def lost_line(worker: LostWorker) -> str:
-    """What went with a worker that was given up."""
-    told = f"the worker of job {worker.job} was given up after "
-    told += f"{figure_text.count(worker.attempts, 'attempt')} ({worker.reason})"
-    kept = f"{figure_text.count(worker.trained, 'candidate')} of its count"
-    begun = f", no result of {', '.join(worker.candidates)}" if worker.candidates else ""
-    return f"{told}: {kept}{begun}"
+    """Return what was lost with a worker that was given up."""
+    attempts = figure_text.count(worker.attempts, "attempt")
+    lost = f"the worker of job {worker.job} was given up after {attempts} ({worker.reason})"
+    kept = f"its {figure_text.count(worker.trained, 'trained candidate')} count"
+    kept += "s" if worker.trained == 1 else ""
+    begun = f", no result for {', '.join(worker.candidates)}" if worker.candidates else ""
+    return f"{lost}: {kept}{begun}"
 
 
 def deviations(search: SearchScore) -> list[str]:
-    """Where it is another search than AIPerf's, with the setting that conforms."""
+    """Return the deviations from AIPerf's search, with the settings that conform."""
     return [
-        f"{each.what} ({each.conforms} conforms)" if each.conforms else each.what
-        for each in search.aiperf.deviations
+        f"{item.what} ({item.conforms} conforms)" if item.conforms else item.what
+        for item in search.aiperf.deviations
     ]
 
 
 def clocks(search: SearchScore) -> list[str]:
-    """What to know of the clocks that the times rest on."""
+    """Return remarks on the clocks behind the times."""
     lines = list(search.clock_faults)
     if search.clock_corrected_s:
         lines.append(f"nodes corrected by at most {figure_text.offset(search.clock_corrected_s)}")
     if search.clock_unknown:
         lines.append(
-            f"not known, not corrected, of jobs {figure_text.numbers(search.clock_unknown)}"
+            f"unknown and not corrected for jobs {figure_text.numbers(search.clock_unknown)}"
         )
     return lines
 
 
 def best(search: SearchScore) -> list[CandidateScore]:
-    """The candidates with an accuracy, the best first."""
-    known = [each for each in search.candidates if each.accuracy is not None]
-    return sorted(known, key=lambda each: (-(each.accuracy or 0.0), each.candidate))
+    """Return the candidates with an accuracy, the best first."""
+    known = [candidate for candidate in search.candidates if candidate.accuracy is not None]
+    return sorted(known, key=lambda candidate: (-(candidate.accuracy or 0.0), candidate.candidate))
 
 
 def winner(search: SearchScore) -> str:
-    """The candidate whose error is the search's, marked where its training was not finished."""
+    """Return the best candidate, marked if its training was not finished."""
     return next((_named(e) for e in best(search) if e.candidate == search.winner), "—")
 
 
-def _named(each: CandidateScore) -> str:
-    return each.candidate if each.state == "trained" else f"{each.candidate} ({each.state})"
+def _named(candidate: CandidateScore) -> str:
+    name, state = candidate.candidate, candidate.state
+    return name if state == "trained" else f"{name} ({state})"
 
 
-def candidate_row(each: CandidateScore) -> tuple[str, ...]:
-    """A candidate under the names of ``CANDIDATES``."""
+def candidate_row(candidate: CandidateScore) -> tuple[str, ...]:
+    """Return a candidate as a row under the names of ``CANDIDATES``."""
+    inherited = ", its weights" if candidate.inherited else ""
     return (
-        _named(each),
-        "" if each.accuracy is None else figure_text.number(each.accuracy),
-        figure_text.number(each.epochs),
-        str(each.batch),
-        "" if each.kernel is None else str(each.kernel),
-        f"{each.parameters:,}",
-        quantity(each.ops_per_sample, "FLOP"),
-        (each.parent or "the first network") + (", its weights" if each.inherited else ""),
+        _named(candidate),
+        "" if candidate.accuracy is None else figure_text.number(candidate.accuracy),
+        figure_text.number(candidate.epochs),
+        str(candidate.batch),
+        "" if candidate.kernel is None else str(candidate.kernel),
+        f"{candidate.parameters:,}",
+        quantity(candidate.ops_per_sample, "FLOP"),
+        (candidate.parent or "the first network") + inherited,
     )
 
 
 def most_error(search: SearchScore) -> float:
-    """Of a result that is valid: what was set, and never more than the paper's text allows."""
+    """Return the largest valid error: the setting, capped by the paper's text."""
     return min(search.error_limit, MOST_ERROR_OF_TEXT)
 
 
 def regulated(search: SearchScore) -> str:
-    """−ln(error) · OPS with what it is made of, or why there is none."""
+    """Return −ln(error) · OPS with its formula, or why it is undefined."""
     if search.error is None:
         return "— (nothing was evaluated)"
     if search.error <= 0:
-        return "— (no error is left: its logarithm is beyond any number)"
+        return "— (the error is 0: its logarithm is infinite)"
     return f"{quantity(search.regulated, 'OPS')} = −ln(error) · OPS, the largest of all moments"
 
 
 def idle(search: SearchScore) -> str:
-    """The time between candidates, and what of it is known."""
+    """Return the time between candidates, and what it was spent on."""
     if search.idle_share is None:
         return "—"
     waited = f"{seconds(search.waited_s)} for proposals, {seconds(search.built_s)} for building"
     return f"{percent(search.idle_share)} of the workers' time between candidates: {waited}"
 
 
-def _found(search: SearchScore) -> str:
+def _result(search: SearchScore) -> str:
     if search.error is None:
         return "nothing evaluated"
-    told = f"best error {figure_text.number(search.error)}"
+    error = f"best error {figure_text.number(search.error)}"
     if search.regulated is None:
-        return told
-    return f"{told}, regulated score {quantity(search.regulated, '').strip()}"
+        return error
+    return f"{error}, regulated score {quantity(search.regulated, '').strip()}"
 
 
-def _calm(search: SearchScore) -> str:
+def _convergence(search: SearchScore) -> str:
     if search.converged is None:
         return "too short to tell whether it converged"
     if search.converged:
@@ -193,13 +201,13 @@ def _best(search: SearchScore) -> str:
 
 
 def _states(search: SearchScore) -> str:
-    states = [each.state for each in search.candidates] + ["failed"] * len(search.unbuilt)
-    names = {"cut": "cut by the end", "training": "left by a dead worker"}
-    told = [f"{states.count(state)} {names.get(state, state)}" for state in dict.fromkeys(states)]
-    return f"{architectures(search)}; " + ", ".join(told)
+    states = [candidate.state for candidate in search.candidates] + ["failed"] * len(search.unbuilt)
+    names = {"cut": "cut by the end", "training": "unfinished by a lost worker"}
+    counts = [f"{states.count(state)} {names.get(state, state)}" for state in dict.fromkeys(states)]
+    return f"{architectures(search)}; " + ", ".join(counts)
 
 
-def _way(search: SearchScore) -> str:
+def _method(search: SearchScore) -> str:
     if search.replay:
         return "none: a replay of what another search trained"
     order = "in a fixed order" if search.ordered else "free, as published"

@@ -1,4 +1,4 @@
-"""The score of training: FLOPS of what really ran, weighed by the quality that it reached."""
+"""The score of a training: FLOPS of what was executed, weighted by the quality reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.metrics import (
     flops,
     mean,
     mfu,
-    penalty,
+    quality_factor,
     time_to_quality,
     vflops_per_watt,
 )
@@ -33,11 +33,9 @@ from vflops.results.score.score_file import (
     WorkScore,
 )
 
-"""The counting convention of the two HPC AI500 workloads and of the bounds."""
-
 
 def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
-    """One score a training job, in the order of the jobs."""
+    """Return one score per training job, in the order of the jobs."""
     machine = measured_ceilings(contents.measurements)
     shared = sharing(contents.folder, contents.trained)
     return tuple(
@@ -47,15 +45,15 @@ def training_scores(contents: Contents) -> tuple[TrainingScore, ...]:
 
 
 def repeat_scores(scores: Sequence[TrainingScore]) -> tuple[RepeatScore, ...]:
-    """How far repeated trainings of one workload agree; nothing for one that ran once."""
-    found = []
+    """Return how far repeated trainings of a workload agree; nothing if it ran once."""
+    repeats = []
     alone = [score for score in scores if score.model is None]
     for name in dict.fromkeys(score.workload for score in alone):
         runs = [score for score in alone if score.workload == name]
         ended = [score for score in runs if score.complete]
         if len(runs) > 1:
-            found.append(_repeats(name, len(runs), ended))
-    return tuple(found)
+            repeats.append(_repeats(name, len(runs), ended))
+    return tuple(repeats)
 
 
 def _score(
@@ -105,7 +103,7 @@ def _score(
 
 
 def work_of(record: JobRecord, graphs: Sequence[Graph]) -> WorkScore | None:
-    """Operations of one sample: counted from the graph, or as the user declared them."""
+    """Return the operations per sample: counted from the graph, or declared by the user."""
     if record.declared is not None:
         return WorkScore(
             source="declared",
@@ -133,8 +131,8 @@ def _quality(trained: TrainedJob) -> QualityScore:
     goal, evaluations = trained.record.goal, trained.evaluations
     achieved = evaluations[-1].evaluated.quality if evaluations else None
     reached_s = time_to_quality(
-        [each.time_s for each in evaluations],
-        [each.evaluated.quality for each in evaluations],
+        [evaluation.time_s for evaluation in evaluations],
+        [evaluation.evaluated.quality for evaluation in evaluations],
         target=goal.target,
         better=goal.better,
     )
@@ -149,7 +147,7 @@ def _quality(trained: TrainedJob) -> QualityScore:
         tested=trained.tested.quality if trained.tested else None,
         penalty=None
         if achieved is None
-        else penalty(
+        else quality_factor(
             achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
         ),
         time_to_quality_s=None if reached_s is None else round(reached_s, 6),
@@ -162,22 +160,22 @@ def _speed(trained: TrainedJob, work: WorkScore | None, quality: QualityScore) -
         return None
     done = trained.samples_trained * work.ops_total
     timed = trained.samples_trained - trained.samples_compiling
-    checked = trained.samples_evaluated * work.ops_forward
+    evaluated = trained.samples_evaluated * work.ops_forward
     rate = flops(ops=timed * work.ops_total, time_s=trained.work_s)
     evaluating_s = trained.phases["evaluation"]
     return SpeedScore(
         samples_per_s=timed / trained.work_s,
         ops_training=done,
-        ops_evaluation=checked,
+        ops_evaluation=evaluated,
         flops=rate,
-        flops_evaluation=flops(ops=checked, time_s=evaluating_s) if evaluating_s > 0 else None,
-        flops_whole=flops(ops=done + checked, time_s=trained.wall_s),
+        flops_evaluation=flops(ops=evaluated, time_s=evaluating_s) if evaluating_s > 0 else None,
+        flops_whole=flops(ops=done + evaluated, time_s=trained.wall_s),
         vflops=None if quality.penalty is None else rate * quality.penalty,
     )
 
 
 def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> MfuScore:
-    """Against the faster of matrix product and convolution, of all accelerators together."""
+    """Return the share of the faster ceiling, matrix product or convolution, of all devices."""
     started = trained.started
     precision = started.ceiling_precision if started else None
     if speed is None or precision is None:
@@ -203,21 +201,21 @@ def _mfu(trained: TrainedJob, speed: SpeedScore | None, machine: Ceilings) -> Mf
 
 
 def _repeats(name: str, planned: int, ended: Sequence[TrainingScore]) -> RepeatScore:
-    reached = [each.quality.epochs_to_quality for each in ended]
+    reached = [score.quality.epochs_to_quality for score in ended]
     return RepeatScore(
         workload=name,
         planned=planned,
         complete=len(ended),
         reached=sum(epochs is not None for epochs in reached),
-        quality=_spread([e.quality.achieved for e in ended]),
-        flops=_spread([e.speed.flops if e.speed else None for e in ended]),
-        vflops=_spread([e.speed.vflops if e.speed else None for e in ended]),
+        quality=_spread([score.quality.achieved for score in ended]),
+        flops=_spread([score.speed.flops if score.speed else None for score in ended]),
+        vflops=_spread([score.speed.vflops if score.speed else None for score in ended]),
         epochs_to_quality=_spread(reached),
     )
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    """Mean and coefficient of variation; None where a value is missing or there is only one."""
+    """Return mean and coefficient of variation; None for one value or a missing one."""
     known = [value for value in values if value is not None]
     if len(known) < 2 or len(known) < len(values) or mean(known) <= 0:
         return None

@@ -1,59 +1,86 @@
-"""Twins: two jobs with one sample and one seed come to the same, or a node computes otherwise."""
+"""Twins share sample and seed; differing results point to a faulty node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from vflops.record.readout.job_nodes import JobLocation
+from vflops.record.files.document import Data
+from vflops.record.readout.job_nodes import JobNodes
 from vflops.record.readout.trained_job import TrainedJob
-from vflops.results.score.node_verdicts import TwinPair, TwinsScore
 
 SETTING = "train.deterministic=true"
-"""What makes twins on accelerators comparable."""
+"""The setting that makes twins on accelerators comparable."""
 _ALIKE = ("device_name", "ranks", "precision", "batch", "compiled", "recorded", "threads", "torch")
 
 
-def twins_score(members: Sequence[TrainedJob], where: dict[int, JobLocation]) -> TwinsScore | None:
-    """The verdict on every pair of an ensemble of twins; None of another.
+class TwinPair(Data):
+    """Two models that should be one."""
 
-    ``members`` are all that were planned, also those that did not come to their end.
+    models: tuple[int, int]
+    """From 0."""
+    nodes: tuple[tuple[str, ...], tuple[str, ...]]
+    """The nodes of each; empty if they are not known."""
+    one_node: bool
+    """Whether both ran on the same node, whose errors both would share."""
+    verdict: Literal["agree", "differ", "cannot tell"]
+    reason: str | None = None
+    """Why the pair cannot be compared."""
+    epoch: float | None = None
+    """The epoch of the first evaluation that differs; None if only the trained weights do."""
+    difference: float | None = None
+    """The difference in quality at that evaluation, second minus first."""
+
+
+class TwinsScore(Data):
+    """Whether nodes compute the same."""
+
+    pairs: tuple[TwinPair, ...]
+    suspects: tuple[str, ...]
+    """Nodes of a differing pair that are in no agreeing pair with another node."""
+
+
+def twins_score(members: Sequence[TrainedJob], nodes: dict[int, JobNodes]) -> TwinsScore | None:
+    """Return the verdict on every pair of an ensemble of twins; None for other ensembles.
+
+    ``members`` are all planned jobs, including those that did not finish.
     """
     pairs: dict[int, list[TrainedJob]] = {}
-    for each in members:
-        if each.record.bag is not None and each.record.bag.twins:
-            pairs.setdefault(each.record.bag.number, []).append(each)
+    for member in members:
+        if member.record.bag is not None and member.record.bag.twins:
+            pairs.setdefault(member.record.bag.number, []).append(member)
     if not pairs:
         return None
-    whole = [(each[0], each[1]) for _, each in sorted(pairs.items()) if len(each) == 2]
-    # Where one pair agrees to the last bit, the kernels have shown that they can.
-    shown = any(_agree(*pair) for pair in whole)
-    found = tuple(_pair(first, second, where, shown=shown) for first, second in whole)
-    return TwinsScore(pairs=found, suspects=_suspects(found))
+    whole = [(pair[0], pair[1]) for _, pair in sorted(pairs.items()) if len(pair) == 2]
+    # One pair that agrees to the last bit shows that the kernels are reproducible.
+    reproducible = any(_agree(*pair) for pair in whole)
+    judged = tuple(_pair(*pair, nodes, reproducible=reproducible) for pair in whole)
+    return TwinsScore(pairs=judged, suspects=_suspects(judged))
 
 
 def same_bits(first: TrainedJob, second: TrainedJob) -> tuple[bool | None, str | None]:
-    """Whether two trainings came to the same bits; None and the reason where none can tell."""
+    """Return whether two trainings gave the same bits; None and the reason if it is not known."""
     reason = _unknown(first, second)
     if reason is None and _agree(first, second):
         return True, None
-    reason = reason or _excused(first, second, shown=False)
+    reason = reason or _excuse(first, second, reproducible=False)
     return (False, None) if reason is None else (None, reason)
 
 
 def _pair(
-    first: TrainedJob, second: TrainedJob, where: dict[int, JobLocation], *, shown: bool
+    first: TrainedJob, second: TrainedJob, nodes: dict[int, JobNodes], *, reproducible: bool
 ) -> TwinPair:
     bags = first.record.bag, second.record.bag
-    places = [where.get(each.record.job, JobLocation()) for each in (first, second)]
+    pair_nodes = [nodes.get(job.record.job, JobNodes()) for job in (first, second)]
     facts = {
         "models": tuple(bag.model for bag in bags if bag),
-        "nodes": tuple(place.names for place in places),
-        "one_node": bool(set(places[0].nodes) & set(places[1].nodes)),
+        "nodes": tuple(job_nodes.names for job_nodes in pair_nodes),
+        "one_node": bool(set(pair_nodes[0].nodes) & set(pair_nodes[1].nodes)),
     }
     reason = _unknown(first, second)
     if reason is None and _agree(first, second):
         return TwinPair.model_validate({**facts, "verdict": "agree"})
-    reason = reason or _excused(first, second, shown=shown)
+    reason = reason or _excuse(first, second, reproducible=reproducible)
     if reason is not None:
         return TwinPair.model_validate({**facts, "verdict": "cannot tell", "reason": reason})
     epoch, difference = _first_difference(first, second)
@@ -63,7 +90,7 @@ def _pair(
 
 
 def _agree(first: TrainedJob, second: TrainedJob) -> bool:
-    """Whether both ended with the same weights, by way of the same qualities."""
+    """Whether both finished with the same weights and had the same qualities on the way."""
     if first.finished is None or second.finished is None or first.finished.weights_sha256 is None:
         return False
     same = first.finished.weights_sha256 == second.finished.weights_sha256
@@ -71,17 +98,17 @@ def _agree(first: TrainedJob, second: TrainedJob) -> bool:
 
 
 def _unknown(first: TrainedJob, second: TrainedJob) -> str | None:
-    """Why nothing can be compared."""
-    for each in (first, second):
-        if each.finished is None:
-            return f"job {each.record.job} did not come to its end"
-        if each.finished.weights_sha256 is None:
-            return f"job {each.record.job} does not say what its weights are"
+    """Return why the two cannot be compared; None if they can."""
+    for job in (first, second):
+        if job.finished is None:
+            return f"job {job.record.job} did not come to its end"
+        if job.finished.weights_sha256 is None:
+            return f"job {job.record.job} does not say what its weights are"
     return None
 
 
-def _excused(first: TrainedJob, second: TrainedJob, *, shown: bool) -> str | None:
-    """Why a difference may be nobody's fault."""
+def _excuse(first: TrainedJob, second: TrainedJob, *, reproducible: bool) -> str | None:
+    """Return why a difference need not be a node's fault; None if it is."""
     one, other = first.started, second.started
     if one is None or other is None:
         return "the log does not say what ran"
@@ -89,13 +116,13 @@ def _excused(first: TrainedJob, second: TrainedJob, *, shown: bool) -> str | Non
         a, b = getattr(one, name), getattr(other, name)
         if a != b:
             return f"they did not run alike: {name.replace('_', ' ')} {a} and {b}"
-    if not (shown or (one.deterministic and other.deterministic)):
+    if not (reproducible or (one.deterministic and other.deterministic)):
         return f"kernels of {one.device_name} need not give the same bits again: --set {SETTING}"
     return None
 
 
 def _first_difference(first: TrainedJob, second: TrainedJob) -> tuple[float | None, float | None]:
-    """The epoch of the first evaluation that differs, and by how much; None: only weights do."""
+    """Return the epoch of the first evaluation that differs, and the difference in quality."""
     one, other = _qualities(first), _qualities(second)
     for step, (epoch, quality) in sorted(one.items()):
         if step not in other:
@@ -106,12 +133,13 @@ def _first_difference(first: TrainedJob, second: TrainedJob) -> tuple[float | No
 
 
 def _qualities(trained: TrainedJob) -> dict[int, tuple[float, float]]:
-    """Epoch and quality of every evaluation, by step."""
-    notes = (each.evaluated for each in trained.evaluations)
-    return {each.step: (each.epoch, each.quality) for each in notes}
+    """Return epoch and quality of every evaluation, by step."""
+    evaluations = (evaluation.evaluated for evaluation in trained.evaluations)
+    return {one.step: (one.epoch, one.quality) for one in evaluations}
 
 
 def _suspects(pairs: Sequence[TwinPair]) -> tuple[str, ...]:
+    """Return the nodes of differing pairs that no pair on two nodes has cleared."""
     doubted = [name for pair in pairs if pair.verdict == "differ" for name in _names(pair)]
     apart = [pair for pair in pairs if not set(pair.nodes[0]) & set(pair.nodes[1])]
     cleared = {name for pair in apart if pair.verdict == "agree" for name in _names(pair)}

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from vflops.config.parallel import ParallelSettings
 from vflops.config.settings import Settings
 from vflops.config.toml import assigned
-from vflops.metrics import flops, mean, penalty
+from vflops.metrics import flops, mean, quality_factor
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import Exchanged
@@ -228,12 +228,12 @@ def _of_one(contents: Contents, score: TrainingScore) -> _Repeat:
     (trained,) = (job for job in contents.trained if job.record.job == score.job)
     window_s, quality = window([trained]), score.quality
     achieved = quality.achieved or 0.0
-    quality_factor = penalty(
+    factor = quality_factor(
         achieved=achieved, target=quality.target, exponent=quality.exponent, better=quality.better
     )
     known = score.speed is not None and window_s > 0
     rate = flops(ops=score.speed.ops_training, time_s=window_s) if score.speed and known else None
-    return _Repeat(window_s, rate, quality_factor, achieved, achieved)
+    return _Repeat(window_s, rate, factor, achieved, achieved)
 
 
 def _time_to_quality(scores: Sequence[TrainingScore]) -> float | None:

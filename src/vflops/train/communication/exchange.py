@@ -14,22 +14,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 
 from vflops.config.parallel import CommunicationSettings
+from vflops.metrics.traffic import GLOO_ALGORITHMS
 from vflops.record.formats.job_events import Exchanged
 from vflops.train.communication.average import Average
 from vflops.train.communication.codec import Leftovers
 from vflops.train.communication.lane import lane
 from vflops.train.communication.link import Link, Traffic
-
-_GLOO = {
-    "all-reduce": "ring",
-    "all-gather": "ring",
-    "all-to-all": "pairs",
-    "gather": "pairs",
-    "broadcast": "binomial tree",
-    "reduce-scatter": "all-reduce by a ring",
-    "send": "pairs",
-}
-"""What gloo does; it has no other way for these."""
 
 
 class Exchange(ABC):
@@ -185,7 +175,7 @@ class CodedExchange(OwnExchange):
 def algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
     """How the library does what was called, or why that is not known."""
     if backend == "gloo":
-        return "; ".join(f"{call}: {_GLOO[call]}" for call in sorted(calls)), None
+        return "; ".join(f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(calls)), None
     if backend == "nccl" and (chosen := os.environ.get("NCCL_ALGO")):
         return f"NCCL_ALGO={chosen}", None
     return None, f"{backend} chooses by itself, a size at a time, and does not say what"

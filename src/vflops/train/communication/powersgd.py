@@ -10,15 +10,10 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from vflops.config.parallel import CommunicationSettings
-from vflops.metrics.traffic import POWERSGD_GAIN
+from vflops.metrics.traffic import POWERSGD_GAIN, POWERSGD_RANK, POWERSGD_START
 from vflops.train.communication.bucket import Bucket
 from vflops.train.communication.exchange import OwnExchange
 from vflops.train.communication.link import Link, Traffic
-
-RANK = 4
-"""Columns of the narrow matrices."""
-START = 8
-"""Steps that are exchanged in full first: the first gradients are the least alike."""
 
 
 class PowerSgd:
@@ -27,16 +22,16 @@ class PowerSgd:
     Each product begins with the last one. ``start`` backward passes are exchanged in full.
     """
 
-    def __init__(self, link: Link, *, start: int = START) -> None:
+    def __init__(self, link: Link, *, start: int = POWERSGD_START) -> None:
         self._link = link
         self._finite: dict[int, Tensor] = {}
         self._state = PowerSGDState(
             link.group,
-            matrix_approximation_rank=RANK,
-            start_powerSGD_iter=START,
+            matrix_approximation_rank=POWERSGD_RANK,
+            start_powerSGD_iter=POWERSGD_START,
             min_compression_rate=POWERSGD_GAIN,
         )
-        self._state.iter = START - start
+        self._state.iter = POWERSGD_START - start
 
     @property
     def traffic(self) -> Traffic:

@@ -1,0 +1,38 @@
+"""A run that concludes: score, findings and report from one pass over its folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from vflops.record.folder import RunFolder
+from vflops.record.readout.contents import Contents
+from vflops.results.check.findings import Finding
+from vflops.results.check.rule import Rule
+from vflops.results.score import scoring
+from vflops.results.score.score_file import Score
+from vflops.run.pipeline import Watch, conclude
+
+
+def test_the_score_is_built_once_and_every_rule_runs_once(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, judged = scoring._scored, Rule.judged
+    builds: list[Contents] = []
+    calls: Counter[str] = Counter()
+
+    def counted_build(contents: Contents) -> Score:
+        builds.append(contents)
+        return build(contents)
+
+    def counted_rule(rule: Rule, contents: Contents) -> Finding:
+        calls[rule.id] += 1
+        return judged(rule, contents)
+
+    monkeypatch.setattr(scoring, "_scored", counted_build)
+    monkeypatch.setattr(Rule, "judged", counted_rule)
+    findings = conclude(run_folder, Watch())
+    assert len(builds) == 1
+    assert calls == {finding.rule: 1 for finding in findings.findings}
+    assert run_folder.report_file.is_file()
