@@ -59,6 +59,7 @@ FURTHER: Ways = {
     "interleaved-four": piped("interleaved", 4),
     "three-stages": {"ranks": 3, "parallel": {"mode": "model"}, "accumulate": 2},
     "data-parts": {"ranks": 2, "accumulate": 2},
+    "sharded-parts": {"ranks": 2, "accumulate": 2, "parallel": {"mode": "sharded"}},
     "sharded-lamb": {"ranks": 2, "parallel": {"mode": "sharded"}, **LAMB},
     "tensor-lamb": {"ranks": 2, "parallel": TENSOR, **LAMB},
     "layers-lamb": {"ranks": 2, "parallel": {"mode": "model"}, **LAMB},

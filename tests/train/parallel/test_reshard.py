@@ -50,18 +50,18 @@ def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
 def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> None:
     """Another P and another mode from the next attempt on; the result is not valid any more."""
     whole = planned(tmp_path / "whole", *SHORT, "train.epochs=2", "train.ghosts=2")
-    run_ranks(whole)
+    run_ranks(whole, DOUBLE="1")
     folder = planned(tmp_path / "killed", *SHORT, "train.epochs=2", "train.ghosts=2")
-    processes = start_ranks(folder, 1, KILL_AFTER="11")
+    processes = start_ranks(folder, 1, KILL_AFTER="11", DOUBLE="1")
     while processes.running():
         time.sleep(0.02)
     (new,) = rearranged(folder, ["train.ranks=2", "train.ghosts=1", "parallel.mode=sharded"])
     assert "train.ranks 1 → 2" in new.changes
     with folder.start_attempt(0) as events:
         events.write("job-rearranged", **new.model_dump(mode="json"))
-    log = run_ranks(folder, 2)
+    log = run_ranks(folder, 2, DOUBLE="1")
     assert [event.data["ranks"] for event in log.events if event.kind == "job"] == [2]
-    assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=5e-4)
+    assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=1e-10)
     assert as_told(Contents(folder)).verdict == "fail"
     assert "parallel.mode data → sharded" in as_told(Contents(folder)).evidence
     back = rearranged(folder, ["parallel.mode=data"])
