@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
     )
     synth = typer.Typer(
         name="synth",
-        help="Draw data that a network can learn: the same files for the same options.",
+        help="Draw data that a network can learn. The same options give the same files.",
         no_args_is_help=True,
     )
     synth.command("image-classification")(synth_images)
@@ -117,11 +117,11 @@ def check(
     workers: Workers = None,
     box_order: Order = None,
 ) -> None:
-    """Read all of a folder, and name what is wrong.
+    """Read all data of a folder and report what is wrong.
 
     Images: unreadable or empty files, classes that do not match, images of val that are also in
-    train. Years: damaged files, values that are not finite, boxes that cannot be, frames that are
-    in two years; their statistics are kept beside them.
+    train. Years: damaged files, values that are not finite, impossible boxes, frames that occur in
+    two years; their statistics are stored beside them.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -167,10 +167,10 @@ def pack(
     ] = Policy.FAIL,
     workers: Workers = None,
 ) -> None:
-    """Lay images or years down in shards that are read at the speed of the storage.
+    """Pack images or years into shards. These are read as fast as the storage allows.
 
-    Years: the last tests, the one before validates, the rest train, unless you name others.
-    Stopped or killed, the same command goes on where it was.
+    Of the years the last one is for testing, the one before it for validation and the others for
+    training, unless you name others. If packing is interrupted, the same command resumes it.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -199,7 +199,7 @@ def verify(
         Path, typer.Argument(metavar="PACKED", help="Folder that vflops data pack made.")
     ],
 ) -> None:
-    """Hash every file of packed data: is it still what was packed?"""
+    """Check the hash of every file of packed data."""
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.cli.train.data import climate_data, image_data
