@@ -138,8 +138,8 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
     incoming = iter(source)
     kept: list[Inputs] = [next(incoming)]
     ways: dict[str, Callable[[], object]] = {
-        "engine, packed data": lambda: made.state.take([next(incoming)], 0.01),
-        "engine, one batch": lambda: made.state.take(kept, 0.01),
+        "engine, packed data": lambda: made.state.update([next(incoming)], 0.01),
+        "engine, one batch": lambda: made.state.update(kept, 0.01),
     }
     if arguments.workload == "image-classification" and not arguments.no_plain:
         ways["plain loop"] = plain_loop(made)

@@ -33,7 +33,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def accepted(stderr: str) -> Settings:
-    """The settings of the `vflops run` that is named as the next step, taken as it takes them."""
+    """Return the settings of the `vflops run` that is named as the next step, taken as it takes them."""
     (line,) = re.findall(r"^next: vflops run (.*?)(?:   \(.*\))?$", stderr, re.MULTILINE)
     workload, *words = shlex.split(line)
     pairs = list(zip(words[::2], words[1::2], strict=True))

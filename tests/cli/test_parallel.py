@@ -38,7 +38,7 @@ def eight_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> str:
-    """What the command answers to wrong use."""
+    """Return what the command answers to wrong use."""
     monkeypatch.setattr(sys, "argv", ["vflops", "run", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -60,7 +60,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
 
 
 def started(tmp_path: Path, *arguments: str, alone: bool = False) -> subprocess.Popen[str]:
-    """A run in its own process group, with one measurement already in its log."""
+    """Return a run in its own process group, with one measurement already in its log."""
     start = start_alone if alone else server().start
     process = start(["-m", "vflops", *arguments], tmp_path, os.environ)
     deadline = time.monotonic() + 120

@@ -27,7 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
 
 
 def followed(run: HandmadeSearch, notes: list[Note]) -> JobProgress:
-    """A worker that runs, as far as its log goes."""
+    """Return a worker that runs, as far as its log goes."""
     standing = JobProgress(
         run.records[0], state="running", location="2 cores", observer=observer(run.records[0])
     )

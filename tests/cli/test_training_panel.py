@@ -35,7 +35,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def in_terminal(folder: RunFolder, width: int) -> str:
-    """What ``vflops score`` writes on a terminal of that width, without its colours."""
+    """Return what ``vflops score`` writes on a terminal of that width, without its colours."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "vflops", "score", folder.path],

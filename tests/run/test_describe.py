@@ -16,7 +16,7 @@ from vflops.run.describe import workload_layers
 UPPER = ("workload implementation", "hyper-parameters", "problem domain")
 
 
-def prepared(workload: str, *assignments: str) -> list[jobs.Prepared]:
+def prepared(workload: str, *assignments: str) -> list[jobs.PreparedWorkload]:
     settings = options.settings("tiny", None, None, list(assignments), workloads=workload)
     return jobs.prepare(settings, lambda *told: None)
 
@@ -55,7 +55,7 @@ def test_a_run_is_described_with_its_workload(
     monkeypatch.setattr(jobs, "plan", stop)
     monkeypatch.setattr(gather, "load_torch", lambda too: None)  # its facts take seconds
     with pytest.raises(StopError):
-        pipeline.start(tmp_path, "image-classification", settings, pipeline.Watch())
+        pipeline.start(tmp_path, "image-classification", settings, pipeline.RunObserver())
     (path,) = tmp_path.iterdir()
     system = SystemRecord.read(RunFolder.open(path).system_file)
     absent = [fact.name for name in UPPER for fact in system.layer(name).facts if fact.reason]

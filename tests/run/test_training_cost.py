@@ -22,12 +22,12 @@ from vflops.run.training_cost import (
     Training,
     bounding_speed,
     estimate,
+    estimate_rows,
     measured_speed,
-    places,
-    words,
+    placement_text,
 )
 from vflops.testing.rules import sample_graph
-from vflops.train.ensemble.predictions import kept_bytes
+from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.train.parallel.footprint import Footprint
 
 FOUR = [Node(f"n{number}", 2) for number in range(1, 3)]
@@ -45,7 +45,7 @@ def training(out_of_bag: int | None = 10, **changes: Any) -> Training:
         ops_forward=20,
         ops_total=60,
         parameters=7,
-        kept_bytes=kept_bytes((4,), 8),
+        kept_bytes=prediction_bytes((4,), 8),
         out_of_bag=out_of_bag,
     )
 
@@ -79,9 +79,9 @@ def test_bytes_read_staged_and_kept() -> None:
 
 
 def test_of_wide_tables_the_largest_probabilities_are_kept_and_of_boxes_all() -> None:
-    assert kept_bytes((1000,), 8) == 32 * 2 * 4 + 8 + 8
-    assert kept_bytes((32,), 8) == 32 * 4 + 16
-    assert kept_bytes((100, 6), 0) == 2400 + 8
+    assert prediction_bytes((1000,), 8) == 32 * 2 * 4 + 8 + 8
+    assert prediction_bytes((32,), 8) == 32 * 4 + 16
+    assert prediction_bytes((100, 6), 0) == 2400 + 8
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_memory_and_checkpoints_follow_the_optimizer(
 
 
 def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
-    shared = replace(training(), held=Footprint(4, 5, "its stage"))
+    shared = replace(training(), footprint=Footprint(4, 5, "its stage"))
     found = estimate(plan(FOUR, 2, 2), shared)
     assert found.memory_rank_bytes == (4 * 3 + 5) * 4
     assert found.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
-    assert "68.0 B a rank for its stage; activations" in dict(words(found))["memory"]
+    assert "68.0 B a rank for its stage; activations" in dict(estimate_rows(found))["memory"]
 
 
 def test_models_in_waves_take_their_time_one_after_the_other() -> None:
@@ -117,7 +117,7 @@ def test_models_in_waves_take_their_time_one_after_the_other() -> None:
     waves = estimate(plan(FOUR, 9, 1, waves=True), training(), speed=speed, repeat=2)
     assert waves.time_s == pytest.approx(3 * 2 * one)
     assert (waves.scale, waves.waves, waves.claims_weak_scaling) == (4, 3, False)
-    assert any("no claim of weak scaling" in row[1] for row in words(waves))
+    assert any("no claim of weak scaling" in row[1] for row in estimate_rows(waves))
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -126,7 +126,7 @@ def test_what_is_not_known_is_said() -> None:
     )
     found = estimate(plan(FOUR, 4, 1), unknown, unknown="not known: nobody measured it")
     assert (found.time_s, found.read_bytes, found.memory_rank_bytes) == (None, None, None)
-    rows = dict(words(found))
+    rows = dict(estimate_rows(found))
     assert rows["time"] == "not known: nobody measured it"
     assert rows["read"] == "not known an epoch, not known in all"
 
@@ -161,7 +161,7 @@ def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
     found = bounding_speed(counted, machine, training(), "before", share=0.5)
     assert found is not None and found.least_time
     assert found.samples_per_s == pytest.approx(bound(counted, machine, "fp32").samples_per_s / 2)
-    shown = dict(words(estimate(plan(FOUR, 4, 1), training(), speed=found)))["time"]
+    shown = dict(estimate_rows(estimate(plan(FOUR, 4, 1), training(), speed=found)))["time"]
     assert shown.startswith("at best ") and "fp32 ceilings of before" in shown
     half = training(precision="mixed-bf16")
     assert bounding_speed(counted, machine, half, "before", share=1.0) is None
@@ -169,8 +169,8 @@ def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
 
 def test_a_model_of_many_nodes_is_named_by_its_first_and_last() -> None:
     nodes = [Node(f"n{number}", 2) for number in range(1, 9)]
-    assert places(plan(nodes, 1, 3).placements[0]) == "n1: 0–1; n2: 0"
-    assert places(plan(nodes, 1, 16).placements[0]) == "n1: 0–1 … n8: 0–1 (8 nodes)"
+    assert placement_text(plan(nodes, 1, 3).placements[0]) == "n1: 0–1; n2: 0"
+    assert placement_text(plan(nodes, 1, 16).placements[0]) == "n1: 0–1 … n8: 0–1 (8 nodes)"
 
 
 def test_4096_jobs_on_512_nodes_are_planned_at_once() -> None:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.parallel import CommunicationSettings
 from vflops.train.communication import average, exchange_gradients
-from vflops.train.communication.codec import Leftovers
+from vflops.train.communication.codec import Residuals
 
 NUMBERS = 1003
 """No multiple of the ranks."""
@@ -42,9 +42,9 @@ def largest(value: float) -> float:
 
 
 def one_way(mode: str, precision: str) -> dict[str, Any]:
-    """The errors of one mean and of the mean of many; what all ranks sent for one."""
+    """Return the errors of one mean and of the mean of many; what all ranks sent for one."""
     way = average(mode, precision, node=ranks)
-    left: Leftovers = {}
+    left: Residuals = {}
     exact = torch.stack([gradients(each) for each in range(ranks)]).double().mean(0)
     total = torch.zeros_like(exact)
     first: Tensor | None = None
@@ -70,7 +70,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
 
 
 def ways() -> dict[str, Any]:
-    """Every mode and precision."""
+    """Return every mode and precision."""
     return {
         f"{mode} {precision}": one_way(mode, precision)
         for mode in ("all-reduce", "hierarchical", "torus")
@@ -81,7 +81,7 @@ def ways() -> dict[str, Any]:
 def overflow() -> list[bool]:
     """Whether a mean is finite when one number of one rank is not, and the next time."""
     way, finite = average("torus", "int8", node=ranks), []
-    left: Leftovers = {}
+    left: Residuals = {}
     for wrong in (True, False):
         mine = gradients(rank)
         if wrong and rank == 1:
@@ -92,7 +92,7 @@ def overflow() -> list[bool]:
 
 
 def halves() -> float:
-    """The error of means over ranks 0, 2 … and 1, 3 … apart, in halves."""
+    """Return the error of means over ranks 0, 2 … and 1, 3 … apart, in halves."""
     groups = [dist.new_group(list(range(first, ranks, 2))) for first in (0, 1)]
     way = average("all-reduce", "fp32", groups[rank % 2], node=ranks // 2)
     mine = torch.full((5,), float(rank))
@@ -101,7 +101,7 @@ def halves() -> float:
 
 
 def by_node() -> list[int]:
-    """What a ring sends over near and far links, two ranks a node."""
+    """Return what a ring sends over near and far links, two ranks a node."""
     way = average("all-reduce", "fp32", node=2)
     way(torch.ones(ranks), {})
     sent = torch.tensor([way.traffic.near, way.traffic.far])
@@ -120,7 +120,7 @@ def flat_gradients(ddp: nn.Module) -> Tensor:
 
 
 def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
-    """A model of several buckets, and its exchange."""
+    """Return a model of several buckets, and its exchange."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.02, gradient_as_bucket_view=True)
@@ -128,7 +128,7 @@ def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
 
 
 def buckets() -> dict[str, Any]:
-    """How far the gradients of each way are from those of DDP's own, in their norm."""
+    """Return how far the gradients of each way are from those of DDP's own, in their norm."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
     own = DistributedDataParallel(model)
@@ -156,7 +156,7 @@ def buckets() -> dict[str, Any]:
 
 
 def scaled(precision: str) -> float:
-    """How far gradients are apart, less their scale, where it changes and where it does not."""
+    """Return how far gradients are apart, less their scale, where it changes and where it does not."""
     found: list[Tensor] = []
     for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
         ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))

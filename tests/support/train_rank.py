@@ -16,7 +16,7 @@ from tests.support.team_rank import Double, stay_double
 from vflops.train import engine, loop, rank
 from vflops.workloads.contract.spec import WorkloadSpec
 
-loop._TELL_S = 0.0
+loop._REPORT_S = 0.0
 _step = loop.Loop._step
 _load_code = WorkloadSpec.load_code
 

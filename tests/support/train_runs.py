@@ -27,7 +27,7 @@ SMALL = (
 
 
 def planned(place: Path, *assignments: str, workload: str = "image-classification") -> RunFolder:
-    """A run folder with one job that nobody has started."""
+    """Return a run folder with one job that nobody has started."""
     settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
     folder = RunFolder.create(place, workload, settings)
     with folder.start_attempt(0) as events:
@@ -71,7 +71,7 @@ class Ranks:
 
 
 def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
-    """A new attempt at the job; every step's loss is noted."""
+    """Return a new attempt at the job; every step's loss is noted."""
     attempt = folder.next_attempt(1)
     place = folder.attempt_folder(1, attempt)
     place.mkdir(parents=True)
@@ -80,7 +80,7 @@ def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
 
 
 def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
-    """The log of a new attempt that ends well."""
+    """Return the log of a new attempt that ends well."""
     processes = start_ranks(folder, ranks, **environment)
     while processes.running():
         time.sleep(0.02)
@@ -91,36 +91,36 @@ def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
 
 
 def losses(log: Log) -> list[float]:
-    """The loss of every step."""
+    """Return the loss of every step."""
     notes = [event.payload(Progressed) for event in log.events if event.kind == "progress"]
     return [note.loss for note in notes if note.loss is not None]
 
 
 def evaluations(log: Log) -> list[Evaluated]:
-    """Every evaluation."""
+    """Return every evaluation."""
     return [event.payload(Evaluated) for event in log.events if event.kind == "evaluation"]
 
 
 def weights(folder: RunFolder) -> str | None:
-    """The hash of the trained weights."""
+    """Return the hash of the trained weights."""
     return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
 
 
 def start_command(place: Path, *arguments: object, alone: bool = False) -> subprocess.Popen[str]:
-    """The command in a process group of its own; ``alone``: in a new Python."""
+    """Return the command in a process group of its own; ``alone``: in a new Python."""
     words = ["-m", "vflops", *map(str, arguments)]
     start = start_alone if alone else server().start
     return start(words, place, {**os.environ, "COLUMNS": "100"})
 
 
 def training_run(*assignments: str) -> list[str]:
-    """The arguments of a run that only trains."""
+    """Return the arguments of a run that only trains."""
     settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
     return ["run", "image-classification", "--profile", "tiny", *settings]
 
 
 def wait_for(place: Path, kind: str, process: subprocess.Popen[str], count: int = 1) -> RunFolder:
-    """The newest run under ``place``, once its training has written ``count`` events of a kind."""
+    """Return the newest run under ``place``, once its training has written ``count`` events of a kind."""
     end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         if process.poll() is not None:

@@ -31,13 +31,13 @@ def refused(place: Path, *assignments: str) -> UsageError:
         settings = options.settings(
             "tiny", None, None, [*SMALL, *assignments], workloads="image-classification"
         )
-        pipeline.start(place / "runs", "image-classification", settings, pipeline.Watch())
+        pipeline.start(place / "runs", "image-classification", settings, pipeline.RunObserver())
     assert not (place / "runs").exists()
     return caught.value
 
 
 def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
-    """An image folder of plain colours."""
+    """Return an image folder of plain colours."""
     for split in ("train", "val"):
         for label in range(classes):
             place = folder / split / f"class-{label}"

@@ -44,7 +44,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 
 def exchanged(log: Log) -> Exchanged:
-    """What was sent."""
+    """Return what was sent."""
     return next(event.payload(Exchanged) for event in log.events if event.kind == "exchange")
 
 
@@ -126,12 +126,12 @@ def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> No
 
 
 def between(run: Trained) -> list[dict[str, Any]]:
-    """What copies sent each other; ranks of one copy average nothing."""
+    """Return what copies sent each other; ranks of one copy average nothing."""
     return [each for each in run.all("exchange") if each["elements"]]
 
 
 def bytes_of_one(run: Trained) -> float:
-    """Bytes that a rank sends to its copies for each number of its own."""
+    """Return bytes that a rank sends to its copies for each number of its own."""
     every = sum(each["bytes_near"] + each["bytes_far"] for each in between(run))
     return float(every / sum(each["elements"] for each in between(run)))
 

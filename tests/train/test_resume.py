@@ -51,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def killed(place: Path, *assignments: str, **when: str) -> RunFolder:
-    """A training whose only rank got SIGKILL."""
+    """Return a training whose only rank got SIGKILL."""
     folder = planned(place, *assignments)
     processes = start_ranks(folder, 1, **when)
     while processes.running():

@@ -37,12 +37,12 @@ class Shared:
         self.model = on_meta(self.workload.model, record.workload)
 
     def images(self, samples: int) -> Tensor:
-        """What enters the model."""
+        """Return what enters the model."""
         shape = self.workload.input_specs()[0].shape
         return torch.empty((samples, *shape), device="meta")
 
     def sent(self, mode: str, algorithm: str) -> float:
-        """Bytes of a step, which all went to a rank of the same node."""
+        """Return bytes of a step, which all went to a rank of the same node."""
         (told,) = (e.payload(Exchanged) for e in self._folder.history().events("exchange", job=1))
         assert (told.mode, told.algorithm) == (mode, algorithm)
         assert (told.ranks, told.near, told.bytes_far, told.steps) == (RANKS, RANKS, 0, STEPS)
@@ -51,7 +51,7 @@ class Shared:
 
 
 def padded(parameter: Tensor) -> int:
-    """Bytes of all rows, as many on each rank."""
+    """Return bytes of all rows, as many on each rank."""
     rows = -(-parameter.shape[0] // RANKS) * RANKS
     return rows * prod(parameter.shape[1:]) * FP32_BYTES
 

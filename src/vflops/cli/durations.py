@@ -11,7 +11,7 @@ _UNITS_S = (86400, 3600, 60, 1)
 
 
 def seconds(text: str) -> float:
-    """The seconds that ``text`` says."""
+    """Return the seconds that ``text`` says."""
     found = _TYPED.fullmatch(text.strip().lower())
     parts = found.groups() if found else ()
     total = sum(int(part) * unit for part, unit in zip(parts, _UNITS_S, strict=False) if part)

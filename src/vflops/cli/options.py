@@ -49,7 +49,7 @@ def settings(
     *,
     workloads: str | None = None,
 ) -> Settings:
-    """The profile changed by the file, then ``--set``, then ``--seed``.
+    """Return the profile changed by the file, then ``--set``, then ``--seed``.
 
     ``workloads`` is one of them by its name, ``suite`` for all, or None for none.
     """
@@ -67,7 +67,7 @@ def settings(
 
 
 def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:
-    """The settings that ``--workers`` and ``--for`` give; refused for what is no search."""
+    """Return the settings that ``--workers`` and ``--for`` give; refused for what is no search."""
     from vflops.cli.durations import seconds
     from vflops.errors import UsageError
     from vflops.workloads.contract.registry import workload as find
@@ -89,7 +89,7 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
 
 
 def default_profile() -> str:
-    """``gpu`` where torch sees an accelerator, else ``laptop``."""
+    """Return ``gpu`` where torch sees an accelerator, else ``laptop``."""
     import torch
 
     return "gpu" if torch.accelerator.is_available() else "laptop"

@@ -25,8 +25,8 @@ from vflops.results.score.node_verdicts import TwinsScore
 from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
-from vflops.run.jobs import in_order, prepare
-from vflops.train.ensemble.sample import drawn
+from vflops.run.jobs import placement_order, prepare
+from vflops.train.ensemble.sample import bag_indices
 from vflops.workloads.contract.run_settings import load, profile
 
 WORK = ("data", "training")
@@ -289,7 +289,7 @@ class TestPlan:
     @pytest.mark.parametrize("models", [4, 6, 16])
     def test_twins_share_no_node_that_holds_half_of_the_models_or_fewer(self, models: int) -> None:
         settings = load(profile("tiny"), None, ["bagging.twins=true"])
-        order = in_order(models, settings)
+        order = placement_order(models, settings)
         assert sorted(order) == list(range(models))
         tries = dict.fromkeys(order, 1)
         for slots in range(1, models // 2 + 1):
@@ -310,7 +310,7 @@ class TestRealRun:
         assert first.bag is not None
         assert second.bag is not None
         assert (first.bag.model, second.bag.model) == (0, 1)
-        bags = drawn(first.bag, 256), drawn(second.bag, 256)
+        bags = bag_indices(first.bag, 256), bag_indices(second.bag, 256)
         assert bags[0] is not None
         assert bags[1] is not None
         assert bags[0].tolist() == bags[1].tolist()

@@ -17,7 +17,7 @@ from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.run.pipeline import Watch, conclude
+from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
 from vflops.studies.scale.scale_page import write_page
@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             write_system(run.folder)
             for worker, written in enumerate(notes):
                 run.worker(worker, written(run))
-            conclude(run.end(), Watch())
+            conclude(run.end(), RunObserver())
     yield place
 
 
@@ -121,7 +121,7 @@ def test_a_dead_worker_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run.worker(1, other_worker(run)[:-1])
     run.worker(1, [(95.0, "job", started())], began_s=94.0)
     folder = run.end()
-    conclude(folder, Watch())
+    conclude(folder, RunObserver())
     own = AXIS.figures(folder, TWO)
     assert (own.partial, own.attempts) == (True, 2)
 

@@ -23,7 +23,7 @@ MODES = ("all-reduce", "hierarchical", "torus")
 
 
 def run(folder: Path, ranks: int, part: str) -> Any:
-    """What rank 0 found; all ranks ended well."""
+    """Return what rank 0 found; all ranks ended well."""
     words = [str(PROGRAM), str(folder), part]
     processes = [
         server().start(
@@ -59,7 +59,7 @@ def gradients() -> torch.Tensor:
 
 
 def bound(mode: str, precision: str) -> float:
-    """How far a mean may be off: roundings of the largest number, mean over the ranks."""
+    """Return how far a mean may be off: roundings of the largest number, mean over the ranks."""
     largest = float(gradients().abs().amax(1).mean())
     if precision == "int8":
         return (2 if mode == "all-reduce" else 3) * 1.01 * largest / 254

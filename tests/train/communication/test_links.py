@@ -40,7 +40,7 @@ def starter(bench: None) -> Iterator[Starter]:
 def sent(
     place: Path, places: list[Host], steps: int, starter: Starter, *assignments: str
 ) -> tuple[int, int]:
-    """Bytes on the wire and bytes that were counted, of a training of so many steps."""
+    """Return bytes on the wire and bytes that were counted, of a training of so many steps."""
     sizes = (f"synthetic.train={32 * steps}", "train.batch=32", "train.epochs=1")
     told = ("micro.benchmarks=[]", "train.warmup_epochs=0", "network.width=32", *sizes)
     settings = load(

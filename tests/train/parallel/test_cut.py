@@ -16,7 +16,7 @@ from vflops.errors import UsageError
 from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.models.resnet import ResNet
-from vflops.train.parallel.balance import balanced, most_parts
+from vflops.train.parallel.balance import balanced, max_parts
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.message import Layout
 from vflops.train.parallel.pipeline_parallel import bubble
@@ -52,7 +52,7 @@ Passed = list[tuple[list[Tensor], list[Tensor]]]
 
 
 def through(model: nn.Module, cuts: list[StageCut], *inputs: Tensor) -> Passed:
-    """What each stage receives, as leaves of its own graph, and what it makes."""
+    """Return what each stage receives, as leaves of its own graph, and what it makes."""
     passed: Passed = []
     for each in cuts:
         before = passed[-1][1] if passed else []
@@ -108,7 +108,7 @@ def test_the_largest_part_is_the_least_possible_and_then_the_least_is_sent() -> 
             for ends in itertools.combinations(places[:-1], parts - 1)
             if all(any(layers[a:b]) for a, b in itertools.pairwise((0, *ends, 9)))
         ]
-        assert bool(ways) == (most_parts(places, layers) >= parts)
+        assert bool(ways) == (max_parts(places, layers) >= parts)
         if not ways:
             continue
 

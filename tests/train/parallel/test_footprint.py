@@ -11,8 +11,8 @@ from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
 from vflops.models.resnet import ResNet
 from vflops.train.parallel.cut import cut
-from vflops.train.parallel.feasibility import held
-from vflops.train.parallel.footprint import HELD, Footprint
+from vflops.train.parallel.feasibility import footprint
+from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.train.parallel.stages import keep_only
 from vflops.workloads.contract.workload import Workload
 
@@ -57,7 +57,7 @@ def trained(ranks: int, accumulate: int = 1, **parallel: Any) -> TrainSettings:
 
 
 def kept(model: Any, settings: TrainSettings) -> Footprint:
-    return held(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
+    return footprint(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
 
 
 FIRST, SECOND, LAST = 12 + 12 + 3, 30 + 30 + 3, 15
@@ -75,7 +75,7 @@ def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
     assert (found.parameters, found.besides) == (first + second + last, 2 * gathered)
     parts = kept(Mlp, trained(2, accumulate=2, mode="sharded"))
     assert parts.besides == gathered + (FIRST + SECOND + LAST)
-    assert found.words.startswith(f"1/2 of {HELD}")
+    assert found.description.startswith(f"1/2 of {MODEL_STATE}")
 
 
 @pytest.mark.parametrize("mesh", [None, [2, 2]])
@@ -83,7 +83,7 @@ def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | N
     within = {"mode": "mixed", "mesh": mesh, "within": "model"} if mesh else {"mode": "model"}
     found = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
     assert found.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
-    assert found.words == f"{HELD}, of paired layers 1/2"
+    assert found.description == f"{MODEL_STATE}, of paired layers 1/2"
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_a_rank_of_a_pipeline_has_its_stages(parallel: dict[str, Any]) -> None:
     assert sum(sizes) == sum(each.numel() for each in small().parameters())
     found = kept(small, settings)
     assert (found.parameters, found.besides) == (max(sizes), 0)
-    assert ("stages" if len(cuts) == 4 else "stage,") in found.words
+    assert ("stages" if len(cuts) == 4 else "stage,") in found.description

@@ -139,7 +139,7 @@ def test_every_mode_trains_a_detector(tmp_path: Path) -> None:
 
 
 def apart(found: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
-    """The trainings that differ from their references, and by how much."""
+    """Return the trainings that differ from their references, and by how much."""
     return {
         name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
         for name, (mine, alone) in found.items()

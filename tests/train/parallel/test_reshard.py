@@ -16,7 +16,7 @@ from vflops.machine import host
 from vflops.record.formats.job import JobRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.consistency import as_told
-from vflops.run.rearrange import rearranged
+from vflops.run.resume_changes import changed_jobs
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"ghosts": 2},
@@ -55,7 +55,7 @@ def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> N
     processes = start_ranks(folder, 1, KILL_AFTER="11", DOUBLE="1")
     while processes.running():
         time.sleep(0.02)
-    (new,) = rearranged(folder, ["train.ranks=2", "train.ghosts=1", "parallel.mode=sharded"])
+    (new,) = changed_jobs(folder, ["train.ranks=2", "train.ghosts=1", "parallel.mode=sharded"])
     assert "train.ranks 1 → 2" in new.changes
     with folder.start_attempt(0) as events:
         events.write("job-rearranged", **new.model_dump(mode="json"))
@@ -64,7 +64,7 @@ def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> N
     assert losses(log) == pytest.approx(all_losses(whole)[8:], rel=1e-10)
     assert as_told(Contents(folder)).verdict == "fail"
     assert "parallel.mode data → sharded" in as_told(Contents(folder)).evidence
-    back = rearranged(folder, ["parallel.mode=data"])
+    back = changed_jobs(folder, ["parallel.mode=data"])
     assert back == []  # the job is over
     assert JobRecord.read(folder.job_file(1)).ranks == 1
 
@@ -72,9 +72,9 @@ def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> N
 def test_what_would_be_another_training_is_not_gone_on_with(tmp_path: Path) -> None:
     folder = planned(tmp_path)
     with pytest.raises(UsageError, match=r"train.learning_rate = 1.0: it is .* same training"):
-        rearranged(folder, ["train.learning_rate=1.0"])
+        changed_jobs(folder, ["train.learning_rate=1.0"])
     with pytest.raises(UsageError, match="cannot be shared evenly by 3 ranks"):
-        rearranged(folder, ["train.ranks=3"])
+        changed_jobs(folder, ["train.ranks=3"])
 
 
 def test_what_belongs_to_the_mode_goes_with_it(
@@ -88,6 +88,6 @@ def test_what_belongs_to_the_mode_goes_with_it(
         "parallel.within=model",
     )
     folder = planned(tmp_path, *sharing)
-    (new,) = rearranged(folder, ["parallel.mode=data"])
+    (new,) = changed_jobs(folder, ["parallel.mode=data"])
     assert "parallel.mesh [2, 2] → None" in "; ".join(new.changes)
     assert new.settings["train"]["parallel"]["within"] == "pipeline"

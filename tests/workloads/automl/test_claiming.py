@@ -30,7 +30,7 @@ class FakeContext:
     clock: Clock = field(default_factory=Clock)
     record: Any = field(default_factory=lambda: SimpleNamespace(job=1))
 
-    def tell(self, kind: str, payload: Any, *, sync: bool = True) -> None:
+    def write_event(self, kind: str, payload: Any, *, sync: bool = True) -> None:
         self.told.append((kind, payload))
 
 

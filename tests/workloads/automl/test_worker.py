@@ -155,7 +155,7 @@ class FakeContext:
     told: list[tuple[str, Any]] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
 
-    def tell(self, kind: str, payload: Any) -> None:
+    def write_event(self, kind: str, payload: Any) -> None:
         self.told.append((kind, payload))
 
 

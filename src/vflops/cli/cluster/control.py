@@ -93,11 +93,11 @@ def _refuse_complete(folder: RunFolder, action: str) -> None:
 def _by_agents(folder: RunFolder) -> list[JobRecord]:
     """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
     from vflops.record.formats.job import JobPlanned, JobRecord
-    from vflops.run.jobs import by_agents
+    from vflops.run.jobs import uses_agents
 
     planned = [event.payload(JobPlanned).job for event in folder.history().events("job-planned")]
     records = [JobRecord.read(folder.job_file(job)) for job in dict.fromkeys(planned)]
-    all_jobs = by_agents(folder.record.settings)
+    all_jobs = uses_agents(folder.record.settings)
     return [
         record
         for record in records

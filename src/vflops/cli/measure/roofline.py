@@ -83,12 +83,12 @@ def roofline(
 
 
 def _trained(contents: Contents) -> set[str]:
-    """The workloads of the run; their graphs have their names."""
+    """Return the workloads of the run; their graphs have their names."""
     return {job.record.workload for job in contents.trained}
 
 
 def _format(out: Path | None) -> Format:
-    """What the file's name asks for; a page where there is none."""
+    """Return what the file's name asks for; a page where there is none."""
     suffix = out.suffix.removeprefix(".").lower() if out else Format.HTML.value
     if suffix not in list(Format):
         raise UsageError(
@@ -99,7 +99,7 @@ def _format(out: Path | None) -> Format:
 
 
 def _newest_with_roofs() -> Path | None:
-    """The newest run under ``runs/`` that can have a roofline; the newest of all without one."""
+    """Return the newest run under ``runs/`` that can have a roofline; the newest of all without one."""
     from vflops.errors import VflopsError
     from vflops.record.folder import RunFolder
     from vflops.record.readout.contents import Contents

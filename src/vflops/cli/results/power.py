@@ -25,7 +25,7 @@ def power(
 
     folder = console.open_run(run)
     kept = pipeline.import_power(folder, log)
-    pipeline.conclude(folder, pipeline.Watch())
+    pipeline.conclude(folder, pipeline.RunObserver())
     print(f"written: {console.shown(kept)}")
     for each in Score.read(folder.score_file).trainings:
         print(f"{each.workload}, seed {each.seed}: {figure_text.power(each.power)}")

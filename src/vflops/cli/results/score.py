@@ -73,7 +73,7 @@ def score(run: options.Run = None, json: Json = False) -> None:
 
 
 def _trainings(result: Score) -> Iterator[str]:
-    """The trainings and how far repeats agree, each under its title, an empty line after each."""
+    """Return the trainings and how far repeats agree, each under its title, an empty line after each."""
     from vflops.results.score import figure_text, score_tables, search_text
 
     for ensemble in result.ensembles:

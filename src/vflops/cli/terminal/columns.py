@@ -16,7 +16,7 @@ _LEAST = 24
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """``rows`` in aligned columns, those in ``right`` to the right; the last one is wrapped."""
+    """Return ``rows`` in aligned columns, those in ``right`` to the right; the last one is wrapped."""
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
     rows = [[printable(each, keep="\n\t") for each in row] for row in rows]
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
@@ -48,7 +48,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _fitting(sizes: Sequence[int], width: int) -> int:
-    """How many of the first columns fit beside each other; at least one is shown."""
+    """Return how many of the first columns fit beside each other; at least one is shown."""
     used = 0
     for count, size in enumerate(sizes):
         used += size + (len(_GAP) if count else 0)
@@ -58,5 +58,5 @@ def _fitting(sizes: Sequence[int], width: int) -> int:
 
 
 def heading(text: str) -> str:
-    """A title above columns: bold where there is a terminal."""
+    """Return a title above columns: bold where there is a terminal."""
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

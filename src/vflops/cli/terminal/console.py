@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """The terminal, or 100 plain columns when the output is a file or a pipe."""
+    """Return the terminal, or 100 plain columns when the output is a file or a pipe."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -30,7 +30,7 @@ def console() -> Console:
 
 
 def cell(text: str) -> str:
-    """``text`` as it stands, for rich: no markup, and nothing that a terminal obeys."""
+    """Return ``text`` as it stands, for rich: no markup, and nothing that a terminal obeys."""
     from rich.markup import escape
 
     return escape(printable(text))
@@ -101,7 +101,7 @@ def working(text: str) -> Iterator[None]:
 
 
 def own_name() -> str:
-    """How this command is typed here: by its name, or by its path while that is not on PATH."""
+    """Return how this command is typed here: by its name, or by its path while that is not on PATH."""
     started = Path(sys.argv[0])
     if shutil.which("vflops") or started.name != "vflops":
         return "vflops"
@@ -109,7 +109,7 @@ def own_name() -> str:
 
 
 def shown(path: Path) -> str:
-    """``path`` as short as it can be typed from here, quoted where a shell needs that."""
+    """Return ``path`` as short as it can be typed from here, quoted where a shell needs that."""
     try:
         return shlex.quote(str(path.relative_to(Path.cwd())))
     except ValueError:
@@ -117,7 +117,7 @@ def shown(path: Path) -> str:
 
 
 def open_run(run: Path | None) -> RunFolder:
-    """The run that was named, or the newest under ``runs/``."""
+    """Return the run that was named, or the newest under ``runs/``."""
     from vflops.record.folder import RunFolder, latest
 
     path = run or latest(Path("runs"))
@@ -129,7 +129,7 @@ def open_run(run: Path | None) -> RunFolder:
 
 
 def read_run(run: Path | None) -> Contents:
-    """What the named or newest run holds; one that has not ended is said to be so."""
+    """Return what the named or newest run holds; one that has not ended is said to be so."""
     from vflops.record.readout.contents import Contents
 
     contents = Contents(open_run(run))

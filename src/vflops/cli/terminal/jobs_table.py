@@ -51,7 +51,7 @@ class JobsView:
         self._live.update(self._table(max(self._console.height - 4, 4)))
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
-        """All of them in one line."""
+        """Return all of them in one line."""
         return _line(jobs)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class JobsView:
             self._live = None
 
     def _table(self, rows: int) -> Table:
-        """The jobs that fit, those that run first; the rest is counted in the title."""
+        """Return the jobs that fit, those that run first; the rest is counted in the title."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
@@ -138,7 +138,7 @@ class Keyboard:
 
 
 def _line(jobs: Sequence[JobProgress]) -> str:
-    """All of them in one line."""
+    """Return all of them in one line."""
     states = Counter(each.shown_state for each in jobs)
     said = ", ".join(f"{states[state]} {state}" for state in states)
     places = {each.location for each in jobs}

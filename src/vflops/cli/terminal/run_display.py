@@ -17,7 +17,7 @@ from vflops.cli.terminal.console import console, next_step, open_report, say, sh
 from vflops.errors import CheckFailed, VflopsError
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
-from vflops.run.pipeline import Watch
+from vflops.run.pipeline import RunObserver
 from vflops.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Progress:
         self._bar: Bar | None = None
         self._training: TrainingView | None = None
         self._ensemble: JobsView | SearchView | None = None
-        self.watch = Watch(
+        self.watch = RunObserver(
             step=self._step,
             progress=self._progress,
             plan=self._plan,
@@ -182,7 +182,7 @@ class Progress:
 
 
 @contextmanager
-def watched(watch: Watch, metrics_file: Path | None) -> Iterator[Watch]:
+def watched(watch: RunObserver, metrics_file: Path | None) -> Iterator[RunObserver]:
     """``watch``, beside which a file of metrics is kept where one is asked for."""
     if metrics_file is None:
         yield watch
@@ -190,7 +190,7 @@ def watched(watch: Watch, metrics_file: Path | None) -> Iterator[Watch]:
     from vflops.run.metrics_file import MetricsFile
 
     with MetricsFile(metrics_file) as metrics:
-        yield metrics.beside(watch)
+        yield metrics.added_to(watch)
 
 
 def _searched(folder: RunFolder) -> bool:
@@ -204,7 +204,7 @@ def _searched(folder: RunFolder) -> bool:
 
 
 def _missed(folder: RunFolder) -> TrainingScore | None:
-    """A training by itself that ended without reaching its target."""
+    """Return a training by itself that ended without reaching its target."""
     from vflops.results.score.score_file import Score
 
     trainings = Score.read(folder.score_file).trainings
@@ -213,7 +213,7 @@ def _missed(folder: RunFolder) -> TrainingScore | None:
 
 
 def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
-    """The command of the same run for twice the epochs; None where none can be given."""
+    """Return the command of the same run for twice the epochs; None where none can be given."""
     from vflops.config.profiles import for_one
     from vflops.workloads.contract.run_settings import load, profile
 
@@ -245,7 +245,7 @@ def _assigned(changes: Mapping[str, str]) -> list[str]:
 
 
 def _changes(before: Mapping[str, Any], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """What ``given`` says otherwise than ``before``, as ``--set`` is told it."""
+    """Return what ``given`` says otherwise than ``before``, as ``--set`` is told it."""
     found: dict[str, str] = {}
     for key, value in given.items():
         old = before.get(key)

@@ -25,7 +25,7 @@ class SearchView(JobsView):
     """Shows where all workers stand, and what the search has come to."""
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
-        """The search in one line."""
+        """Return the search in one line."""
         workers = [each.observer for each in jobs if isinstance(each.observer, WorkerProgress)]
         running = sum(each.state == "running" for each in jobs)
         told = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
@@ -43,7 +43,7 @@ class SearchView(JobsView):
         return ", ".join(told)
 
     def _table(self, rows: int) -> Table:
-        """The workers that fit, those at work first."""
+        """Return the workers that fit, those at work first."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)

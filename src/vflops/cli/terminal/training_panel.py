@@ -159,7 +159,7 @@ class TrainingView:
         return quality <= goal.target if goal.better == "lower" else quality >= goal.target
 
     def _rows(self) -> list[tuple[str, str]]:
-        """What is known by now, in the order in which it is read."""
+        """Return what is known by now, in the order in which it is read."""
         now = self._standing
         epochs = self._record.settings.get("train", {}).get("epochs")
         rows = [("epoch", f"{now.get('epoch', 0):.2f}" + (f" of {epochs}" if epochs else ""))]
@@ -178,7 +178,7 @@ class TrainingView:
         return rows
 
     def _panel(self) -> RenderableType:
-        """The table under its title, which shows that something is going on."""
+        """Return the table under its title, which shows that something is going on."""
         from rich.console import Group
 
         busy = {"starting": " · starting the processes", "compiling": " · compiling"}
@@ -201,7 +201,7 @@ class TrainingView:
         return table
 
     def _curve(self, width: int) -> Any:
-        """The qualities so far as bars, green from the target on, full at the best or target."""
+        """Return the qualities so far as bars, green from the target on, full at the best or target."""
         from rich.text import Text
 
         line = Text()

@@ -155,19 +155,19 @@ def _plan_models(
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import show_search
     from vflops.run.estimate import estimate_run
-    from vflops.run.jobs import in_order
+    from vflops.run.jobs import placement_order
 
     trained = {name: each for name, each in settings.workloads.items() if "search" not in each}
     foreseen = settings.model_copy(update={"workloads": trained})
     found = estimate_run(foreseen, mapping, earlier, console.working)
-    order = in_order(mapping.models, settings)
+    order = placement_order(mapping.models, settings)
     if json:
         workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
-        places = [
+        placement_text = [
             {"model": model, "wave": each.wave, "places": each.places}
             for model, each in zip(order, mapping.placements, strict=True)
         ]
-        typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
+        typer.echo(json_.dumps({"workloads": workloads, "placements": placement_text}, indent=1))
         return
     _show(mapping, order, found)
     for name, section in settings.workloads.items():
@@ -179,17 +179,17 @@ def _show(mapping: Plan, order: Sequence[int], found: Mapping[str, Estimate]) ->
     """``order``: the models as they are placed."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
-    from vflops.run.training_cost import places, words
+    from vflops.run.training_cost import estimate_rows, placement_text
 
     models, ranks = count(mapping.models, "model"), count(mapping.ranks, "rank")
     typer.echo(heading(f"{models} of {ranks}"))
     shown = tuple(zip(order, mapping.placements, strict=True))
     cut = len(shown) > 2 * _SHOWN + 2
     lines = (*shown[:_SHOWN], *shown[-_SHOWN:]) if cut else shown
-    table = [[f"{model + 1:,}", str(each.wave + 1), places(each)] for model, each in lines]
+    table = [[f"{model + 1:,}", str(each.wave + 1), placement_text(each)] for model, each in lines]
     if cut:
         table.insert(_SHOWN, ["…", "", f"{len(shown) - len(lines):,} more"])
     typer.echo(columns([["model", "wave", "node: slots"], *table], right=(0, 1)))
     for name, each in found.items():
         typer.echo("\n" + heading(name))
-        typer.echo(columns(words(each)))
+        typer.echo(columns(estimate_rows(each)))

@@ -16,7 +16,7 @@ _SHOWN = 3
 
 
 def searched(settings: Settings) -> dict[str, Any] | None:
-    """The settings of the workload, if a search is all that the run does."""
+    """Return the settings of the workload, if a search is all that the run does."""
     sections = list(settings.workloads.values())
     return sections[0] if len(sections) == 1 and "search" in sections[0] else None
 
@@ -52,7 +52,7 @@ def refuse_ensemble(settings: Settings, given: Mapping[str, object]) -> None:
 
 
 def placed(there: Sequence[Node], section: Mapping[str, Any]) -> Plan:
-    """Where the workers of a search would be; refused where they find no place."""
+    """Return where the workers of a search would be; refused where they find no place."""
     from vflops.errors import UsageError
     from vflops.launch.placement import plan
     from vflops.results.score.figure_text import count
@@ -74,14 +74,14 @@ def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> Non
 
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
-    from vflops.run.training_cost import places
+    from vflops.run.training_cost import placement_text
 
     if json:
         found = [{"worker": each.model, "places": each.places} for each in mapping.placements]
         typer.echo(json_.dumps({"placements": found, "operations": None}, indent=1))
         return
     typer.echo(heading(f"{count(mapping.models, 'worker')} of {count(mapping.ranks, 'rank')}"))
-    table = [[f"{each.model + 1:,}", places(each)] for each in mapping.placements]
+    table = [[f"{each.model + 1:,}", placement_text(each)] for each in mapping.placements]
     if len(table) > 2 * _SHOWN + 2:
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))

@@ -103,7 +103,7 @@ def _forecast(
     config: Path | None,
     assignments: list[str],
 ) -> Forecast:
-    """All that is shown; refused where a figure is missing that the asked points need."""
+    """Return all that is shown; refused where a figure is missing that the asked points need."""
     from vflops.studies.predict.inputs import MOST, load
     from vflops.studies.predict.measured_points import read_measured
     from vflops.studies.predict.predict_page import Forecast
@@ -146,7 +146,7 @@ def _forecast(
 
 
 def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
-    """The same error, with the run's reason for a figure that is missing."""
+    """Return the same error, with the run's reason for a figure that is missing."""
     missing = error.message.partition(" is not known")[0]
     if missing not in absent:
         return error
@@ -166,7 +166,7 @@ def _from_run(run: Path | None) -> tuple[dict[str, object], dict[str, str], dict
 def _from_measured(
     beside: Sequence[MeasuredScale], file: Path
 ) -> tuple[dict[str, object], dict[str, str]]:
-    """The figures of the first point that has any: nothing else is said."""
+    """Return the figures of the first point that has any: nothing else is said."""
     own = next((each for each in beside if each.inputs and each.ranks > 1), None)
     if own is None or own.inputs is None:
         return {}, {}
@@ -176,7 +176,7 @@ def _from_measured(
 
 
 def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
-    """The names of what the user says, ``step.time_s``."""
+    """Return the names of what the user says, ``step.time_s``."""
     from vflops.studies.predict.inputs import typed
 
     return {
@@ -223,7 +223,7 @@ def _counts(option: str, text: str | None) -> list[int]:
 
 
 def _again(run: Path | None, config: Path | None, assignments: list[str]) -> str:
-    """The same command, as it was typed."""
+    """Return the same command, as it was typed."""
     import shlex
 
     parts = [str(run)] if run else []

@@ -172,7 +172,7 @@ def scale(
 
 
 def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
-    """What holds at every point; and how ranks share a model, where a point has several."""
+    """Return what holds at every point; and how ranks share a model, where a point has several."""
     rest, sharing = [], {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -186,7 +186,7 @@ def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str
 
 
 def _kind(kind: Kind | None, workload: str) -> Kind:
-    """The experiment that was asked for, or that of the workload; a search has its own."""
+    """Return the experiment that was asked for, or that of the workload; a search has its own."""
     from vflops.workloads.contract.registry import workload as find
 
     if workload == "suite":
@@ -203,7 +203,7 @@ def _kind(kind: Kind | None, workload: str) -> Kind:
 def _variants(
     kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
 ) -> tuple[Variant, ...]:
-    """What is compared at every size; nothing but in two of the experiments."""
+    """Return what is compared at every size; nothing but in two of the experiments."""
     from vflops.studies.scale import variants
 
     if kind is Kind.OPTIMISATIONS:
@@ -226,7 +226,7 @@ def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
 
 
 def _scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
-    """The scales that were asked for, rising; else those that fit here."""
+    """Return the scales that were asked for, rising; else those that fit here."""
     if given is not None:
         return _counts(str(given), option)
     most = _room(settings, ranks, option)

@@ -13,7 +13,7 @@ from vflops.data.sampler import mix
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataFacts, Evaluated, Finished, JobRecord
 from vflops.train.context import JobContext
-from vflops.train.signals import Stopping
+from vflops.train.signals import StopSource
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.search_events import RULES, Candidate
 from vflops.workloads.automl.settings import AutomlSettings
@@ -71,7 +71,7 @@ class CandidateTraining(ImageClassification):
 class Deadline:
     """A wish to stop: a signal's, or that of the clock."""
 
-    stop: Stopping
+    stop: StopSource
     end_s: float
     """Of the monotonic clock."""
 
@@ -102,10 +102,10 @@ class CandidateContext(JobContext):
         """Where the candidate's are, whoever trains it."""
         return self.folder
 
-    def tell(self, kind: str, payload: Data, *, sync: bool = True) -> None:
+    def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:
         """Write an event of the worker's; every rank keeps what the result is made of."""
         if isinstance(payload, Finished):
             self.ended.append(payload)
         elif isinstance(payload, Evaluated):
             self.evaluations.append(payload)
-        super().tell(kind, payload, sync=sync)
+        super().write_event(kind, payload, sync=sync)

@@ -123,7 +123,7 @@ class Taking:
         for each in [each for each in self.left if each.lost]:
             message = "what became of it cannot be read: the worker's log is damaged"
             failed = CandidateFailed(candidate=each.turn.name, message=message)
-            self.context.tell("candidate-failed", failed)
+            self.context.write_event("candidate-failed", failed)
             self._drop(each)
             self.done += 1
 
@@ -131,7 +131,7 @@ class Taking:
         """No time is left for what was begun: building it would be for nothing."""
         for each in list(self.left):
             cut = CandidateCut(candidate=each.turn.name, samples=each.samples)
-            self.context.tell("candidate-cut", cut)
+            self.context.write_event("candidate-cut", cut)
             self._drop(each)
 
     def _drop(self, half: Half) -> None:
@@ -141,10 +141,10 @@ class Taking:
     def _tell_end(self, offers: Offers) -> None:
         if offers.why is not None:
             ended = SearchEnded(worker=self.worker, message=offers.why)
-            self.context.tell("search-ended", ended)
+            self.context.write_event("search-ended", ended)
 
     def _give_sign(self) -> None:
         """Now and then; a worker that trains gives signs enough."""
         if time.monotonic() - self._sign_s >= self.turn_s / _SIGNS:
             self._sign_s = time.monotonic()
-            self.context.tell("waiting", WorkerWaits(worker=self.worker), sync=False)
+            self.context.write_event("waiting", WorkerWaits(worker=self.worker), sync=False)

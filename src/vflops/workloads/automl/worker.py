@@ -120,7 +120,7 @@ class Worker:
             past.rounds,
         )
         began = WorkerBegun(worker=self.me, left_s=left_s, clock=line)
-        self.context.tell("worker", began)
+        self.context.write_event("worker", began)
 
     @property
     def _knows_next(self) -> bool:
@@ -174,7 +174,7 @@ class Worker:
     def _fail(self, turn: Turn, message: str) -> None:
         """Write down that a candidate cannot be trained."""
         failed = CandidateFailed(candidate=turn.name, message=message, samples=self._samples)
-        self.context.tell("candidate-failed", failed)
+        self.context.write_event("candidate-failed", failed)
 
     def _attempt(self, candidate: Candidate, half: Half | None) -> None:
         """To the end of its training, or of the worker's time."""
@@ -182,10 +182,10 @@ class Worker:
         context = self._candidate_context(candidate, half)
         engine = self._engine(context, candidate)
         if not self._started:
-            self.context.tell("job", engine.started(self.threads))
+            self.context.write_event("job", engine.started(self.threads))
             self._started = True
         built_s = time.monotonic() - began_s
-        self.context.tell("candidate", self._begun(candidate, built_s, engine.compiled))
+        self.context.write_event("candidate", self._begun(candidate, built_s, engine.compiled))
         if self._ahead is not None:
             self._ahead.begin(Turn(round=candidate.turn.round + 1, worker=self.me))
         try:
@@ -196,7 +196,7 @@ class Worker:
                 raise
             samples = engine.state.step * engine.settings.batch
             cut = CandidateCut(candidate=candidate.turn.name, samples=samples)
-            self.context.tell("candidate-cut", cut)
+            self.context.write_event("candidate-cut", cut)
         else:
             self._trained(candidate, context, engine)
         finally:
@@ -274,7 +274,7 @@ class Worker:
             hyper=candidate.hyper,
             weights_sha256=sha256,
         )
-        self.context.tell("candidate-trained", trained)
+        self.context.write_event("candidate-trained", trained)
 
     def _predicted(self, turn: Turn, evaluations: list[Evaluated]) -> float | None:
         """What a candidate of the warm-up would reach in a whole training."""

@@ -37,7 +37,7 @@ def run(context: JobContext) -> None:
     process = Process(words(settings), folder, variables)
     job = CommandJob(context, settings)
     try:
-        context.tell("job", job.started())
+        context.write_event("job", job.started())
         _follow(process, context, job)
     except VflopsError:
         process.stop()
@@ -153,7 +153,7 @@ class CommandJob:
         """Write down where training stands."""
         self._told_s = time.monotonic()
         payload = Progressed(**self._standing(), loss=self._loss)
-        self._context.tell("progress", payload, sync=False)
+        self._context.write_event("progress", payload, sync=False)
 
     def finish(self) -> None:
         """Write down the end; a command that reported too little has failed."""
@@ -166,7 +166,7 @@ class CommandJob:
                 hint="its script must print JSON lines: docs/how-to/workloads.md shows them",
             )
         payload = Finished(**self._standing(), reason="command", weights_sha256=None)
-        self._context.tell("finished", payload)
+        self._context.write_event("finished", payload)
 
     def _begin(self, report: Report) -> None:
         """Who reports training without having said when it began has trained all the time.
@@ -184,7 +184,7 @@ class CommandJob:
         if self._is_again and self.samples > 0:
             kept = "the command's own state"
             payload = Resumed(step=self.samples, samples=self.samples, file=kept)
-            self._context.tell("resumed", payload)
+            self._context.write_event("resumed", payload)
 
     @property
     def _is_again(self) -> bool:
@@ -194,7 +194,7 @@ class CommandJob:
         self._evaluations += 1
         assert report.quality is not None and report.evaluated is not None
         payload = Evaluated(**self._standing(), quality=report.quality, evaluated=report.evaluated)
-        self._context.tell("evaluation", payload)
+        self._context.write_event("evaluation", payload)
 
     def _standing(self) -> dict[str, Any]:
         return {

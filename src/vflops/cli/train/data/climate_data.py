@@ -113,7 +113,7 @@ def _split(folder: ClimateYears, own: dict[str, str | None]) -> YearSplit:
 
 
 def training(packed: Path) -> tuple[str, str]:
-    """The next step after packing, and why."""
+    """Return the next step after packing, and why."""
     from vflops.cli.terminal.console import shown
 
     command = f"vflops run extreme-weather --data {quote(shown(packed))} --set target=0.35"
@@ -155,7 +155,7 @@ def _not_to_judge(packed: PackedFrames) -> list[str]:
 
 
 def _in_words(years: tuple[int, ...]) -> str:
-    """``1979-1983`` where none is missing between them, else each."""
+    """Return ``1979-1983`` where none is missing between them, else each."""
     if len(years) > 2 and years[-1] - years[0] == len(years) - 1:
         return f"{years[0]}-{years[-1]}"
     return ", ".join(str(year) for year in years)

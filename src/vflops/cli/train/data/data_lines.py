@@ -17,7 +17,7 @@ def show_lines(lines: list[str]) -> None:
 
 
 def beside(source: Path, ending: str) -> Path:
-    """A folder beside the source: ``imagenet`` goes to ``imagenet-packed-256``."""
+    """Return a folder beside the source: ``imagenet`` goes to ``imagenet-packed-256``."""
     whole = source.resolve() if source.name in ("", "..") else source
     return whole.with_name(f"{whole.name}-packed-{ending}")
 
@@ -33,7 +33,7 @@ def say_room(place: Path, needed: int) -> None:
 
 
 def shards_in_words(shards: int, size: int) -> str:
-    """``3 shards, 1.2 GB``."""
+    """Return ``3 shards, 1.2 GB``."""
     from vflops.results.score.figure_text import count
     from vflops.units import quantity
 

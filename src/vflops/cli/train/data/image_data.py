@@ -91,7 +91,7 @@ def pack(
 
 
 def training(packed: Path) -> tuple[str, str]:
-    """The next step after packing, and why."""
+    """Return the next step after packing, and why."""
     from vflops.cli.terminal.console import shown
 
     command = f"vflops run image-classification --data {quote(shown(packed))} --set target=0.8"
