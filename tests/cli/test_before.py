@@ -100,7 +100,7 @@ def admitted(*given: str) -> None:
     [
         # Without launch.ranks_per_node an allocation has a node for each model.
         (("bagging.models=8",), "no room for 8 models of 1 rank (8 slots) on 4 nodes with 4 slots",
-         "--waves; or several on a node, --set launch.ranks_per_node=2"),
+         "--waves; or share nodes: --set launch.ranks_per_node=2"),
         (("bagging.models=9",), "on 4 nodes with 4 slots", "choose 4 models of 1 rank"),
         (("bagging.models=9", "launch.ranks_per_node=2"), "on 4 nodes with 8 slots", "8 models"),
         (("bagging.models=9", "launch.start=apart"), "on 4 nodes with 8 slots", "8 models"),
@@ -205,7 +205,7 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
         (("--on", "slurm", "--models", 8), "", "no room for 8 models", "choose 4 models of 1 rank"),
         (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
         (("--on", "slurm"), "acount = 'x'", "unknown key 'acount'", "account"),
-        (("--container", "x.sif"), "", "x.sif is for the jobs of a scheduler", "add --on slurm"),
+        (("--container", "x.sif"), "", "x.sif needs a scheduler", "add --on slurm"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
@@ -302,4 +302,4 @@ def test_twins_repeats_and_seeds_are_planned_as_they_run(said: Command) -> None:
 @pytest.mark.parametrize("command", ["run", "plan", "scale", "replay"])
 def test_the_help_says_which_schedulers_were_never_seen(said: Command, command: str) -> None:
     shown = " ".join(said(command, "--help").stdout.replace("│", " ").split())
-    assert "pbs, lsf, flux were not seen on a real site yet" in shown
+    assert "pbs, lsf and flux are not tested on a real site" in shown

@@ -33,7 +33,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def accepted(stderr: str) -> Settings:
-    """Return the settings of the `vflops run` that is named as the next step, taken as it takes them."""
+    """Return the settings of the `vflops run` in the next step."""
     (line,) = re.findall(r"^next: vflops run (.*?)(?:   \(.*\))?$", stderr, re.MULTILINE)
     workload, *words = shlex.split(line)
     pairs = list(zip(words[::2], words[1::2], strict=True))
@@ -66,13 +66,13 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
     assert packed.returncode == 0, packed.stderr
     assert "train       1979: 8 frames with" in packed.stdout
     assert "the reference split" in packed.stdout
-    assert "about 4.7 MB in all" in packed.stderr
+    assert "about 4.7 MB in total" in packed.stderr
     assert accepted(packed.stderr).workloads["extreme-weather"]["data"] == "years-packed-half"
     frames = PackedFrames.open(tmp_path / "years-packed-half")
     assert frames.index.synthetic and frames.index.recipe is not None
 
     verified = vflops("data", "verify", "years-packed-half")
-    assert verified.returncode == 0 and "every hash as packed" in verified.stdout
+    assert verified.returncode == 0 and "all hashes match" in verified.stdout
     assert accepted(verified.stderr).workloads["extreme-weather"]["target"] == 0.35
     with (tmp_path / "years-packed-half/test-00000.bin").open("r+b") as file:
         file.write(b"\x01\x02\x03\x04")
@@ -81,7 +81,7 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
 
     own = ("--validation-years", "1979", "--test-years", "1980", "--layout", "raw")
     other = vflops("data", "pack", "years", "mine", *own)
-    assert other.returncode == 0 and "a split of your own" in other.stdout
+    assert other.returncode == 0 and "your own split" in other.stdout
     assert PackedFrames.open(tmp_path / "mine").index.years == {
         "train": (1981,),
         "validation": (1979,),

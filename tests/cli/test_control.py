@@ -201,7 +201,7 @@ def test_another_login_node_may_go_on_with_jobs_of_a_scheduler(
         if on == "slurm" and measured:
             pipeline._describe(folder, events, [])
         else:
-            with pytest.raises(UsageError, match="begun on another machine"):
+            with pytest.raises(UsageError, match="started on another machine"):
                 pipeline._describe(folder, events, [])
 
 

@@ -215,11 +215,14 @@ SHARED = ("--set", "parallel.mode=model", "--set", "parallel.split=tensor")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
-        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
-        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not available here"),
+        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not available here"),
+        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
         (("automl", "--set", "search.limits.parameters=10"), "starts from is too large"),
-        ((TINY[0], "--set", "launch.container=here.sif"), "the container here.sif is for the jobs"),
+        (
+            (TINY[0], "--set", "launch.container=here.sif"),
+            "the container here.sif needs a scheduler",
+        ),
     ],
 )
 def test_what_a_run_refuses_is_not_planned(
@@ -236,8 +239,8 @@ def test_what_a_run_refuses_is_not_planned(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
-        (("automl", "--waves"), "it has workers, and no --waves"),
+        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
+        (("automl", "--waves"), "--waves does not apply"),
         ((*TINY[:1], "--ranks", 16, *SHARED), "16 ranks cannot share the 8 channels"),
         ((*TINY[:1], "--ranks", 16, *SHARED[:2]), "cannot be cut into 16 stages"),
     ],

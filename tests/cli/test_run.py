@@ -162,7 +162,7 @@ def test_a_read_only_run_can_be_read_and_judged(
     for command in ("score", "check"):
         result = vflops(command, small_disk / "run")
         assert result.returncode == 0, result.stderr
-        assert "not kept: cannot write" in result.stderr
+        assert "not written: cannot write" in result.stderr
     result = vflops("report", small_disk / "run")
     assert result.returncode == 2
     assert "Read-only file system" in result.stderr
@@ -176,4 +176,4 @@ def test_a_run_begun_on_another_machine_is_not_resumed_here(
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
     result = vflops("resume", run_folder.path)
     assert result.returncode == 2
-    assert "begun on another machine: cpu model Test CPU" in result.stderr
+    assert "started on another machine: cpu model Test CPU" in result.stderr

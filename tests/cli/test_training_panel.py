@@ -150,9 +150,7 @@ def test_a_run_ends_with_the_result_of_each_training(
     )
     mean = "3.51 MVFLOPS, mean of 2 seeds, CV 1.6 %; 2 of 2 seeds reached the target; coeff"
     assert any(line.startswith(mean) for line in lines)
-    assert (
-        said.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report, offline)\n"
-    )
+    assert said.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report)\n"
     assert any(line.startswith("run     ") for line in lines)
 
 
@@ -207,6 +205,6 @@ def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err.splitlines() == [
         "training image-classification, seed 2 (2 of 3) …",
         "  on Test GPU, 2 ranks, fp32, compiled, 1,504 parameters, batch 100",
-        "  goes on at step 10, epoch 1.00, from step-000000010.pt",
+        "  resumes at step 10, epoch 1.00, from step-000000010.pt",
         "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
     ]

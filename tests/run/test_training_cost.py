@@ -107,7 +107,7 @@ def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
     found = estimate(plan(FOUR, 2, 2), shared)
     assert found.memory_rank_bytes == (4 * 3 + 5) * 4
     assert found.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
-    assert "68.0 B a rank for its stage; activations" in dict(estimate_rows(found))["memory"]
+    assert "68.0 B per rank for its stage; activations" in dict(estimate_rows(found))["memory"]
 
 
 def test_models_in_waves_take_their_time_one_after_the_other() -> None:
@@ -128,7 +128,7 @@ def test_what_is_not_known_is_said() -> None:
     assert (found.time_s, found.read_bytes, found.memory_rank_bytes) == (None, None, None)
     rows = dict(estimate_rows(found))
     assert rows["time"] == "not known: nobody measured it"
-    assert rows["read"] == "not known an epoch, not known in all"
+    assert rows["read"] == "not known per epoch, not known in total"
 
 
 def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun) -> None:
@@ -151,7 +151,7 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
     other = measured_speed(scores, "image-classification", training(ranks=4), "before")
     assert other is not None
     assert other.samples_per_s == pytest.approx(2 * slowest.speed.flops / 60)
-    assert "4 ranks as if none waited" in other.source and "by operations" in other.source
+    assert "scaled to 4 ranks" in other.source and "by operations" in other.source
     assert measured_speed(scores, "extreme-weather", same, "before") is None
 
 

@@ -156,7 +156,7 @@ def buckets() -> dict[str, Any]:
 
 
 def scaled(precision: str) -> float:
-    """Return how far gradients are apart, less their scale, where it changes and where it does not."""
+    """Return how far unscaled gradients differ between a constant and a changing loss scale."""
     found: list[Tensor] = []
     for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
         ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))

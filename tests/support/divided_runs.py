@@ -1,4 +1,4 @@
-"""Short trainings, in double precision, with one or more ranks as a run starts them."""
+"""Short trainings with one or more ranks, as a run starts them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ SHORT = ("train.epochs=1", "train.warmup_epochs=0", "train.learning_rate=0.001")
 
 
 def trained(
-    place: Path, *assignments: str, ranks: int = 1, workload: str = "image-classification"
+    path: Path,
+    *assignments: str,
+    ranks: int = 1,
+    workload: str = "image-classification",
+    **environment: str,
 ) -> RunFolder:
     """Return the run folder of a finished training."""
     settings = [f"train.ranks={ranks}", *SHORT, *assignments]
-    folder = planned(place, *settings, workload=workload)
-    run_ranks(folder, ranks, DOUBLE="1")
+    folder = planned(path, *settings, workload=workload)
+    run_ranks(folder, ranks, **environment)
     return folder
 
 

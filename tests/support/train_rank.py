@@ -45,7 +45,7 @@ if "KILL_IN_EVALUATION" in os.environ:
 if "KILL_WHEN_FINISHED" in os.environ:
     setattr(engine.Engine, "_conclude", die)  # noqa: B010
 if "SHOW_NOTHING" in os.environ:
-    setattr(engine, "keep_exhibit", fail)  # noqa: B010
+    setattr(engine, "write_exhibit", fail)  # noqa: B010
 if "DOUBLE" in os.environ:
     stay_double()
     setattr(WorkloadSpec, "load_code", doubled)  # noqa: B010

@@ -120,7 +120,7 @@ def training_run(*assignments: str) -> list[str]:
 
 
 def wait_for(place: Path, kind: str, process: subprocess.Popen[str], count: int = 1) -> RunFolder:
-    """Return the newest run under ``place``, once its training has written ``count`` events of a kind."""
+    """Return the newest run under ``place``, once it has ``count`` training events of a kind."""
     end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         if process.poll() is not None:

@@ -54,7 +54,7 @@ def check_searches(settings: Settings) -> None:
     """Raise if a run would refuse a search once it had the data."""
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        if "search" in type(section).model_fields and spec.expected is not None:
+        if spec.is_search and spec.expected is not None:
             data: ExpectedData = imported(spec.expected)(section)
             check_model(spec, section, data.facts)
 

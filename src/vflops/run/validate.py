@@ -31,7 +31,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
             check(settings, workload(name), section)
             continue
         check_ensemble(settings, workload(name))
-        if "search" in type(section).model_fields:
+        if workload(name).is_search:
             _check_search(settings, name, section.train)
 
 

@@ -105,7 +105,7 @@ def test_a_file_that_fails_later_costs_a_line_and_not_the_run(
         place.rmdir()
         for done in range(3):
             metrics.added_to(RunObserver()).progress("making data", done, 3)
-    assert capsys.readouterr().err.count("metrics are not written") == 1
+    assert capsys.readouterr().err.count("the metrics file cannot be written") == 1
 
 
 @pytest.mark.usefixtures("at_once")
@@ -121,4 +121,6 @@ def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
         monkeypatch.setattr(metrics_file, "prometheus", lambda families: 1 / 0)
         for _ in range(3):
             watch.event(*progress(13, 0.1))
-    assert capsys.readouterr().err.count("metrics are not written: ZeroDivisionError") == 1
+    assert (
+        capsys.readouterr().err.count("the metrics file cannot be written: ZeroDivisionError") == 1
+    )

@@ -25,7 +25,7 @@ from vflops.studies.scale.variants import optimisations, parsed, precisions
 from vflops.workloads.contract.run_settings import load, profile
 
 WORKLOAD = "image-classification"
-NO_TF32 = "precision tf32 is not to be had here: a CPU has no tf32"
+NO_TF32 = "precision tf32 is not available here: a CPU has no tf32"
 
 
 def settings(*changes: str) -> Settings:

@@ -229,10 +229,10 @@ def test_another_packages_bootstrap_draws_and_says_where_it_is_from() -> None:
 @pytest.mark.parametrize(
     ("method", "wrong"),
     [
-        ("floats", "gave float64 instead of whole numbers"),
-        ("short", "gave counts of shape (5,) for 6 samples"),
-        ("negative", "gave the count -2 for sample 1"),
-        ("empty", "left all 6 samples out"),
+        ("floats", "returned float64 instead of integers"),
+        ("short", "returned counts of shape (5,) for 6 samples"),
+        ("negative", "returned the count -2 for sample 1"),
+        ("empty", "left out all 6 samples"),
     ],
 )
 def test_another_packages_wrong_counts_are_refused(method: str, wrong: str) -> None:

@@ -81,7 +81,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 def test_samples_that_are_missing_are_refused(tmp_path: Path) -> None:
     predictions = probabilities(4, 3)
     write_predictions(tmp_path, 0, np.array([0, 1, 3, 3]), predictions, [])
-    with pytest.raises(FolderError, match="one prediction for each sample"):
+    with pytest.raises(FolderError, match="one prediction per sample"):
         KeptPredictions.open(tmp_path, prediction_files(tmp_path))
 
 
@@ -103,7 +103,7 @@ def test_models_that_were_judged_by_other_samples_are_not_put_together(tmp_path:
     first.mkdir()
     other.mkdir()
     write_predictions(other, 0, np.arange(9), probabilities(9, 4), [np.zeros(9), np.zeros((9, 2))])
-    with pytest.raises(FolderError, match="judged by different samples"):
+    with pytest.raises(FolderError, match="evaluated on different samples"):
         KeptPredictions.open(other, prediction_files(other)).sharing_arrays(
             written(first, probabilities(9, 4))
         )

@@ -180,7 +180,7 @@ def pair(kind: type[nn.Module]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(ByShape, "torch.fx cannot follow"), (OnlyInTraining, "in training")]
+    ("kind", "reason"), [(ByShape, "torch.fx cannot trace"), (OnlyInTraining, "in training")]
 )
 def test_a_model_that_cannot_be_traced_is_refused(kind: type[nn.Module], reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
@@ -194,9 +194,9 @@ def test_a_module_that_is_left_whole_may_do_what_it_likes() -> None:
 
 @pytest.mark.parametrize(("copies", "ranks"), [(1, 2), (2, 4)])
 def test_more_stages_than_layers_are_refused_with_what_fits(copies: int, ranks: int) -> None:
-    with pytest.raises(UsageError, match="cut into 3 stages: 2 of its layers") as caught:
+    with pytest.raises(UsageError, match="3 stages: it has layers for at most 2") as caught:
         stages(pair(nn.Linear), 3, VECTOR, copies=copies)
-    assert caught.value.hint == f"take --ranks {ranks} or fewer"
+    assert caught.value.hint == f"use --ranks {ranks} or fewer"
 
 
 def test_images_that_lie_channels_last_are_sent_as_they_lie() -> None:
