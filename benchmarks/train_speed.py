@@ -158,10 +158,10 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
     print(f"torch {torch.__version__}, {made.device}, {made.settings.precision}, ", end="")
     print(f"batch {made.settings.batch}, recorded {made.recorded}, compiled {made.compiled}")
     base = statistics.median(rates["engine, packed data"])
-    for name, found in rates.items():
-        middle = statistics.median(found)
+    for name, speeds in rates.items():
+        middle = statistics.median(speeds)
         print(
-            f"{name:22} {middle:9.1f} samples/s  {min(found):9.1f} to {max(found):9.1f}"
+            f"{name:22} {middle:9.1f} samples/s  {min(speeds):9.1f} to {max(speeds):9.1f}"
             f"   packed/this {base / middle:.3f}"
         )
 

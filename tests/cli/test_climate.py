@@ -79,8 +79,8 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
     damaged = vflops("data", "verify", "years-packed-half")
     assert damaged.returncode == 1 and "test-00000.bin" in damaged.stderr
 
-    own = ("--validation-years", "1979", "--test-years", "1980", "--layout", "raw")
-    other = vflops("data", "pack", "years", "mine", *own)
+    options = ("--validation-years", "1979", "--test-years", "1980", "--layout", "raw")
+    other = vflops("data", "pack", "years", "mine", *options)
     assert other.returncode == 0 and "your own split" in other.stdout
     assert PackedFrames.open(tmp_path / "mine").index.years == {
         "train": (1981,),
@@ -189,11 +189,11 @@ def test_after_a_missed_target_the_same_run_is_named_but_longer(
     score(contents).write(folder.score_file)
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
-    said = capsys.readouterr().err
-    assert f"next: vflops run {name} --profile tiny" in said and "--set seed=5" in said
-    assert ("micro." in said) == any(setting.startswith("micro.") for setting in given)
+    output = capsys.readouterr().err
+    assert f"next: vflops run {name} --profile tiny" in output and "--set seed=5" in output
+    assert ("micro." in output) == any(setting.startswith("micro.") for setting in given)
     ran.workloads[name]["train"]["epochs"] = 4
-    assert accepted(said) == ran
+    assert accepted(output) == ran
 
 
 def test_where_no_longer_run_can_be_named_none_is(
@@ -209,5 +209,5 @@ def test_where_no_longer_run_can_be_named_none_is(
     score(contents).write(folder.score_file)
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
-    said = capsys.readouterr().err
-    assert "next: vflops report" in said and "vflops run" not in said
+    output = capsys.readouterr().err
+    assert "next: vflops report" in output and "vflops run" not in output

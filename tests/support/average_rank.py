@@ -45,7 +45,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
     """Return the errors of one mean and of the mean of many; what all ranks sent for one."""
     way = average(mode, precision, node=ranks)
     left: Residuals = {}
-    exact = torch.stack([gradients(each) for each in range(ranks)]).double().mean(0)
+    exact = torch.stack([gradients(item) for item in range(ranks)]).double().mean(0)
     total = torch.zeros_like(exact)
     first: Tensor | None = None
     sent = torch.zeros(2, dtype=torch.int64)
@@ -106,7 +106,7 @@ def by_node() -> list[int]:
     way(torch.ones(ranks), {})
     sent = torch.tensor([way.traffic.near, way.traffic.far])
     dist.all_reduce(sent)
-    return [int(each) for each in sent]
+    return [int(item) for item in sent]
 
 
 def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> None:
@@ -116,7 +116,7 @@ def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> N
 
 
 def flat_gradients(ddp: nn.Module) -> Tensor:
-    return torch.cat([each.grad.flatten() for each in ddp.parameters() if each.grad is not None])
+    return torch.cat([item.grad.flatten() for item in ddp.parameters() if item.grad is not None])
 
 
 def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
@@ -131,14 +131,14 @@ def buckets() -> dict[str, Any]:
     """Return how far the gradients of each way are from those of DDP's own, in their norm."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
-    own = DistributedDataParallel(model)
-    backward(own)
-    wanted = flat_gradients(own)
+    reference = DistributedDataParallel(model)
+    backward(reference)
+    wanted = flat_gradients(reference)
     plain, exchange = wrapped(CommunicationSettings())
     backward(plain)
     error = float((flat_gradients(plain) - wanted).norm() / wanted.norm())
     report = exchange.report(None, torch.device("cpu"))
-    found: dict[str, Any] = {"plain": {"error": largest(error), **report.model_dump()}}
+    results: dict[str, Any] = {"plain": {"error": largest(error), **report.model_dump()}}
     for settings in (
         CommunicationSettings(mode="torus"),
         CommunicationSettings(mode="hierarchical", precision="int8"),
@@ -151,13 +151,13 @@ def buckets() -> dict[str, Any]:
         error = float((flat_gradients(ddp) - wanted).norm() / wanted.norm())
         report = exchange.report(None, torch.device("cpu"))
         exchange.close()
-        found[settings.precision] = {"error": largest(error), **report.model_dump()}
-    return found
+        results[settings.precision] = {"error": largest(error), **report.model_dump()}
+    return results
 
 
 def scaled(precision: str) -> float:
     """Return how far unscaled gradients differ between a constant and a changing loss scale."""
-    found: list[Tensor] = []
+    results: list[Tensor] = []
     for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
         ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))
         for scale in scales:
@@ -165,8 +165,8 @@ def scaled(precision: str) -> float:
             exchange.begin(lambda one, by=scale: one * by)
             backward(ddp, scale)
         exchange.close()
-        found.append(flat_gradients(ddp) / scales[-1])
-    return largest(float((found[1] - found[0]).norm() / found[0].norm()))
+        results.append(flat_gradients(ddp) / scales[-1])
+    return largest(float((results[1] - results[0]).norm() / results[0].norm()))
 
 
 def die() -> None:
@@ -187,9 +187,9 @@ def die() -> None:
     os._exit(0)
 
 
-def tell(found: dict[str, Any]) -> None:
+def tell(results: dict[str, Any]) -> None:
     if rank == 0:
-        Path(sys.argv[1], "found.json").write_text(json.dumps(found))
+        Path(sys.argv[1], "found.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,12 @@ SMALL = (
 """16 steps, no ceilings."""
 
 
-def planned(place: Path, *assignments: str, workload: str = "image-classification") -> RunFolder:
+def planned(
+    directory: Path, *assignments: str, workload: str = "image-classification"
+) -> RunFolder:
     """Return a run folder with one job that nobody has started."""
     settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
-    folder = RunFolder.create(place, workload, settings)
+    folder = RunFolder.create(directory, workload, settings)
     with folder.start_attempt(0) as events:
         jobs.plan(folder, events, None, lambda what, done, whole: None)
     return folder
@@ -73,10 +75,10 @@ class Ranks:
 def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
     """Return a new attempt at the job; every step's loss is noted."""
     attempt = folder.next_attempt(1)
-    place = folder.attempt_folder(1, attempt)
-    place.mkdir(parents=True)
+    directory = folder.attempt_folder(1, attempt)
+    directory.mkdir(parents=True)
     words = [str(RANK), str(folder.path), "1", str(attempt)]
-    return Ranks(words, ranks, place, **environment)
+    return Ranks(words, ranks, directory, **environment)
 
 
 def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
@@ -106,26 +108,30 @@ def weights(folder: RunFolder) -> str | None:
     return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
 
 
-def start_command(place: Path, *arguments: object, alone: bool = False) -> subprocess.Popen[str]:
+def start_command(
+    directory: Path, *arguments: object, alone: bool = False
+) -> subprocess.Popen[str]:
     """Return the command in a process group of its own; ``alone``: in a new Python."""
     words = ["-m", "vflops", *map(str, arguments)]
     start = start_alone if alone else server().start
-    return start(words, place, {**os.environ, "COLUMNS": "100"})
+    return start(words, directory, {**os.environ, "COLUMNS": "100"})
 
 
 def training_run(*assignments: str) -> list[str]:
     """Return the arguments of a run that only trains."""
-    settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
+    settings = [part for item in (*SMALL, *assignments) for part in ("--set", item)]
     return ["run", "image-classification", "--profile", "tiny", *settings]
 
 
-def wait_for(place: Path, kind: str, process: subprocess.Popen[str], count: int = 1) -> RunFolder:
+def wait_for(
+    directory: Path, kind: str, process: subprocess.Popen[str], count: int = 1
+) -> RunFolder:
     """Return the newest run under ``place``, once it has ``count`` training events of a kind."""
     end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         if process.poll() is not None:
             raise AssertionError(f"ended early: {process.communicate()[1]}")
-        path = latest(place / "runs")
+        path = latest(directory / "runs")
         if path is not None:
             folder = RunFolder.open(path)
             if len(folder.history().events(kind, job=1)) >= count:

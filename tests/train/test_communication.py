@@ -84,9 +84,9 @@ def test_plain_exchanges_are_counted_too(two: Log) -> None:
     assert (sent.bytes_near, sent.bytes_far) == (16 * formula.near, 0)
 
 
-def copies(mesh: tuple[int, int], communication: dict[str, str], **told: Any) -> dict[str, Any]:
+def copies(mesh: tuple[int, int], communication: dict[str, str], **options: Any) -> dict[str, Any]:
     """Ranks of mode mixed whose copies average as ``communication`` says."""
-    parallel = {"mode": "mixed", "mesh": mesh, **told}
+    parallel = {"mode": "mixed", "mesh": mesh, **options}
     return {"ranks": mesh[0] * mesh[1], "communication": communication, "parallel": parallel}
 
 
@@ -104,22 +104,23 @@ BETWEEN_COPIES: dict[str, dict[str, Any]] = {
 def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> None:
     """In mode mixed: by stages, and by channels. PowerSGD begins after 8 of the 12 steps."""
     team = Team(tmp_path, *DEEP, "train.learning_rate=0.002", precision="single")
-    found = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
-    width = {name: bytes_of_one(mine) for name, (mine, _) in found.items()}
+    trainings = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
+    width = {name: bytes_of_one(mine) for name, (mine, _) in trainings.items()}
     averaged = {
-        name: sum(each["elements"] for each in between(mine)) for name, (mine, _) in found.items()
+        name: sum(item["elements"] for item in between(mine))
+        for name, (mine, _) in trainings.items()
     }
-    state = found["int8"][0].state
-    weights = sum(each.numel() for (_, key), each in state.items() if key == "momentum_buffer")
+    state = trainings["int8"][0].state
+    weights = sum(item.numel() for (_, key), item in state.items() if key == "momentum_buffer")
     assert averaged["bf16"] == averaged["int8"] == 6 * 2 * weights  # those of all stages, once
     assert width["bf16"] == 2
     assert 1 < width["int8"] < 1.1
     assert 2 < width["powersgd"] < 4
     assert width["hierarchical"] == width["torus"] == 2 * 3 / 4 * 4
-    far = {name: mine.far(alone) for name, (mine, alone) in found.items()}
+    far = {name: mine.far(alone) for name, (mine, alone) in trainings.items()}
     assert max(far["hierarchical"], far["torus"]) < 1e-4
     for name in ("bf16", "int8", "powersgd"):
-        mine, alone = found[name]
+        mine, alone = trainings[name]
         # Rounded gradients change the weights by the learning rate times the rounding.
         assert 1e-7 < mine.losses_far(alone) < 1e-3, name
         assert 1e-7 < mine.losses_far(alone) < 0.01, name
@@ -127,13 +128,13 @@ def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> No
 
 def between(run: Trained) -> list[dict[str, Any]]:
     """Return what copies sent each other; ranks of one copy average nothing."""
-    return [each for each in run.all("exchange") if each["elements"]]
+    return [item for item in run.all("exchange") if item["elements"]]
 
 
 def bytes_of_one(run: Trained) -> float:
     """Return bytes that a rank sends to its copies for each number of its own."""
-    every = sum(each["bytes_near"] + each["bytes_far"] for each in between(run))
-    return float(every / sum(each["elements"] for each in between(run)))
+    every = sum(item["bytes_near"] + item["bytes_far"] for item in between(run))
+    return float(every / sum(item["elements"] for item in between(run)))
 
 
 def test_rows_of_too_few_copies_are_refused_with_what_would_do() -> None:

@@ -33,8 +33,8 @@ CPU. Roundings in double precision are 2^29 times smaller: 5 % become 1e-10.
 """
 
 
-def detection(place: Path, *assignments: str) -> RunFolder:
-    return planned(place, *SMALL, *assignments, workload="extreme-weather")
+def detection(directory: Path, *assignments: str) -> RunFolder:
+    return planned(directory, *SMALL, *assignments, workload="extreme-weather")
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +102,8 @@ def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
 def test_two_ranks_show_what_one_shows(one_rank: RunFolder, two_ranks: RunFolder) -> None:
     """What the ranks saw is put together: all frames, whoever had them."""
     shown = []
-    for each in (one_rank, two_ranks):
-        with np.load(each.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:
+    for folder in (one_rank, two_ranks):
+        with np.load(folder.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:
             shown.append({name: arrays[name] for name in ("frames", "truth_boxes", "fields")})
     for name in shown[0]:
         np.testing.assert_array_equal(shown[0][name], shown[1][name])
@@ -129,7 +129,7 @@ def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path
 def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:
     small = ("train.epochs=1", "synthetic.validation=1", "synthetic.test=1")
     log = run_ranks(detection(tmp_path, "train.ranks=2", *small), 2)
-    assert [each.evaluated for each in evaluations(log)] == [1]
+    assert [folder.evaluated for folder in evaluations(log)] == [1]
     tested = next(event.payload(payloads.Tested) for event in log.events if event.kind == "tested")
     assert tested.evaluated == 1
 

@@ -50,9 +50,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def killed(place: Path, *assignments: str, **when: str) -> RunFolder:
+def killed(directory: Path, *assignments: str, **when: str) -> RunFolder:
     """Return a training whose only rank got SIGKILL."""
-    folder = planned(place, *assignments)
+    folder = planned(directory, *assignments)
     processes = start_ranks(folder, 1, **when)
     while processes.running():
         time.sleep(0.02)
@@ -97,11 +97,11 @@ def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) ->
     assert [event.kind for event in log.events][-2:] == ["kernels", "end"]
     assert losses(log) == []
     shares = folder.history().events("kernels", job=1)[-1].payload(KernelsProfiled).kernels
-    assert sum(each.share for each in shares) == pytest.approx(1)
+    assert sum(item.share for item in shares) == pytest.approx(1)
 
 
-def copied(folder: RunFolder, place: Path) -> RunFolder:
-    return RunFolder.open(shutil.copytree(folder.path, place / folder.path.name))
+def copied(folder: RunFolder, directory: Path) -> RunFolder:
+    return RunFolder.open(shutil.copytree(folder.path, directory / folder.path.name))
 
 
 def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(

@@ -20,17 +20,19 @@ from vflops.train.ensemble.predictions import (
 def probabilities(samples: int, classes: int, seed: int = 1) -> np.ndarray:
     random = np.random.default_rng(seed)
     scores = np.exp(random.normal(0, 3, (samples, classes)))
-    found: np.ndarray = (scores / scores.sum(1, keepdims=True)).astype(np.float32)
-    return found
+    result: np.ndarray = (scores / scores.sum(1, keepdims=True)).astype(np.float32)
+    return result
 
 
-def written(place: Path, predictions: np.ndarray, ranks: int = 1) -> KeptPredictions:
+def written(directory: Path, predictions: np.ndarray, ranks: int = 1) -> KeptPredictions:
     """Return samples shared by ranks in turns of three, as evaluation shares them."""
     places = np.arange(len(predictions))
     for rank in range(ranks):
         own = places[(places // 3) % ranks == rank]
-        write_predictions(place, rank, own, predictions[own], [own * 10, np.stack([own, own], 1)])
-    return KeptPredictions.open(place, prediction_files(place))
+        write_predictions(
+            directory, rank, own, predictions[own], [own * 10, np.stack([own, own], 1)]
+        )
+    return KeptPredictions.open(directory, prediction_files(directory))
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -88,9 +90,9 @@ def test_samples_that_are_missing_are_refused(tmp_path: Path) -> None:
 def test_a_second_model_shares_all_but_its_predictions(tmp_path: Path) -> None:
     tables = []
     for number in range(2):
-        place = tmp_path / str(number)
-        place.mkdir()
-        tables.append(written(place, probabilities(20, 10, seed=number), ranks=2))
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        tables.append(written(directory, probabilities(20, 10, seed=number), ranks=2))
     second = tables[1].sharing_arrays(tables[0])
     assert np.array_equal(second.rows(0, 20), tables[1].rows(0, 20))
     for name in ("_part", "_row"):

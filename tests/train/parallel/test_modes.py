@@ -28,8 +28,8 @@ def piped(schedule: str, ranks: int) -> dict[str, Any]:
     return {"ranks": ranks, "parallel": parallel, "accumulate": 4}
 
 
-def mixed(**told: Any) -> dict[str, Any]:
-    return {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2), **told}}
+def mixed(**options: Any) -> dict[str, Any]:
+    return {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2), **options}}
 
 
 def shared(ranks: int) -> Ways:
@@ -75,9 +75,9 @@ def test_every_mode_trains_as_one_rank(
     network: tuple[str, ...], ways: Ways, tmp_path: Path
 ) -> None:
     team = Team(tmp_path, *network)
-    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    assert {len(mine.losses) for mine, _ in found.values()} == {20}
-    assert not apart(found)
+    trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {20}
+    assert not apart(trainings)
 
 
 def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -
         "ghosts": {"ghosts": 4},
         "parts": {"accumulate": 4},
     }
-    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    whole, halves, ghosts, parts = (mine for mine, _ in found.values())
+    trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    whole, halves, ghosts, parts = (mine for mine, _ in trainings.values())
     assert min(whole.losses_far(halves), whole.losses_far(ghosts), halves.losses_far(ghosts)) > 1e-3
     assert parts.far(ghosts, statistics=False) < LIMIT
     assert parts.far(ghosts) > 1e-3
@@ -122,7 +122,7 @@ DETECTOR: Ways = {
     "sharded": {"ranks": 2, "parallel": {"mode": "sharded"}},
     "layers": {"ranks": 2, "parallel": {"mode": "model"}},
     "tensor": {"ranks": 2, "parallel": TENSOR},
-    **{each: {**piped(each, 2), "accumulate": 2} for each in ("gpipe", "1f1b", "interleaved")},
+    **{item: {**piped(item, 2), "accumulate": 2} for item in ("gpipe", "1f1b", "interleaved")},
     "mixed-pipeline": {**mixed(), "accumulate": 2},
     "mixed-layers": mixed(within="model"),
     "mixed-tensor": mixed(within="model", split="tensor"),
@@ -133,16 +133,16 @@ def test_every_mode_trains_a_detector(tmp_path: Path) -> None:
     """Backbone, pyramid and heads: blocks are not called one after the other, biases are added
     once, and the stage with the head takes the boxes itself."""
     team = Team(tmp_path, *FRAMES, workload="extreme-weather")
-    found = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
-    assert {len(mine.losses) for mine, _ in found.values()} == {4}
-    assert not apart(found)
+    trainings = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
+    assert not apart(trainings)
 
 
-def apart(found: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
+def apart(trainings: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
     """Return the trainings that differ from their references, and by how much."""
     return {
         name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
-        for name, (mine, alone) in found.items()
+        for name, (mine, alone) in trainings.items()
         if not mine.far(alone) < LIMIT
         or not mine.losses_far(alone) < 1e-6  # a pipeline tells them in single precision
         or mine.quality != alone.quality

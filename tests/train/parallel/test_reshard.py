@@ -42,7 +42,7 @@ def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
     ways = [team.way(**way, end_epoch=number) for number, way in enumerate(WAYS, start=1)]
     ((mine, alone),) = team.train({"chain": ways}).values()
     assert len(mine.losses) == 20
-    assert [each["step"] for each in mine.all("resumed")] == list(range(2, 20, 2))
+    assert [item["step"] for item in mine.all("resumed")] == list(range(2, 20, 2))
     assert mine.losses_far(alone) < 1e-6
     assert mine.far(alone) < 1e-10
 
