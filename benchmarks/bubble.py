@@ -3,7 +3,7 @@
     python benchmarks/bubble.py [--ranks 2] [--micro-batches 2 4 8 16] [--batch 128]
 
 Trains for an epoch of the laptop profile with each schedule and number of micro-batches, and prints
-a row each as a table of markdown. Only a quiet machine with a core a rank says anything.
+a markdown table with one row per training. It needs an idle machine with one core per rank.
 """
 
 from __future__ import annotations

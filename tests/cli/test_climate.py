@@ -139,7 +139,7 @@ def test_what_a_folder_does_not_allow_is_refused(
     assert says in caught.value.message and caught.value.hint
 
 
-def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
+def test_the_kind_of_data_is_detected_from_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data of a known kind: it is empty"):
         kind_of(tmp_path)
     (tmp_path / "notes.txt").write_text("words")

@@ -47,7 +47,7 @@ def other_agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
+def test_attach_picks_up_running_jobs_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
     process = started(tmp_path, "--models", "2", epochs=16)
     folder = wait_for(tmp_path, "evaluation", 1, 2)
     refused = vflops("attach", folder.path)
@@ -67,7 +67,7 @@ def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path:
         assert f"is complete: there is {words}" in again.stderr
 
 
-def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
+def test_cancel_stops_controller_and_jobs_and_the_run_resumes(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
     process = started(tmp_path, "--models", "2", epochs=16)

@@ -62,7 +62,7 @@ def test_the_table_names_each_workers_candidate(run: HandmadeSearch) -> None:
             assert text in shown.get()
 
 
-def test_samples_of_a_candidate_that_is_gone_on_with_are_charged_once(run: HandmadeSearch) -> None:
+def test_samples_of_a_resumed_candidate_are_charged_once(run: HandmadeSearch) -> None:
     notes = one_worker(run)[:3]  # the first candidate and its evaluation
     standing = followed(run, notes)
     assert isinstance(standing.observer, WorkerProgress)

@@ -1,6 +1,6 @@
 """A rank that averages in every mode and precision: ``python average_rank.py FOLDER PART``.
 
-Rank 0 writes what was found to ``FOLDER/found.json``.
+Rank 0 writes the results to ``FOLDER/found.json``.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from vflops.train.communication import average, exchange_gradients
 from vflops.train.communication.codec import Residuals
 
 NUMBERS = 1003
-"""No multiple of the ranks."""
+"""Not a multiple of the ranks."""
 EXCHANGES = 30
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def gradients(of: int) -> Tensor:
-    """Some large numbers and many small ones."""
+    """Return some large numbers and many small ones."""
     return torch.randn(NUMBERS, generator=torch.Generator().manual_seed(of)) ** 3
 
 
 def largest(value: float) -> float:
-    """Of all ranks."""
-    word = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(word, dist.ReduceOp.MAX)
-    return float(word)
+    """Return the maximum over the ranks."""
+    maximum = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(maximum, dist.ReduceOp.MAX)
+    return float(maximum)
 
 
 def one_way(mode: str, precision: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
 
 
 def ways() -> dict[str, Any]:
-    """Return every mode and precision."""
+    """Return the results of every mode and precision."""
     return {
         f"{mode} {precision}": one_way(mode, precision)
         for mode in ("all-reduce", "hierarchical", "torus")
@@ -79,7 +79,7 @@ def ways() -> dict[str, Any]:
 
 
 def overflow() -> list[bool]:
-    """Whether a mean is finite when one number of one rank is not, and the next time."""
+    """Return whether a mean is finite if a number of one rank is not, and the next time."""
     way, finite = average("torus", "int8", node=ranks), []
     left: Residuals = {}
     for wrong in (True, False):
@@ -92,7 +92,7 @@ def overflow() -> list[bool]:
 
 
 def halves() -> float:
-    """Return the error of means over ranks 0, 2 … and 1, 3 … apart, in halves."""
+    """Return the error of separate means over ranks 0, 2 … and 1, 3 …"""
     groups = [dist.new_group(list(range(first, ranks, 2))) for first in (0, 1)]
     way = average("all-reduce", "fp32", groups[rank % 2], node=ranks // 2)
     mine = torch.full((5,), float(rank))
@@ -101,7 +101,7 @@ def halves() -> float:
 
 
 def by_node() -> list[int]:
-    """Return what a ring sends over near and far links, two ranks a node."""
+    """Return the bytes of a ring over near and far links, with two ranks per node."""
     way = average("all-reduce", "fp32", node=2)
     way(torch.ones(ranks), {})
     sent = torch.tensor([way.traffic.near, way.traffic.far])
@@ -128,7 +128,7 @@ def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
 
 
 def buckets() -> dict[str, Any]:
-    """Return how far the gradients of each way are from those of DDP's own, in their norm."""
+    """Return the relative difference of each exchange's gradients from those of DDP."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
     reference = DistributedDataParallel(model)
@@ -170,7 +170,7 @@ def scaled(precision: str) -> float:
 
 
 def die() -> None:
-    """Rank 1 is gone while rank 0 waits for it."""
+    """End rank 1 while rank 0 waits for it."""
     ddp, exchange = wrapped(CommunicationSettings(precision="int8"))
     backward(ddp)
     if rank == 1:
@@ -183,11 +183,11 @@ def die() -> None:
         words = str(error)
     exchange.close()
     threads = [thread.name for thread in threading.enumerate()]
-    tell({"words": words, "took_s": time.monotonic() - start_s, "threads": threads})
+    write_results({"words": words, "took_s": time.monotonic() - start_s, "threads": threads})
     os._exit(0)
 
 
-def tell(results: dict[str, Any]) -> None:
+def write_results(results: dict[str, Any]) -> None:
     if rank == 0:
         Path(sys.argv[1], "found.json").write_text(json.dumps(results))
 
@@ -206,5 +206,5 @@ if __name__ == "__main__":
         "buckets": buckets(),
         "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
     }
-    tell(parts)
+    write_results(parts)
     dist.destroy_process_group()

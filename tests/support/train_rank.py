@@ -1,4 +1,4 @@
-"""A rank that notes the loss of every step, and may be killed after one, or when it evaluates.
+"""A rank that records the loss of every step, and may be killed after a step or in an evaluation.
 
 ``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, ``KILL_IN_EVALUATION``, or
 ``KILL_WHEN_FINISHED``; with ``SHOW_NOTHING`` its exhibit fails; with ``DOUBLE`` it trains in double

@@ -1,4 +1,4 @@
-"""Small trainings: by their ranks alone, or through the command; and what their logs say."""
+"""Small trainings, by ranks alone or through the command, and the contents of their logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = (
 def planned(
     directory: Path, *assignments: str, workload: str = "image-classification"
 ) -> RunFolder:
-    """Return a run folder with one job that nobody has started."""
+    """Return a run folder with one planned job."""
     settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
     folder = RunFolder.create(directory, workload, settings)
     with folder.start_attempt(0) as events:
@@ -38,7 +38,7 @@ def planned(
 
 
 class Ranks:
-    """The processes of one attempt; they need not import torch."""
+    """The processes of one attempt, forked from a server that has imported torch."""
 
     def __init__(self, words: list[str], ranks: int, logs: Path, **environment: str) -> None:
         self._processes = [
@@ -59,11 +59,11 @@ class Ranks:
         ]
 
     def poll(self) -> list[int | None]:
-        """Exit codes by rank; None for those that run."""
+        """Return exit codes by rank; None for running ones."""
         return [process.poll() for process in self._processes]
 
     def running(self) -> bool:
-        """Whether the attempt goes on: without one that failed the others would wait."""
+        """Whether the attempt is running; kill all ranks if one failed."""
         codes = self.poll()
         if any(codes):
             for process in self._processes:
@@ -73,7 +73,7 @@ class Ranks:
 
 
 def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
-    """Return a new attempt at the job; every step's loss is noted."""
+    """Start a new attempt at the job, which records the loss of every step."""
     attempt = folder.next_attempt(1)
     directory = folder.attempt_folder(1, attempt)
     directory.mkdir(parents=True)
@@ -82,7 +82,7 @@ def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
 
 
 def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
-    """Return the log of a new attempt that ends well."""
+    """Run a new attempt and return its log; it must succeed."""
     processes = start_ranks(folder, ranks, **environment)
     while processes.running():
         time.sleep(0.02)
@@ -99,7 +99,7 @@ def losses(log: Log) -> list[float]:
 
 
 def evaluations(log: Log) -> list[Evaluated]:
-    """Return every evaluation."""
+    """Return all evaluations."""
     return [event.payload(Evaluated) for event in log.events if event.kind == "evaluation"]
 
 
@@ -111,7 +111,7 @@ def weights(folder: RunFolder) -> str | None:
 def start_command(
     directory: Path, *arguments: object, alone: bool = False
 ) -> subprocess.Popen[str]:
-    """Return the command in a process group of its own; ``alone``: in a new Python."""
+    """Start the command in a new process group; ``alone``: in a new interpreter."""
     words = ["-m", "vflops", *map(str, arguments)]
     start = start_alone if alone else server().start
     return start(words, directory, {**os.environ, "COLUMNS": "100"})

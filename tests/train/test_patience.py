@@ -30,7 +30,7 @@ def state(directory: Path) -> TrainState:
         ("lower", [0.3, 0.2, 0.2, 0.4, 0.1], [0, 0, 1, 2, 0]),
     ],
 )
-def test_an_equal_quality_is_no_better_one(
+def test_an_equal_quality_is_not_better(
     tmp_path: Path, better: Better, qualities: list[float], since: list[int]
 ) -> None:
     training, counts = state(tmp_path), []

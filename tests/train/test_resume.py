@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert weights(folder) == weights(whole)
 
 
-def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
+def test_a_schedulers_warning_writes_a_checkpoint_and_the_run_resumes(
     whole: RunFolder, tmp_path: Path
 ) -> None:
     process = start_command(tmp_path, *training_run("train.epochs=30"))

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflops.train.communication.lane import ThreadLane
 
 
-def test_the_caller_goes_on_and_order_is_kept() -> None:
+def test_the_caller_continues_and_the_order_is_kept() -> None:
     go, done = threading.Event(), []
 
     def first() -> Tensor:

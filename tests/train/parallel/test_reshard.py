@@ -47,7 +47,7 @@ def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
     assert mine.far(alone) < 1e-10
 
 
-def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_with_changed_settings_and_says_so(tmp_path: Path) -> None:
     """Another P and another mode from the next attempt on; the result is not valid any more."""
     whole = planned(tmp_path / "whole", *SHORT, "train.epochs=2", "train.ghosts=2")
     run_ranks(whole, DOUBLE="1")
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_as_its_user_wants_and_says_so(tmp_path: Path) -> N
     assert JobRecord.read(folder.job_file(1)).ranks == 1
 
 
-def test_what_would_be_another_training_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_settings_of_a_different_training_are_refused(tmp_path: Path) -> None:
     folder = planned(tmp_path)
     with pytest.raises(UsageError, match=r"train\.learning_rate cannot change from 0\.1 to 1\.0"):
         changed_jobs(folder, ["train.learning_rate=1.0"])
