@@ -1,4 +1,4 @@
-"""What is refused before there is a run folder, with the hint, and what a run is told by options.
+"""Settings that are refused before a run folder is created, with hints, and options of a run.
 
 SLURM is played by two scripts: ``sinfo`` lists the nodes of a file, ``sbatch`` is only there.
 """

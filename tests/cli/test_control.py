@@ -153,7 +153,7 @@ def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
     assert "has no running jobs" in vflops("cancel", folder.path).stdout
     lock.write_text(str(other_agent.pid))
     with lock.open("r") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # somebody else holds it, from another machine perhaps
+        fcntl.flock(file, fcntl.LOCK_EX)  # as another process would, perhaps on another machine
         refused = vflops("cancel", folder.path)
     assert refused.returncode == 2
     assert f"held by process {other_agent.pid}, which is not visible from here" in refused.stderr

@@ -132,7 +132,7 @@ def between(run: Trained) -> list[dict[str, Any]]:
 
 
 def bytes_of_one(run: Trained) -> float:
-    """Return bytes that a rank sends to its copies for each number of its own."""
+    """Return the bytes that a rank sends to its copies per number."""
     every = sum(item["bytes_near"] + item["bytes_far"] for item in between(run))
     return float(every / sum(item["elements"] for item in between(run)))
 

@@ -100,7 +100,7 @@ def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
 
 
 def test_two_ranks_show_what_one_shows(one_rank: RunFolder, two_ranks: RunFolder) -> None:
-    """What the ranks saw is put together: all frames, whoever had them."""
+    """The exhibit has the frames of all ranks."""
     shown = []
     for folder in (one_rank, two_ranks):
         with np.load(folder.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:

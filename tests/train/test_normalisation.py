@@ -212,7 +212,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[s
     folder: Path = tmp_path_factory.mktemp("ranks")
     other = multiprocessing.get_context("spawn").Process(target=rank_main, args=(1, str(folder)))
     other.start()
-    rank_main(0, str(folder))  # this process is a rank as well: one import of torch less
+    rank_main(0, str(folder))  # this process is a rank too, which saves an import of torch
     other.join(60)
     assert other.exitcode == 0
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]

@@ -81,7 +81,7 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
 def test_a_target_that_was_reached_when_the_kill_came_still_ends_the_training(
     tmp_path: Path,
 ) -> None:
-    """Else a kill at the right moment would train on, and score higher."""
+    """Otherwise a kill at the right moment would train longer and score higher."""
     settings = ("train.stop_at_target=true", "target=0.01")
     folder = killed(tmp_path, *settings, KILL_IN_EVALUATION="1")
     log = run_ranks(folder)

@@ -42,7 +42,7 @@ class Shared:
         return torch.empty((samples, *shape), device="meta")
 
     def sent(self, mode: str, algorithm: str) -> float:
-        """Return bytes of a step, which all went to a rank of the same node."""
+        """Return the bytes of a step, all of which went to ranks of the same node."""
         (exchanged,) = (
             e.payload(Exchanged) for e in self._folder.history().events("exchange", job=1)
         )

@@ -1,4 +1,4 @@
-"""Ranks on hosts of their own: the bytes on the wire are those that were counted."""
+"""Ranks on separate hosts: the bytes on the wire equal the counted bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIGABIT = 1e9
 
 @pytest.fixture(scope="module", autouse=True)
 def bench() -> None:
-    """Skips where there are no namespaces to be had; in CI a missing package is a failure."""
+    """Skip without network namespaces; in CI a missing package is a failure."""
     if os.environ.get("CI") and (missing := missing_tools()):
         pytest.fail(missing)
     if reason := lacking():
@@ -40,7 +40,7 @@ def starter(bench: None) -> Iterator[Starter]:
 def sent(
     directory: Path, places: list[Host], steps: int, starter: Starter, *assignments: str
 ) -> tuple[int, int]:
-    """Return bytes on the wire and bytes that were counted, of a training of so many steps."""
+    """Return bytes on the wire and counted bytes of a training of ``steps`` steps."""
     sizes = (f"synthetic.train={32 * steps}", "train.batch=32", "train.epochs=1")
     options = ("micro.benchmarks=[]", "train.warmup_epochs=0", "network.width=32", *sizes)
     settings = load(

@@ -31,7 +31,7 @@ SIZE, SEED = 200_000, 11
 FAR = 4.5
 """Standard deviations that chance passes once in 150,000 times."""
 
-# Frozen: whoever changes these changes the bags of every published run.
+# Frozen: changing these would change the bags of every published run.
 GOLDEN_POISSON = [0, 2, 2, 3, 0, 2, 2, 1, 2, 1, 2, 1]
 GOLDEN_MULTINOMIAL = [0, 1, 0, 1, 0, 0, 0, 2, 1, 2, 4, 1]
 GOLDEN_BAG = [1, 5, 6, 8, 8, 11]
@@ -39,7 +39,7 @@ GOLDEN_DIGESTS = ["8ea93df2bf540653", "153fe019f713b872"]
 
 
 def test_the_words_are_those_of_the_published_generator() -> None:
-    # SplitMix64 from 1234567, as it is given wherever the generator is described.
+    # The published reference values of SplitMix64 from 1234567.
     published = (6457827717110365317, 3203168211198807973, 9817491932198370423)
     assert tuple(_words(1234567, 3).tolist()) == published
 

@@ -52,7 +52,7 @@ Passed = list[tuple[list[Tensor], list[Tensor]]]
 
 
 def through(model: nn.Module, cuts: list[StageCut], *inputs: Tensor) -> Passed:
-    """Return what each stage receives, as leaves of its own graph, and what it makes."""
+    """Return what each stage receives, as leaves of its graph, and its output."""
     passed: Passed = []
     for item in cuts:
         before = passed[-1][1] if passed else []
@@ -206,7 +206,7 @@ def test_images_that_lie_channels_last_are_sent_as_they_lie() -> None:
     assert sent.is_contiguous() and sent.data_ptr() == images.data_ptr()
     assert torch.equal(layout.unpacked(sent), images)
     other = images.contiguous()
-    assert torch.equal(layout.packed(other), sent)  # whatever it lies like, it comes as expected
+    assert torch.equal(layout.packed(other), sent)  # whatever its memory format
 
 
 def test_the_bubble_of_theory() -> None:

@@ -1,4 +1,4 @@
-"""What a rank keeps of a model in each mode: reckoned before ranks start, as they then hold it."""
+"""The footprint of a rank in each mode, computed before ranks start, equals what they keep."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | N
     ids=lambda item: "-".join(map(str, item.values())),
 )
 def test_a_rank_of_a_pipeline_has_its_stages(parallel: dict[str, Any]) -> None:
-    """The most that is left where a rank gives up the other stages."""
+    """The largest part that remains when a rank drops the other stages."""
     settings = trained(4 if "mesh" in parallel else 2, accumulate=2, **parallel)
     cuts = cut(cast(Workload, Given(small, 3, 16, 16)), settings)
     left = [keep_only(small(), cuts[rank::2]).parameters() for rank in range(2)]

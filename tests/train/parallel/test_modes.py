@@ -1,8 +1,8 @@
-"""Every way to share a model gives what one rank gives: losses, weights, statistics, momenta.
+"""Every parallel mode gives the result of one rank: losses, weights, statistics, momenta.
 
-20 steps in double precision, on two and on four ranks, against one rank whose batch norm sees the
-same samples: all of a batch where it is synchronised or the batch is not shared out, else a ghost
-for each share; with ``accumulate`` each part of the batch by itself.
+20 steps in double precision, on two and on four ranks, compared with one rank whose batch norm sees
+the same samples: the whole batch if it is synchronised or the batch is not shared, else one ghost
+per share; with ``accumulate`` each part of the batch separately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.support.team_runs import DEEP, SMALL, Team, Trained
 
 LIMIT = 1e-10
-"""What was measured is 1e-14."""
+"""The measured differences are 1e-14."""
 TENSOR = {"mode": "model", "split": "tensor"}
 SYNCHRONISED = {"batch_norm": "synchronised"}
 
@@ -33,7 +33,7 @@ def mixed(**options: Any) -> dict[str, Any]:
 
 
 def shared(ranks: int) -> Ways:
-    """By so many ranks, whatever number that is."""
+    """Return the modes that work with any number of ranks."""
     ways: Ways = {
         f"{mode}-{norm}": {"ranks": ranks, "parallel": {"mode": mode}, "batch_norm": norm}
         for mode in ("data", "sharded")
@@ -53,7 +53,7 @@ MIXED: Ways = {
     "tensor-synchronised": {**mixed(within="model", split="tensor"), **SYNCHRONISED},
 }
 LAMB = {"optimizer": "lamb", "nesterov": False}
-"""It takes the norm of a layer, which ranks may have between them."""
+"""It needs the norm of a layer, which may be divided between ranks."""
 FURTHER: Ways = {
     "interleaved-two": piped("interleaved", 2),
     "interleaved-four": piped("interleaved", 4),
@@ -81,8 +81,10 @@ def test_every_mode_trains_as_one_rank(
 
 
 def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -> None:
-    """Else the test above would hold whatever batch norm did. Parts that follow each other have
-    the weights of ghosts, and running statistics of their own."""
+    """Otherwise the test above would pass whatever batch norm did.
+
+    Consecutive parts give the weights of ghosts, but different running statistics.
+    """
     team = Team(tmp_path, *SMALL)
     ways = {
         "whole": {},
@@ -144,6 +146,6 @@ def apart(trainings: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
         name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
         for name, (mine, alone) in trainings.items()
         if not mine.far(alone) < LIMIT
-        or not mine.losses_far(alone) < 1e-6  # a pipeline tells them in single precision
+        or not mine.losses_far(alone) < 1e-6  # a pipeline records them in single precision
         or mine.quality != alone.quality
     }

@@ -1,4 +1,4 @@
-"""A training that goes on in other modes and with other numbers of ranks, as if in one."""
+"""A training that is resumed in other modes and with other numbers of ranks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
-    """One rank takes the same parts of each batch, whoever shares them."""
+    """One rank trains on the same parts of each batch, however they are shared."""
     team = Team(tmp_path, *SMALL)
     ways = [team.way(**way, end_epoch=number) for number, way in enumerate(WAYS, start=1)]
     ((mine, alone),) = team.train({"chain": ways}).values()
