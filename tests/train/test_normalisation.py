@@ -122,7 +122,7 @@ def test_channels_last_and_halves_go_through() -> None:
 def test_a_batch_that_does_not_split_is_refused() -> None:
     with pytest.raises(ValueError, match="batch of 5 cannot be divided into 2 equal ghosts"):
         GhostBatchNorm2d(CHANNELS, ghosts=2)(torch.randn(5, CHANNELS, 2, 2))
-    with pytest.raises(ValueError, match="1 value a channel"):
+    with pytest.raises(ValueError, match="1 value per channel"):
         GhostBatchNorm1d(CHANNELS, ghosts=2)(torch.randn(2, CHANNELS))
 
 

@@ -284,7 +284,7 @@ class TestPlan:
         more = "4 or 2" if given else "2"
         with pytest.raises(UsageError, match="twins come in pairs") as refused:
             prepare(settings, lambda text, done, whole: None)
-        assert refused.value.hint == f"take --models {more}"
+        assert refused.value.hint == f"use --models {more}"
 
     @pytest.mark.parametrize("models", [4, 6, 16])
     def test_twins_share_no_node_that_holds_half_of_the_models_or_fewer(self, models: int) -> None:
