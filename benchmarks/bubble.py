@@ -3,7 +3,7 @@
     python benchmarks/bubble.py [--ranks 2] [--micro-batches 2 4 8 16] [--batch 128]
 
 Trains for an epoch of the laptop profile with each schedule and number of micro-batches, and prints
-a row each as a table of markdown. Only a quiet machine with a core a rank says anything.
+a markdown table with one row per training. It needs an idle machine with one core per rank.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for schedule in SCHEDULES:
         for parts in given.micro_batches:
-            found = _trained(schedule, parts, given.ranks, given.batch)
-            shares = [each / sum(found.operations) for each in found.operations]
-            told = " / ".join(f"{share:.0%}" for share in shares).replace("%", " %")
+            run = _trained(schedule, parts, given.ranks, given.batch)
+            shares = [item / sum(run.operations) for item in run.operations]
+            text = " / ".join(f"{share:.0%}" for share in shares).replace("%", " %")
             print(
-                f"| {schedule} | {parts} | {told} | {100 * (found.bubble or 0):.1f} % | "
-                f"{100 * found.bubble_theory:.1f} % |",
+                f"| {schedule} | {parts} | {text} | {100 * (run.bubble or 0):.1f} % | "
+                f"{100 * run.bubble_theory:.1f} % |",
                 flush=True,
             )
 
@@ -51,13 +51,13 @@ def _trained(schedule: str, parts: int, ranks: int, batch: int) -> StagesRun:
         "train.epochs": 1,
         "train.warmup_epochs": 0,
     }
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "vflops", "run", "image-classification", "--quiet"]
-        command += ["--profile", "laptop", "--ranks", str(ranks), "--out", place]
+        command += ["--profile", "laptop", "--ranks", str(ranks), "--out", directory]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        path = latest(Path(place))
+        path = latest(Path(directory))
         assert path is not None
         (event,) = RunFolder.open(path).history().events("stages", job=1)
     return event.payload(StagesRun)

@@ -73,7 +73,7 @@ def main() -> None:
 
     before = plain_loop(device), plain_copy(device)
     started = time.perf_counter()
-    folder = pipeline.start(arguments.out, "suite", settings, pipeline.Watch(step=print))
+    folder = pipeline.start(arguments.out, "suite", settings, pipeline.RunObserver(step=print))
     took_s = time.perf_counter() - started
     after = plain_loop(device), plain_copy(device)
 

@@ -53,24 +53,28 @@ def _trained(
         f"train.communication.precision={precision}",
         *given.set,
     ]
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "vflops", "run", "image-classification"]
         command += ["--profile", given.profile, "--ranks", str(given.ranks), "--seed", str(seed)]
-        command += ["--out", place, "--quiet"]
-        for each in settings:
-            command += ["--set", each]
+        command += ["--out", directory, "--quiet"]
+        for item in settings:
+            command += ["--set", item]
         ended = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         if ended.returncode > 1:  # 1: a rule is not met, as on a busy machine; quality is the same
             raise SystemExit(ended.returncode)
-        path = latest(Path(place))
+        path = latest(Path(directory))
         assert path is not None
         history = RunFolder.open(path).history()
     qualities = [e.payload(Evaluated).quality for e in history.events("evaluation", job=1)]
     losses = [e.payload(Progressed).loss for e in history.events("progress", job=1)]
     parameters = history.events("job", job=1)[0].payload(JobStarted).parameters or 0
     plain = bytes_sent("all-reduce", "fp32", given.ranks, given.ranks, parameters).all
-    found = [e.payload(Exchanged) for e in history.events("exchange", job=1)]
-    sent = sum(e.bytes_near + e.bytes_far for e in found) / found[0].steps if found else plain
+    exchanges = [e.payload(Exchanged) for e in history.events("exchange", job=1)]
+    sent = (
+        sum(e.bytes_near + e.bytes_far for e in exchanges) / exchanges[0].steps
+        if exchanges
+        else plain
+    )
     last = next((loss for loss in reversed(losses) if loss is not None), float("nan"))
     return max(qualities), last, sent, plain
 

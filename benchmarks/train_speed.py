@@ -138,8 +138,8 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
     incoming = iter(source)
     kept: list[Inputs] = [next(incoming)]
     ways: dict[str, Callable[[], object]] = {
-        "engine, packed data": lambda: made.state.take([next(incoming)], 0.01),
-        "engine, one batch": lambda: made.state.take(kept, 0.01),
+        "engine, packed data": lambda: made.state.update([next(incoming)], 0.01),
+        "engine, one batch": lambda: made.state.update(kept, 0.01),
     }
     if arguments.workload == "image-classification" and not arguments.no_plain:
         ways["plain loop"] = plain_loop(made)
@@ -158,10 +158,10 @@ def measure(made: Engine, arguments: argparse.Namespace) -> None:
     print(f"torch {torch.__version__}, {made.device}, {made.settings.precision}, ", end="")
     print(f"batch {made.settings.batch}, recorded {made.recorded}, compiled {made.compiled}")
     base = statistics.median(rates["engine, packed data"])
-    for name, found in rates.items():
-        middle = statistics.median(found)
+    for name, speeds in rates.items():
+        middle = statistics.median(speeds)
         print(
-            f"{name:22} {middle:9.1f} samples/s  {min(found):9.1f} to {max(found):9.1f}"
+            f"{name:22} {middle:9.1f} samples/s  {min(speeds):9.1f} to {max(speeds):9.1f}"
             f"   packed/this {base / middle:.3f}"
         )
 

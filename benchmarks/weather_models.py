@@ -98,7 +98,9 @@ def shuffled(seeds: int) -> None:
                 None,
                 [f"seed={seed}", f"data={packed}", f"target={data.target}", "micro.benchmarks=[]"],
             )
-            folder = pipeline.start(Path(temporary), "extreme-weather", settings, pipeline.Watch())
+            folder = pipeline.start(
+                Path(temporary), "extreme-weather", settings, pipeline.RunObserver()
+            )
             (trained,) = Contents(folder).trained
             last = trained.evaluations[-1].evaluated
             print(f"shuffled, seed {seed}: mAP@0.5 {last.quality:.4f} after {last.epoch} epochs")

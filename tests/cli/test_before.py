@@ -1,4 +1,4 @@
-"""What is refused before there is a run folder, with the hint, and what a run is told by options.
+"""Settings that are refused before a run folder is created, with hints, and options of a run.
 
 SLURM is played by two scripts: ``sinfo`` lists the nodes of a file, ``sbatch`` is only there.
 """
@@ -38,7 +38,7 @@ Command = Callable[..., Said]
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, no site but its own, nothing of a scheduler's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command in this process, which has loaded torch already."""
 
     def run(*arguments: object) -> Said:
@@ -100,7 +100,7 @@ def admitted(*given: str) -> None:
     [
         # Without launch.ranks_per_node an allocation has a node for each model.
         (("bagging.models=8",), "no room for 8 models of 1 rank (8 slots) on 4 nodes with 4 slots",
-         "--waves; or several on a node, --set launch.ranks_per_node=2"),
+         "--waves; or share nodes: --set launch.ranks_per_node=2"),
         (("bagging.models=9",), "on 4 nodes with 4 slots", "choose 4 models of 1 rank"),
         (("bagging.models=9", "launch.ranks_per_node=2"), "on 4 nodes with 8 slots", "8 models"),
         (("bagging.models=9", "launch.start=apart"), "on 4 nodes with 8 slots", "8 models"),
@@ -145,12 +145,12 @@ def test_busy_nodes_count_and_lost_ones_do_not(cluster: Cluster) -> None:
             admitted("bagging.models=4")
 
 
-def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, place: Path) -> None:
+def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, directory: Path) -> None:
     cluster("idle", "idle", more="g1|2|(null)|idle|gpu|none\n")
     with pytest.raises(UsageError, match="on 2 nodes with 2 slots"):
         admitted("bagging.models=3")
     for site in ('partition = "nowhere"', 'directives = ["--ntasks-per-core=1", "-p nowhere"]'):
-        (place / "site.toml").write_text(site)
+        (directory / "site.toml").write_text(site)
         with pytest.raises(UsageError) as refused:
             admitted()
         assert "Invalid partition name specified (nowhere)" in refused.value.message
@@ -158,9 +158,9 @@ def test_nodes_are_those_of_the_partition_that_jobs_get(cluster: Cluster, place:
 
 
 def test_a_held_allocation_is_all_there_is(
-    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (place / "site.toml").write_text('partition = "nowhere"')  # the allocation has its own
+    (directory / "site.toml").write_text('partition = "nowhere"')  # the allocation has its own
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "1(x2)")
@@ -205,43 +205,43 @@ def test_jobs_in_a_queue_wait_and_its_words_are_shown() -> None:
         (("--on", "slurm", "--models", 8), "", "no room for 8 models", "choose 4 models of 1 rank"),
         (("--on", "pbs", "--models", 2), "", "no qsub here", "login node"),
         (("--on", "slurm"), "acount = 'x'", "unknown key 'acount'", "account"),
-        (("--container", "x.sif"), "", "x.sif is for the jobs of a scheduler", "add --on slurm"),
+        (("--container", "x.sif"), "", "x.sif needs a scheduler", "add --on slurm"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_wrong_settings_make_no_folder(
     cluster: Cluster,
-    said: Command,
-    place: Path,
+    run_command: Command,
+    directory: Path,
     arguments: tuple[object, ...],
     site: str,
     error: str,
     hint: str,
 ) -> None:
     if site:
-        (place / "site.toml").write_text(site)
+        (directory / "site.toml").write_text(site)
     for command in (("run", *TINY), ("scale", *TINY, "--scales", 8)):
         given = arguments if command[0] == "run" else arguments[:2]  # its scales are M × P
-        result = said(*command, *given)
+        result = run_command(*command, *given)
         assert result.returncode == 2, result.stderr
         shown = " ".join(result.stderr.split())
         assert error in shown and hint in shown
-    assert [path.name for path in place.iterdir()] == (["site.toml"] if site else [])
+    assert [path.name for path in directory.iterdir()] == (["site.toml"] if site else [])
 
 
-def test_a_command_cannot_be_bagged(said: Command, place: Path) -> None:
-    (place / "train.py").write_text("")
+def test_a_command_cannot_be_bagged(run_command: Command, directory: Path) -> None:
+    (directory / "train.py").write_text("")
     given = ["command.command={python} train.py", "samples=10", "target=1"]
     given += ["ops_forward=1", "ops_total=3", "command.train.batch=2"]
-    words = ["command", "--profile", "tiny", *(w for each in given for w in ("--set", each))]
+    words = ["command", "--profile", "tiny", *(w for item in given for w in ("--set", item))]
     for verb in ("run", "plan"):
         machine = ("--nodes", 1, "--slots", 2) if verb == "plan" else ()
-        result = said(verb, *words, "--models", 2, *machine)
+        result = run_command(verb, *words, "--models", 2, *machine)
         assert result.returncode == 2
         assert "command cannot be an ensemble" in result.stderr
         assert "--repeat 2" in result.stderr
-    assert not (place / "runs").exists()
-    alone = said("plan", *words, "--nodes", 1, "--slots", 2)
+    assert not (directory / "runs").exists()
+    alone = run_command("plan", *words, "--nodes", 1, "--slots", 2)
     assert alone.returncode == 0, alone.stderr
     assert "--models 1 --ranks 2" in alone.stderr
     assert "--set 'command.command={python} train.py'" in " ".join(alone.stderr.split())
@@ -255,11 +255,11 @@ def test_a_command_cannot_be_bagged(said: Command, place: Path) -> None:
     ],
 )
 def test_the_container_of_the_settings_reaches_the_script(
-    cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch, site: str, words: str
+    cluster: Cluster, directory: Path, monkeypatch: pytest.MonkeyPatch, site: str, words: str
 ) -> None:
-    (place / "site.toml").write_text(site)
+    (directory / "site.toml").write_text(site)
     chosen = settings("bagging.models=2", "launch.container=new image.sif")
-    folder = RunFolder.create(place, IMAGES, chosen)
+    folder = RunFolder.create(directory, IMAGES, chosen)
     for record in records(2):
         folder.job_file(record.job).parent.mkdir(parents=True)
     monkeypatch.setattr(SlurmScheduler, "submit", lambda self, request: "1")
@@ -271,35 +271,37 @@ def test_the_container_of_the_settings_reaches_the_script(
 
 
 def test_the_option_is_the_setting(
-    said: Command, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+    run_command: Command, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
 ) -> None:
     seen: list[Any] = []
 
-    def start(parent: Path, name: str, chosen: Settings, watch: object) -> None:
+    def start(parent: Path, name: str, chosen: Settings, observer: object) -> None:
         seen.append(chosen.launch.container)
         raise UsageError("seen")
 
     monkeypatch.setattr("vflops.run.pipeline.start", start)
-    said("run", *TINY, "--on", "slurm", "--container", "docker://site/vflops:1")
-    said("scale", *TINY, "--scales", 1, "--on", "slurm", "--container", "docker://site/vflops:1")
+    run_command("run", *TINY, "--on", "slurm", "--container", "docker://site/vflops:1")
+    run_command(
+        "scale", *TINY, "--scales", 1, "--on", "slurm", "--container", "docker://site/vflops:1"
+    )
     assert seen == ["docker://site/vflops:1"] * 2
 
 
-def test_twins_repeats_and_seeds_are_planned_as_they_run(said: Command) -> None:
+def test_twins_repeats_and_seeds_are_planned_as_they_run(run_command: Command) -> None:
     machine = (*TINY, "--nodes", 2, "--slots", 2, "--ranks", 1)
-    odd = said("plan", *machine, "--models", 3, "--twins")
+    odd = run_command("plan", *machine, "--models", 3, "--twins")
     assert odd.returncode == 2
     assert "twins come in pairs" in odd.stderr
-    result = said("plan", *machine, "--twins", "--repeat", 2, "--seed", 7, "--json")
-    found = json.loads(result.stdout)
-    assert [each["model"] for each in found["placements"]] == [0, 2, 1, 3]
-    assert found["workloads"][IMAGES]["repeat"] == 2
-    shown = said("plan", *machine, "--twins", "--repeat", 2, "--seed", 7)
+    result = run_command("plan", *machine, "--twins", "--repeat", 2, "--seed", 7, "--json")
+    plan = json.loads(result.stdout)
+    assert [item["model"] for item in plan["placements"]] == [0, 2, 1, 3]
+    assert plan["workloads"][IMAGES]["repeat"] == 2
+    shown = run_command("plan", *machine, "--twins", "--repeat", 2, "--seed", 7)
     assert [line.split()[0] for line in shown.stdout.splitlines()[2:6]] == ["1", "3", "2", "4"]
     assert "--repeat 2 --seed 7 --twins" in " ".join(shown.stderr.split())
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "scale", "replay"])
-def test_the_help_says_which_schedulers_were_never_seen(said: Command, command: str) -> None:
-    shown = " ".join(said(command, "--help").stdout.replace("│", " ").split())
-    assert "pbs, lsf, flux were not seen on a real site yet" in shown
+def test_the_help_says_which_schedulers_were_never_seen(run_command: Command, command: str) -> None:
+    shown = " ".join(run_command(command, "--help").stdout.replace("│", " ").split())
+    assert "pbs, lsf and flux are not tested on a real site" in shown

@@ -33,7 +33,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def accepted(stderr: str) -> Settings:
-    """The settings of the `vflops run` that is named as the next step, taken as it takes them."""
+    """Return the settings of the `vflops run` in the next step."""
     (line,) = re.findall(r"^next: vflops run (.*?)(?:   \(.*\))?$", stderr, re.MULTILINE)
     workload, *words = shlex.split(line)
     pairs = list(zip(words[::2], words[1::2], strict=True))
@@ -66,22 +66,22 @@ def test_years_from_drawing_to_verifying(tmp_path: Path, vflops: Vflops) -> None
     assert packed.returncode == 0, packed.stderr
     assert "train       1979: 8 frames with" in packed.stdout
     assert "the reference split" in packed.stdout
-    assert "about 4.7 MB in all" in packed.stderr
+    assert "about 4.7 MB in total" in packed.stderr
     assert accepted(packed.stderr).workloads["extreme-weather"]["data"] == "years-packed-half"
     frames = PackedFrames.open(tmp_path / "years-packed-half")
     assert frames.index.synthetic and frames.index.recipe is not None
 
     verified = vflops("data", "verify", "years-packed-half")
-    assert verified.returncode == 0 and "every hash as packed" in verified.stdout
+    assert verified.returncode == 0 and "all hashes match" in verified.stdout
     assert accepted(verified.stderr).workloads["extreme-weather"]["target"] == 0.35
     with (tmp_path / "years-packed-half/test-00000.bin").open("r+b") as file:
         file.write(b"\x01\x02\x03\x04")
     damaged = vflops("data", "verify", "years-packed-half")
     assert damaged.returncode == 1 and "test-00000.bin" in damaged.stderr
 
-    own = ("--validation-years", "1979", "--test-years", "1980", "--layout", "raw")
-    other = vflops("data", "pack", "years", "mine", *own)
-    assert other.returncode == 0 and "a split of your own" in other.stdout
+    options = ("--validation-years", "1979", "--test-years", "1980", "--layout", "raw")
+    other = vflops("data", "pack", "years", "mine", *options)
+    assert other.returncode == 0 and "your own split" in other.stdout
     assert PackedFrames.open(tmp_path / "mine").index.years == {
         "train": (1981,),
         "validation": (1979,),
@@ -139,7 +139,7 @@ def test_what_a_folder_does_not_allow_is_refused(
     assert says in caught.value.message and caught.value.hint
 
 
-def test_the_kind_is_told_by_names(tmp_path: Path) -> None:
+def test_the_kind_of_data_is_detected_from_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data of a known kind: it is empty"):
         kind_of(tmp_path)
     (tmp_path / "notes.txt").write_text("words")
@@ -189,11 +189,11 @@ def test_after_a_missed_target_the_same_run_is_named_but_longer(
     score(contents).write(folder.score_file)
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
-    said = capsys.readouterr().err
-    assert f"next: vflops run {name} --profile tiny" in said and "--seed 5" in said
-    assert ("micro." in said) == any(setting.startswith("micro.") for setting in given)
+    output = capsys.readouterr().err
+    assert f"next: vflops run {name} --profile tiny" in output and "--seed 5" in output
+    assert ("micro." in output) == any(setting.startswith("micro.") for setting in given)
     ran.workloads[name]["train"]["epochs"] = 4
-    assert accepted(said) == ran
+    assert accepted(output) == ran
 
 
 def test_where_no_longer_run_can_be_named_none_is(
@@ -209,5 +209,5 @@ def test_where_no_longer_run_can_be_named_none_is(
     score(contents).write(folder.score_file)
     findings = practice(contents).model_copy(update={"findings": ()})
     Progress(quiet=True).summary(folder, findings)
-    said = capsys.readouterr().err
-    assert "next: vflops report" in said and "vflops run" not in said
+    output = capsys.readouterr().err
+    assert "next: vflops report" in output and "vflops run" not in output

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
+from vflops import cli
 from vflops.cli import COMMANDS
 from vflops.record.folder import RunFolder
 from vflops.record.readout.contents import Contents
@@ -121,7 +124,7 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("run", "--set", "count.models=resnet51"), "unknown model 'resnet51'", "resnet50"),
         (("run", "--set", "micro.speed=1"), "unknown setting 'micro.speed'", "micro."),
         (("run", "--config", "none.toml"), "cannot read none.toml", ""),
-        (("score",), "no run was named", "vflops run"),
+        (("score",), "no run is given", "vflops run"),
         (("check", "nowhere"), "nowhere is not a run folder: it does not exist", ""),
         (("report", "."), "it has no run.json", "vflops run"),
         (("roofline", "--rules", "x"), "unknown counting convention 'x'", ""),
@@ -132,7 +135,11 @@ def test_count_exports_a_page_and_a_graph(vflops: Vflops, tmp_path: Path) -> Non
         (("count", "torch.nn:Linear", "--input", "3"), "missing 2 required", "needs arguments"),
         (("count", "resnet50", "--input", "9" * 5000), "input shape", "3x224x224"),
         (("count", "resnet50", "--export", "html", "--out", "mine.py/x"), "Not a directory", ""),
-        (("run", "--set", "count.models=mine:Net"), "whose input is not known", "vflops count"),
+        (
+            ("run", "--set", "count.models=mine:Net"),
+            "whose input shape is not known",
+            "vflops count",
+        ),
         (("run", "--set", "profile=zzz"), "setting profile = 'zzz'", ""),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
@@ -300,10 +307,31 @@ def test_system_as_json_and_for_mlperf(vflops: Vflops, tmp_path: Path) -> None:
     assert len(description) >= 33
 
 
-def test_the_summary_of_every_command_fits_in_80_columns(vflops: Vflops) -> None:
-    told = vflops("--help", COLUMNS="80").stdout.partition("Commands:")[2].splitlines()[1:]
-    assert len(told) >= sum(map(len, COMMANDS.values()))
-    assert all(line.endswith(".") and not line.endswith("...") for line in told)
+def test_the_groups_of_help_are_the_folders_of_cli() -> None:
+    folders = {path.parent.name for path in Path(cli.__path__[0]).glob("*/__init__.py")}
+    assert set(cli.groups()) == folders - {"terminal"}
+    names = [name for group in cli.groups().values() for name in group]
+    assert len(names) == len(set(names))
+    app = typer.main.get_command(cli.application([]))
+    assert isinstance(app, TyperGroup) and set(app.commands) == set(names)
+
+
+def test_help_shows_every_command_in_its_group(vflops: Vflops) -> None:
+    shown: dict[str, list[str]] = {}
+    for section in vflops("--help").stdout.split("\n\n")[3:]:
+        title, *lines = section.rstrip().splitlines()
+        shown[title.removesuffix(":").lower()] = [line.split()[0] for line in lines]
+    assert shown == cli.groups()
+
+
+@pytest.mark.parametrize("command", [(), ("data",)])
+def test_the_summary_of_every_command_fits_in_80_columns(
+    vflops: Vflops, command: tuple[str, ...]
+) -> None:
+    sections = vflops(*command, "--help", COLUMNS="80").stdout.partition("Options:")[2]
+    lines = [line for line in sections.splitlines() if line.startswith("  ") and "--" not in line]
+    assert len(lines) == (4 if command else sum(map(len, COMMANDS.values())))
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
 
 
 def test_errors_name_a_way_on(vflops: Vflops, run_folder: RunFolder) -> None:

@@ -47,7 +47,7 @@ def other_agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
+def test_attach_picks_up_running_jobs_and_nothing_else(vflops: Vflops, tmp_path: Path) -> None:
     process = started(tmp_path, "--models", "2", epochs=16)
     folder = wait_for(tmp_path, "evaluation", 1, 2)
     refused = vflops("attach", folder.path)
@@ -67,7 +67,7 @@ def test_attach_picks_up_what_goes_on_and_nothing_else(vflops: Vflops, tmp_path:
         assert f"is complete: there is {words}" in again.stderr
 
 
-def test_cancel_ends_controller_and_jobs_and_resume_goes_on(
+def test_cancel_stops_controller_and_jobs_and_the_run_resumes(
     vflops: Vflops, tmp_path: Path, other_agent: subprocess.Popen[bytes]
 ) -> None:
     process = started(tmp_path, "--models", "2", epochs=16)
@@ -153,7 +153,7 @@ def test_a_process_whose_number_stands_in_an_old_lock_is_left_alone(
     assert "has no running jobs" in vflops("cancel", folder.path).stdout
     lock.write_text(str(other_agent.pid))
     with lock.open("r") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # somebody else holds it, from another machine perhaps
+        fcntl.flock(file, fcntl.LOCK_EX)  # as another process would, perhaps on another machine
         refused = vflops("cancel", folder.path)
     assert refused.returncode == 2
     assert f"held by process {other_agent.pid}, which is not visible from here" in refused.stderr
@@ -201,7 +201,7 @@ def test_another_login_node_may_go_on_with_jobs_of_a_scheduler(
         if on == "slurm" and measured:
             pipeline._describe(folder, events, [])
         else:
-            with pytest.raises(UsageError, match="begun on another machine"):
+            with pytest.raises(UsageError, match="started on another machine"):
                 pipeline._describe(folder, events, [])
 
 

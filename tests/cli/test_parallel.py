@@ -38,7 +38,7 @@ def eight_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> str:
-    """What the command answers to wrong use."""
+    """Return what the command answers to wrong use."""
     monkeypatch.setattr(sys, "argv", ["vflops", "run", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -138,8 +138,8 @@ def test_what_ranks_cannot_share_is_refused(
     error: str,
     hint: str,
 ) -> None:
-    said = refused(capsys, monkeypatch, *IMAGES, *words)
-    assert error in said and hint in said
+    output = refused(capsys, monkeypatch, *IMAGES, *words)
+    assert error in output and hint in output
 
 
 def by_its_values(model: nn.Module, images: Tensor) -> Tensor:
@@ -151,16 +151,16 @@ def test_a_model_that_cannot_be_followed_is_refused(
 ) -> None:
     monkeypatch.setattr(ResNet, "forward", by_its_values)
     words = ("--ranks", 2, *PIPELINE, "--set", "train.accumulate=2")
-    said = refused(capsys, monkeypatch, *IMAGES, *words)
-    assert "torch.fx cannot follow" in said and "traced_whole = True" in said
+    output = refused(capsys, monkeypatch, *IMAGES, *words)
+    assert "torch.fx cannot trace" in output and "traced_whole = True" in output
 
 
 def test_a_model_without_pairs_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vflops.models.resnet.Bottleneck.channel_pairs", ())
-    said = refused(capsys, monkeypatch, *IMAGES, "--ranks", 2, *TENSOR)
-    assert "names no channel_pairs" in said and "split=layers" in said
+    output = refused(capsys, monkeypatch, *IMAGES, "--ranks", 2, *TENSOR)
+    assert "declares no channel_pairs" in output and "split=layers" in output
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_model_without_pairs_is_refused(
 def test_a_command_shares_its_work_itself(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
-    said = refused(capsys, monkeypatch, *COMMAND, "--ranks", 2, "--set", f"command.train.{word}")
-    assert f"train.{word.partition('.')[0]} is for models that vflops trains" in said
-    assert "leave it out" in said
+    output = refused(capsys, monkeypatch, *COMMAND, "--ranks", 2, "--set", f"command.train.{word}")
+    assert f"train.{word.partition('.')[0]} is for models that vflops trains" in output
+    assert "leave it out" in output
 
 
 def test_the_ranks_of_a_search_share_their_data_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--ranks", 2, "--set", "parallel.mode=sharded")
-    said = refused(capsys, monkeypatch, "automl", "--profile", "tiny", *words)
-    assert "use parallel.mode data" in said
+    output = refused(capsys, monkeypatch, "automl", "--profile", "tiny", *words)
+    assert "use parallel.mode data" in output

@@ -26,8 +26,8 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 TINY = ("image-classification", "--profile", "tiny")
 SMALL = [
     part
-    for each in ("synthetic.train=256", "synthetic.validation=60", "train.epochs=2")
-    for part in ("--set", each)
+    for item in ("synthetic.train=256", "synthetic.validation=60", "train.epochs=2")
+    for part in ("--set", item)
 ]
 
 
@@ -58,8 +58,8 @@ def vflops(
 def planned(vflops: Vflops, *arguments: object) -> dict[str, Any]:
     result = vflops("plan", *arguments, "--json")
     assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    planned_run: dict[str, Any] = json.loads(result.stdout)
+    return planned_run
 
 
 def test_a_plan_is_what_the_run_then_does(vflops: Vflops, tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_a_plan_is_what_the_run_then_does(vflops: Vflops, tmp_path: Path) -> Non
     folder = RunFolder.open(path)
     scored = score(Contents(folder))
     assert whole["ops_training"] == scored.ensembles[0].ops_training
-    speeds = [each.speed for each in scored.trainings if each.speed]
+    speeds = [item.speed for item in scored.trainings if item.speed]
     assert whole["ops_evaluation"] == sum(speed.ops_evaluation for speed in speeds)
-    assert whole["samples"] == sum(each.samples_trained for each in scored.trainings)
+    assert whole["samples"] == sum(item.samples_trained for item in scored.trainings)
     history = folder.history()
     data = history.events("predictions", job=1)[-1].payload(Predicted)
     kept = sum(file.size_bytes for file in data.files)
@@ -90,10 +90,12 @@ def test_a_plan_is_what_the_run_then_does(vflops: Vflops, tmp_path: Path) -> Non
 def _and_it_says_the_time_of_the_next(
     vflops: Vflops, path: Path, settings: tuple[object, ...], wall_s: float
 ) -> None:
-    found = planned(vflops, *TINY, *settings, "--like", path)["workloads"]["image-classification"]
-    assert 0.5 * wall_s < found["time_s"] < 2 * wall_s
-    assert found["time_source"].startswith(path.name)
-    assert "the slowest of 2" in found["time_source"]
+    planned_run = planned(vflops, *TINY, *settings, "--like", path)["workloads"][
+        "image-classification"
+    ]
+    assert 0.5 * wall_s < planned_run["time_s"] < 2 * wall_s
+    assert planned_run["time_source"].startswith(path.name)
+    assert "the slowest of 2" in planned_run["time_source"]
 
 
 def test_a_graph_of_an_earlier_run_spares_torch(
@@ -119,13 +121,13 @@ def test_a_graph_of_an_earlier_run_spares_torch(
         return work(settings, data, name)
 
     monkeypatch.setattr(ImageClassification, "work", note)
-    own = profile("tiny", ["image-classification"]).workloads["image-classification"]
-    classes = {"classes": own["synthetic"]["classes"]}
-    wider = {**own, "network": {**own["network"], "width": 16}}
+    chosen = profile("tiny", ["image-classification"]).workloads["image-classification"]
+    classes = {"classes": chosen["synthetic"]["classes"]}
+    wider = {**chosen, "network": {**chosen["network"], "width": 16}}
     for settings, facts, times in (
         (wider, classes, 1),
-        (own, {"classes": 5}, 2),
-        (own, classes, 2),
+        (chosen, {"classes": 5}, 2),
+        (chosen, classes, 2),
     ):
         record["settings"], record["data"]["facts"] = settings, facts
         job.write_text(json.dumps(record))
@@ -160,13 +162,13 @@ def test_4096_models_are_shown_by_the_first_and_the_last(vflops: Vflops, tmp_pat
 
 def test_the_frames_of_the_reference_are_planned_and_not_drawn(vflops: Vflops) -> None:
     described = ("--nodes", 2, "--slots", 8, "--ranks", 8)
-    found = planned(vflops, "extreme-weather", "--profile", "reference", *described)
-    whole = found["workloads"]["extreme-weather"]
+    planned_run = planned(vflops, "extreme-weather", "--profile", "reference", *described)
+    whole = planned_run["workloads"]["extreme-weather"]
     frames = 1460 * 25
     assert whole["staged_node_bytes"] == frames * 768 * 1152 * 16 * 2
     assert whole["scale"] == 16
-    assert len(found["placements"]) == 2
-    assert found["placements"][1]["places"] == [["node 2", [0, 1, 2, 3, 4, 5, 6, 7]]]
+    assert len(planned_run["placements"]) == 2
+    assert planned_run["placements"][1]["places"] == [["node 2", [0, 1, 2, 3, 4, 5, 6, 7]]]
 
 
 def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> None:
@@ -174,9 +176,9 @@ def test_packed_data_says_its_size_itself(vflops: Vflops, tmp_path: Path) -> Non
     few = ("--train", 40, "--val", 20, "--classes", 4, "--size", 16)
     assert vflops("data", "synth", "image-classification", folder, *few).returncode == 0
     assert vflops("data", "pack", folder, "packed", "--short-side", 16).returncode == 0
-    own = ("--data", "packed", "--set", "target=0.5", "--nodes", 1, "--slots", 2)
-    found = planned(vflops, *TINY, *own, "--set", "train.batch=8")
-    whole = found["workloads"]["image-classification"]
+    chosen = ("--data", "packed", "--set", "target=0.5", "--nodes", 1, "--slots", 2)
+    planned_run = planned(vflops, *TINY, *chosen, "--set", "train.batch=8")
+    whole = planned_run["workloads"]["image-classification"]
     packed = [path for path in (tmp_path / "packed").iterdir() if path.suffix in (".bin", ".npz")]
     assert whole["staged_node_bytes"] == sum(path.stat().st_size for path in packed)
     assert whole["samples"] == 3 * 40
@@ -215,11 +217,14 @@ SHARED = ("--set", "parallel.mode=model", "--set", "parallel.split=tensor")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
-        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not to be had here"),
-        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
+        (("automl", "--set", "train.precision=tf32"), "precision tf32 is not available here"),
+        ((TINY[0], "--set", "train.precision=tf32"), "precision tf32 is not available here"),
+        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
         (("automl", "--set", "search.limits.parameters=10"), "starts from is too large"),
-        ((TINY[0], "--set", "launch.container=here.sif"), "the container here.sif is for the jobs"),
+        (
+            (TINY[0], "--set", "launch.container=here.sif"),
+            "the container here.sif needs a scheduler",
+        ),
     ],
 )
 def test_what_a_run_refuses_is_not_planned(
@@ -236,8 +241,8 @@ def test_what_a_run_refuses_is_not_planned(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("automl", "--repeat", 2), "a run holds one: repeat is 2"),
-        (("automl", "--waves"), "it has workers, and no --waves"),
+        (("automl", "--repeat", 2), "a run has only one: repeat is 2"),
+        (("automl", "--waves"), "--waves does not apply"),
         ((*TINY[:1], "--ranks", 16, *SHARED), "16 ranks cannot share the 8 channels"),
         ((*TINY[:1], "--ranks", 16, *SHARED[:2]), "cannot be cut into 16 stages"),
     ],
@@ -253,18 +258,18 @@ def test_nor_is_what_no_machine_could_run(
 
 
 @pytest.mark.parametrize(
-    ("workload", "own"),
+    ("workload", "chosen"),
     [("automl", ("--workers", "2", "--for", "9s")), (TINY[0], ("--models", "2"))],
 )
 def test_the_next_command_is_the_run_that_was_planned(
-    vflops: Vflops, tmp_path: Path, workload: str, own: tuple[str, ...]
+    vflops: Vflops, tmp_path: Path, workload: str, chosen: tuple[str, ...]
 ) -> None:
     (tmp_path / "my file.toml").write_text("[train]\nepochs = 2\n")
-    said = {"--ranks": "2", "--seed": "4", "--config": "my file.toml"}
-    words = [word for each in said.items() for word in each]
+    options = {"--ranks": "2", "--seed": "4", "--config": "my file.toml"}
+    words = [word for item in options.items() for word in item]
     sets = ["--set", "communication.precision=int8", "--set", "train.batch=64"]
     described = ("--nodes", "1", "--slots", "4", "--on", "slurm")
-    given = ("--profile", "tiny", *own, *words, *sets)
+    given = ("--profile", "tiny", *chosen, *words, *sets)
     result = vflops("plan", workload, *described, *given)
     assert result.returncode == 0, result.stderr
     line = next(line for line in result.stderr.splitlines() if line.startswith("next: "))
@@ -277,10 +282,14 @@ def test_the_next_command_is_the_run_that_was_planned(
 def test_memory_follows_the_mode(vflops: Vflops) -> None:
     described = (*TINY, "--nodes", 1, "--slots", 2, "--ranks", 2)
     whole = planned(vflops, *described)["workloads"][TINY[0]]
-    found = planned(vflops, *described, *SHARED[:2])["workloads"][TINY[0]]
-    assert whole["memory_rank_bytes"] / 2 <= found["memory_rank_bytes"] < whole["memory_rank_bytes"]
-    assert found["memory_rank_holds"].endswith("of its stage, where they are most")
-    assert found["checkpoint_bytes"] == whole["checkpoint_bytes"]
+    planned_run = planned(vflops, *described, *SHARED[:2])["workloads"][TINY[0]]
+    assert (
+        whole["memory_rank_bytes"] / 2
+        <= planned_run["memory_rank_bytes"]
+        < whole["memory_rank_bytes"]
+    )
+    assert planned_run["memory_rank_holds"].endswith("of its stage, where they are most")
+    assert planned_run["checkpoint_bytes"] == whole["checkpoint_bytes"]
 
 
 def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:
@@ -290,10 +299,10 @@ def test_half_a_description_of_a_machine_is_refused(vflops: Vflops) -> None:
 
 def test_the_nodes_of_slurm_are_those_that_are_up(slurm: SlurmBench, vflops: Vflops) -> None:
     slurm.drain("n3")
-    found = planned(vflops, *TINY, "--on", "slurm", "--ranks", 1)
-    names = {name for each in found["placements"] for name, _ in each["places"]}
+    planned_run = planned(vflops, *TINY, "--on", "slurm", "--ranks", 1)
+    names = {name for item in planned_run["placements"] for name, _ in item["places"]}
     assert names == {"n1", "n2", "n4"}
-    assert found["workloads"]["image-classification"]["scale"] == 6  # two processors a node
+    assert planned_run["workloads"]["image-classification"]["scale"] == 6  # two processors a node
     three = ("--set", "launch.gpus_per_rank=2", "--models", 3)
     by_gpu = vflops("plan", *TINY, "--on", "slurm", *three)
     assert "Sys_scale   3 of 3 slots, 3 of 3 nodes" in by_gpu.stdout

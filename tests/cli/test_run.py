@@ -60,7 +60,7 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
 
 
 def started(tmp_path: Path, *arguments: str, alone: bool = False) -> subprocess.Popen[str]:
-    """A run in its own process group, with one measurement already in its log."""
+    """Return a run in its own process group, with one measurement already in its log."""
     start = start_alone if alone else server().start
     process = start(["-m", "vflops", *arguments], tmp_path, os.environ)
     deadline = time.monotonic() + 120
@@ -162,7 +162,7 @@ def test_a_read_only_run_can_be_read_and_judged(
     for command in ("score", "check"):
         result = vflops(command, small_disk / "run")
         assert result.returncode == 0, result.stderr
-        assert "not kept: cannot write" in result.stderr
+        assert "not written: cannot write" in result.stderr
     result = vflops("report", small_disk / "run")
     assert result.returncode == 2
     assert "Read-only file system" in result.stderr
@@ -176,4 +176,4 @@ def test_a_run_begun_on_another_machine_is_not_resumed_here(
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
     result = vflops("resume", run_folder.path)
     assert result.returncode == 2
-    assert "begun on another machine: cpu model Test CPU" in result.stderr
+    assert "started on another machine: cpu model Test CPU" in result.stderr

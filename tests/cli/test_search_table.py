@@ -27,7 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HandmadeSearch:
 
 
 def followed(run: HandmadeSearch, notes: list[Note]) -> JobProgress:
-    """A worker that runs, as far as its log goes."""
+    """Return a worker that runs, as far as its log goes."""
     standing = JobProgress(
         run.records[0], state="running", location="2 cores", observer=observer(run.records[0])
     )
@@ -62,7 +62,7 @@ def test_the_table_names_each_workers_candidate(run: HandmadeSearch) -> None:
             assert text in shown.get()
 
 
-def test_samples_of_a_candidate_that_is_gone_on_with_are_charged_once(run: HandmadeSearch) -> None:
+def test_samples_of_a_resumed_candidate_are_charged_once(run: HandmadeSearch) -> None:
     notes = one_worker(run)[:3]  # the first candidate and its evaluation
     standing = followed(run, notes)
     assert isinstance(standing.observer, WorkerProgress)
@@ -88,11 +88,11 @@ def test_the_score_says_it_in_words_and_names_the_best(
     run.worker(0, one_worker(run))
     run.end()
     command.score(run.folder.path)
-    said = capsys.readouterr().out
-    assert said.startswith("searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS")
-    table = said[said.index("the best of 3 candidates") :].splitlines()
+    output = capsys.readouterr().out
+    assert output.startswith("searched 2 architectures in 1 min 40 s with 1 worker: 1.23 kOPS")
+    table = output[output.index("the best of 3 candidates") :].splitlines()
     assert table[2].startswith("r00001-w00000") and "0.8" in table[2]
-    assert "target" not in said
+    assert "target" not in output
 
 
 def test_the_summary_ends_with_a_replay(
@@ -103,8 +103,8 @@ def test_the_summary_ends_with_a_replay(
     folder = run.end()
     score(Contents(folder)).write(folder.score_file)
     Progress(quiet=True).summary(folder, check(Contents(folder)))
-    said = capsys.readouterr()
-    text = said.out + said.err
+    output = capsys.readouterr()
+    text = output.out + output.err
     assert "searched 2 architectures" in text
     assert "replay" in text.splitlines()[-1]
     assert "not reached" not in text

@@ -25,7 +25,7 @@ def test_a_model_that_was_counted_is_not_counted_again(
 
     monkeypatch.setattr(pipeline, "_count", note)
     monkeypatch.setattr(pipeline, "_describe", lambda folder, events, prepared: None)
-    monkeypatch.setattr(pipeline, "_measure", lambda folder, events, watch: None)
-    pipeline.resume(run_folder, pipeline.Watch())
+    monkeypatch.setattr(pipeline, "_measure", lambda folder, events, observer: None)
+    pipeline.resume(run_folder, pipeline.RunObserver())
     assert counted == ["other"]  # the fixture's log says that "sample" was counted
     assert run_folder.history().state.complete

@@ -35,7 +35,7 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def in_terminal(folder: RunFolder, width: int) -> str:
-    """What ``vflops score`` writes on a terminal of that width, without its colours."""
+    """Return what ``vflops score`` writes on a terminal of that width, without its colours."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "vflops", "score", folder.path],
@@ -110,8 +110,8 @@ def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # before its end
     with run_folder.in_use():
         for command in ("score", "check"):
-            said = vflops(command, run_folder.path).stderr
-            assert "is in progress" in said and "resume" not in said
+            output = vflops(command, run_folder.path).stderr
+            assert "is in progress" in output and "resume" not in output
         write_report(Contents(run_folder))
     assert not run_folder.score_file.exists() and not run_folder.findings_file.exists()
     page = run_folder.report_file.read_text()
@@ -140,8 +140,8 @@ def test_a_run_ends_with_the_result_of_each_training(
     findings = check(contents).model_copy(update={"findings": ()})
     write_report(contents)
     Progress(quiet=True).summary(trained_folder, findings)
-    said = capsys.readouterr()
-    lines = said.out.splitlines()
+    output = capsys.readouterr()
+    lines = output.out.splitlines()
     words = " ".join(" ".join(lines[1:5]).split())
     assert words.startswith(
         "image-classification, seed 1 0.9 top-1 accuracy (target 0.8) "
@@ -150,9 +150,7 @@ def test_a_run_ends_with_the_result_of_each_training(
     )
     mean = "3.51 MVFLOPS, mean of 2 seeds, CV 1.6 %; 2 of 2 seeds reached the target; coeff"
     assert any(line.startswith(mean) for line in lines)
-    assert (
-        said.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report, offline)\n"
-    )
+    assert output.err == f"\nnext: open {trained_folder.report_file.as_uri()}   (the report)\n"
     assert any(line.startswith("run     ") for line in lines)
 
 
@@ -180,8 +178,8 @@ def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
         assert re.search(rf"{name}\s+{re.escape(value)}", last), (name, last)
 
 
-@pytest.mark.parametrize(("noted", "told"), [(18, False), (20, True)])
-def test_the_last_block_has_the_loss_of_the_last_step_or_none(noted: int, told: bool) -> None:
+@pytest.mark.parametrize(("noted", "has_loss"), [(18, False), (20, True)])
+def test_the_last_block_has_the_loss_of_the_last_step_or_none(noted: int, has_loss: bool) -> None:
     """Which step was noted last is the clock's choice: equal runs would show different losses."""
     shown, out = view(terminal=True)
     notes = course(0.4, 0.9)
@@ -190,7 +188,7 @@ def test_the_last_block_has_the_loss_of_the_last_step_or_none(noted: int, told: 
             shown.event(kind, data)
     shown.close()
     last = out.getvalue().split("training image")[-1]
-    assert ("loss" in last) is told
+    assert ("loss" in last) is has_loss
 
 
 def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +205,6 @@ def test_the_view_elsewhere_is_plain_lines(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err.splitlines() == [
         "training image-classification, seed 2 (2 of 3) …",
         "  on Test GPU, 2 ranks, fp32, compiled, 1,504 parameters, batch 100",
-        "  goes on at step 10, epoch 1.00, from step-000000010.pt",
+        "  resumes at step 10, epoch 1.00, from step-000000010.pt",
         "  epoch 2: top-1 accuracy 0.5 (target 0.8)",
     ]

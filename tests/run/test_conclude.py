@@ -12,7 +12,7 @@ from vflops.results.check.findings import Finding
 from vflops.results.check.rule import Rule
 from vflops.results.score import scoring
 from vflops.results.score.score_file import Score
-from vflops.run.pipeline import Watch, conclude
+from vflops.run.pipeline import RunObserver, conclude
 
 
 def test_the_score_is_built_once_and_every_rule_runs_once(
@@ -32,7 +32,7 @@ def test_the_score_is_built_once_and_every_rule_runs_once(
 
     monkeypatch.setattr(scoring, "_scored", counted_build)
     monkeypatch.setattr(Rule, "judged", counted_rule)
-    findings = conclude(run_folder, Watch())
+    findings = conclude(run_folder, RunObserver())
     assert len(builds) == 1
     assert calls == {finding.rule: 1 for finding in findings.findings}
     assert run_folder.report_file.is_file()

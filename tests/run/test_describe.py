@@ -16,27 +16,27 @@ from vflops.run.describe import workload_layers
 UPPER = ("workload implementation", "hyper-parameters", "problem domain")
 
 
-def prepared(workload: str, *assignments: str) -> list[jobs.Prepared]:
+def prepared(workload: str, *assignments: str) -> list[jobs.PreparedWorkload]:
     settings = options.settings("tiny", None, None, list(assignments), workloads=workload)
-    return jobs.prepare(settings, lambda *told: None)
+    return jobs.prepare(settings, lambda *progress: None)
 
 
 def test_each_layer_holds_what_is_its_own() -> None:
     given = prepared("image-classification", "target=0.4", "train.epochs=7")
-    found = workload_layers(given, "tiny")
-    assert found.implementation["workload"] == "image-classification"
-    assert found.implementation["network.width"] == 8
-    assert found.hyper_parameters["train.batch"] == 32
-    assert found.hyper_parameters["train.optimizer"] == "sgd"
+    layers = workload_layers(given, "tiny")
+    assert layers.implementation["workload"] == "image-classification"
+    assert layers.implementation["network.width"] == 8
+    assert layers.hyper_parameters["train.batch"] == 32
+    assert layers.hyper_parameters["train.optimizer"] == "sgd"
     problem = ("target", "exponent n", "train.epochs", "data", "training samples", "data classes")
-    assert [found.problem[name] for name in problem] == [0.4, 5, 7, "synthetic", 512, 4]
-    assert "train.ranks" not in {*found.implementation, *found.hyper_parameters, *found.problem}
+    assert [layers.problem[name] for name in problem] == [0.4, 5, 7, "synthetic", 512, 4]
+    assert "train.ranks" not in {*layers.implementation, *layers.hyper_parameters, *layers.problem}
 
 
 def test_of_several_workloads_each_fact_names_its_own() -> None:
-    found = workload_layers([*prepared("image-classification"), *prepared("automl")], "tiny")
-    assert found.problem["image-classification train.epochs"] == 3
-    assert found.problem["automl train.epochs"] == 2
+    layers = workload_layers([*prepared("image-classification"), *prepared("automl")], "tiny")
+    assert layers.problem["image-classification train.epochs"] == 3
+    assert layers.problem["automl train.epochs"] == 2
 
 
 def test_a_run_is_described_with_its_workload(
@@ -55,7 +55,7 @@ def test_a_run_is_described_with_its_workload(
     monkeypatch.setattr(jobs, "plan", stop)
     monkeypatch.setattr(gather, "load_torch", lambda too: None)  # its facts take seconds
     with pytest.raises(StopError):
-        pipeline.start(tmp_path, "image-classification", settings, pipeline.Watch())
+        pipeline.start(tmp_path, "image-classification", settings, pipeline.RunObserver())
     (path,) = tmp_path.iterdir()
     system = SystemRecord.read(RunFolder.open(path).system_file)
     absent = [fact.name for name in UPPER for fact in system.layer(name).facts if fact.reason]

@@ -25,20 +25,20 @@ def agent_of(folder: RunFolder, job: int) -> psutil.Process:
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Of two models; the first job's agent was killed once."""
-    place = tmp_path_factory.mktemp("ensemble")
-    process = started(place, "--models", "2", epochs=4)
-    agent_of(wait_for(place, "checkpoint", 1), 1).kill()
-    return ended(process, place)
+    directory = tmp_path_factory.mktemp("ensemble")
+    process = started(directory, "--models", "2", epochs=4)
+    agent_of(wait_for(directory, "checkpoint", 1), 1).kill()
+    return ended(process, directory)
 
 
 def test_each_model_has_its_own_seed_bag_and_place(ensemble: RunFolder) -> None:
     records = [JobRecord.read(ensemble.job_file(job)) for job in (1, 2)]
     assert [record.seed for record in records] == [1, 2]
     bags = [record.bag for record in records]
-    assert [each.model for each in bags if each] == [0, 1]
-    assert {each.seed for each in bags if each} == {1}
+    assert [item.model for item in bags if item] == [0, 1]
+    assert {item.seed for item in bags if item} == {1}
     begun = [event.payload(JobBegun) for event in ensemble.history().events("job-begun")]
-    assert len({each.where for each in begun}) == 2
+    assert len({item.where for item in begun}) == 2
 
 
 def test_a_model_learns_as_many_samples_as_the_data_has_whatever_was_drawn(
@@ -48,17 +48,17 @@ def test_a_model_learns_as_many_samples_as_the_data_has_whatever_was_drawn(
     sizes = {len(bag("poisson", 1, model, 256)) for model in (0, 1)}
     assert sizes != {256}
     finished = [history.events("finished", job=job)[0].data for job in (1, 2)]
-    assert [each["samples"] for each in finished] == [1024, 1024]
+    assert [item["samples"] for item in finished] == [1024, 1024]
     assert finished[0]["weights_sha256"] != finished[1]["weights_sha256"]
 
 
 def test_samples_outside_of_the_bag_judge_a_model_too(ensemble: RunFolder) -> None:
     for model, job in enumerate((1, 2)):
         (event,) = ensemble.history().events("out-of-bag", job=job)
-        found = event.payload(OutOfBag)
+        payload = event.payload(OutOfBag)
         outside = len(out_of_bag("poisson", 1, model, 256))
-        assert found.available == found.evaluated == outside
-        assert 0 <= found.quality <= 1
+        assert payload.available == payload.evaluated == outside
+        assert 0 <= payload.quality <= 1
 
 
 def test_the_ensembles_quality_is_that_of_the_mean_prediction(ensemble: RunFolder) -> None:
@@ -66,17 +66,17 @@ def test_the_ensembles_quality_is_that_of_the_mean_prediction(ensemble: RunFolde
     tables = []
     for job in (1, 2):
         (event,) = history.events("predictions", job=job)
-        place = ensemble.logged_attempts(job)[-1]
-        tables.append(KeptPredictions.open(place, event.payload(Predicted).files))
+        directory = ensemble.logged_attempts(job)[-1]
+        tables.append(KeptPredictions.open(directory, event.payload(Predicted).files))
     labels = tables[0].truth[0]
     mean = (tables[0].rows(0, 60).astype(np.float64) + tables[1].rows(0, 60)) / 2
     (event,) = history.events("ensemble")
-    found = event.payload(Ensembled)
-    assert (found.jobs, found.planned, found.evaluated) == ((1, 2), 2, 60)
-    assert [size.models for size in found.sizes] == [1, 2]
-    assert found.sizes[1].quality == pytest.approx((mean.argmax(1) == labels).mean())
+    payload = event.payload(Ensembled)
+    assert (payload.jobs, payload.planned, payload.evaluated) == ((1, 2), 2, 60)
+    assert [size.models for size in payload.sizes] == [1, 2]
+    assert payload.sizes[1].quality == pytest.approx((mean.argmax(1) == labels).mean())
     alone = history.events("evaluation", job=1)[-1].data["quality"]
-    assert found.sizes[0].quality == pytest.approx(alone)
+    assert payload.sizes[0].quality == pytest.approx(alone)
 
 
 def test_nothing_of_a_run_is_left_behind(ensemble: RunFolder) -> None:

@@ -22,12 +22,12 @@ from vflops.run.training_cost import (
     Training,
     bounding_speed,
     estimate,
+    estimate_rows,
     measured_speed,
-    places,
-    words,
+    placement_text,
 )
 from vflops.testing.conventions import sample_graph
-from vflops.train.ensemble.predictions import kept_bytes
+from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.train.parallel.footprint import Footprint
 
 FOUR = [Node(f"n{number}", 2) for number in range(1, 3)]
@@ -45,20 +45,20 @@ def training(out_of_bag: int | None = 10, **changes: Any) -> Training:
         ops_forward=20,
         ops_total=60,
         parameters=7,
-        kept_bytes=kept_bytes((4,), 8),
+        kept_bytes=prediction_bytes((4,), 8),
         out_of_bag=out_of_bag,
     )
 
 
 def test_operations_and_samples_are_those_of_all_models() -> None:
-    found = estimate(plan(FOUR, 4, 1), training())
-    assert (found.scale, found.slots, found.nodes, found.nodes_known) == (4, 4, 2, 2)
-    assert found.apc == 4 * 100 * 60
-    assert found.samples == 4 * 5 * 1000
-    assert found.ops_training == 4 * 5 * 1000 * 60
-    assert found.ops_evaluation == 4 * 5 * 200 * 20
+    needs = estimate(plan(FOUR, 4, 1), training())
+    assert (needs.scale, needs.slots, needs.nodes, needs.nodes_known) == (4, 4, 2, 2)
+    assert needs.apc == 4 * 100 * 60
+    assert needs.samples == 4 * 5 * 1000
+    assert needs.ops_training == 4 * 5 * 1000 * 60
+    assert needs.ops_evaluation == 4 * 5 * 200 * 20
     twice = estimate(plan(FOUR, 4, 1), training(), repeat=2)
-    assert (twice.ops_training, twice.apc) == (2 * found.ops_training, found.apc)
+    assert (twice.ops_training, twice.apc) == (2 * needs.ops_training, needs.apc)
 
 
 def test_the_last_batch_is_whole_and_the_last_epoch_always_evaluated() -> None:
@@ -68,20 +68,20 @@ def test_the_last_batch_is_whole_and_the_last_epoch_always_evaluated() -> None:
 
 
 def test_bytes_read_staged_and_kept() -> None:
-    found = estimate(plan(FOUR, 4, 1), training())
-    assert found.epoch_bytes == 4 * 100_000
+    needs = estimate(plan(FOUR, 4, 1), training())
+    assert needs.epoch_bytes == 4 * 100_000
     judged = 50 + 10 + 200  # the test set, outside of the bag, predictions
-    assert found.read_bytes == 4 * 100 * (5000 + 1000 + judged)
-    assert found.staged_node_bytes == 125_000  # once a node, two models or not
-    assert found.prediction_bytes == 4 * 200 * (4 * 4 + 8 + 8)
+    assert needs.read_bytes == 4 * 100 * (5000 + 1000 + judged)
+    assert needs.staged_node_bytes == 125_000  # once a node, two models or not
+    assert needs.prediction_bytes == 4 * 200 * (4 * 4 + 8 + 8)
     alone = estimate(plan(FOUR, 1, 1), training(out_of_bag=None))
     assert (alone.prediction_bytes, alone.read_bytes) == (0, 100 * 6050)
 
 
 def test_of_wide_tables_the_largest_probabilities_are_kept_and_of_boxes_all() -> None:
-    assert kept_bytes((1000,), 8) == 32 * 2 * 4 + 8 + 8
-    assert kept_bytes((32,), 8) == 32 * 4 + 16
-    assert kept_bytes((100, 6), 0) == 2400 + 8
+    assert prediction_bytes((1000,), 8) == 32 * 2 * 4 + 8 + 8
+    assert prediction_bytes((32,), 8) == 32 * 4 + 16
+    assert prediction_bytes((100, 6), 0) == 2400 + 8
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_of_wide_tables_the_largest_probabilities_are_kept_and_of_boxes_all() ->
 def test_memory_and_checkpoints_follow_the_optimizer(
     settings: dict[str, Any], states: int, number_bytes: int
 ) -> None:
-    found = estimate(plan(FOUR, 2, 2), training(**settings))
-    assert found.memory_rank_bytes == 7 * number_bytes * (2 + states)
-    assert found.checkpoint_bytes == 2 * 3 * 7 * number_bytes * (1 + states)
+    needs = estimate(plan(FOUR, 2, 2), training(**settings))
+    assert needs.memory_rank_bytes == 7 * number_bytes * (2 + states)
+    assert needs.checkpoint_bytes == 2 * 3 * 7 * number_bytes * (1 + states)
 
 
 def test_memory_is_of_what_a_rank_holds_and_checkpoints_are_whole() -> None:
-    shared = replace(training(), held=Footprint(4, 5, "its stage"))
-    found = estimate(plan(FOUR, 2, 2), shared)
-    assert found.memory_rank_bytes == (4 * 3 + 5) * 4
-    assert found.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
-    assert "68.0 B a rank for its stage; activations" in dict(words(found))["memory"]
+    shared = replace(training(), footprint=Footprint(4, 5, "its stage"))
+    needs = estimate(plan(FOUR, 2, 2), shared)
+    assert needs.memory_rank_bytes == (4 * 3 + 5) * 4
+    assert needs.checkpoint_bytes == 2 * 3 * 7 * 4 * 2
+    assert "68.0 B per rank for its stage; activations" in dict(estimate_rows(needs))["memory"]
 
 
 def test_models_in_waves_take_their_time_one_after_the_other() -> None:
@@ -117,23 +117,23 @@ def test_models_in_waves_take_their_time_one_after_the_other() -> None:
     waves = estimate(plan(FOUR, 9, 1, waves=True), training(), speed=speed, repeat=2)
     assert waves.time_s == pytest.approx(3 * 2 * one)
     assert (waves.scale, waves.waves, waves.claims_weak_scaling) == (4, 3, False)
-    assert any("no claim of weak scaling" in row[1] for row in words(waves))
+    assert any("no claim of weak scaling" in row[1] for row in estimate_rows(waves))
 
 
 def test_what_is_not_known_is_said() -> None:
     unknown = Training(
         **{**training().__dict__, "data_bytes": None, "parameters": None, "kept_bytes": None}
     )
-    found = estimate(plan(FOUR, 4, 1), unknown, unknown="not known: nobody measured it")
-    assert (found.time_s, found.read_bytes, found.memory_rank_bytes) == (None, None, None)
-    rows = dict(words(found))
+    needs = estimate(plan(FOUR, 4, 1), unknown, unknown="not known: nobody measured it")
+    assert (needs.time_s, needs.read_bytes, needs.memory_rank_bytes) == (None, None, None)
+    rows = dict(estimate_rows(needs))
     assert rows["time"] == "not known: nobody measured it"
-    assert rows["read"] == "not known an epoch, not known in all"
+    assert rows["read"] == "not known per epoch, not known in total"
 
 
 def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun) -> None:
     scores = training_scores(Contents(two_seeds(handmade_run, ())))
-    slowest = min(scores, key=lambda each: each.speed.flops if each.speed else 0)
+    slowest = min(scores, key=lambda item: item.speed.flops if item.speed else 0)
     assert slowest.speed is not None and slowest.work is not None and slowest.ranks == 2
     one = training(ranks=2)
     same = Training(
@@ -143,25 +143,25 @@ def test_an_earlier_runs_slowest_model_says_the_speed(handmade_run: HandmadeRun)
             "ops_forward": slowest.work.ops_forward,
         }
     )
-    found = measured_speed(scores, "image-classification", same, "before")
-    assert found is not None
-    assert found.samples_per_s == pytest.approx(slowest.speed.samples_per_s)
-    assert found.start_s == slowest.phases["start-up"] + slowest.phases["compilation"] > 0
-    assert "the slowest of 2" in found.source and "operations" not in found.source
+    needs = measured_speed(scores, "image-classification", same, "before")
+    assert needs is not None
+    assert needs.samples_per_s == pytest.approx(slowest.speed.samples_per_s)
+    assert needs.start_s == slowest.phases["start-up"] + slowest.phases["compilation"] > 0
+    assert "the slowest of 2" in needs.source and "operations" not in needs.source
     other = measured_speed(scores, "image-classification", training(ranks=4), "before")
     assert other is not None
     assert other.samples_per_s == pytest.approx(2 * slowest.speed.flops / 60)
-    assert "4 ranks as if none waited" in other.source and "by operations" in other.source
+    assert "scaled to 4 ranks" in other.source and "by operations" in other.source
     assert measured_speed(scores, "extreme-weather", same, "before") is None
 
 
 def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
     machine = measured_ceilings(Contents(run_folder).measurements)
     counted = count(sample_graph(batch=4), convention("hpcai500"))
-    found = bounding_speed(counted, machine, training(), "before", share=0.5)
-    assert found is not None and found.least_time
-    assert found.samples_per_s == pytest.approx(bound(counted, machine, "fp32").samples_per_s / 2)
-    shown = dict(words(estimate(plan(FOUR, 4, 1), training(), speed=found)))["time"]
+    needs = bounding_speed(counted, machine, training(), "before", share=0.5)
+    assert needs is not None and needs.least_time
+    assert needs.samples_per_s == pytest.approx(bound(counted, machine, "fp32").samples_per_s / 2)
+    shown = dict(estimate_rows(estimate(plan(FOUR, 4, 1), training(), speed=needs)))["time"]
     assert shown.startswith("at best ") and "fp32 ceilings of before" in shown
     half = training(precision="mixed-bf16")
     assert bounding_speed(counted, machine, half, "before", share=1.0) is None
@@ -169,13 +169,13 @@ def test_ceilings_give_the_least_time(run_folder: RunFolder) -> None:
 
 def test_a_model_of_many_nodes_is_named_by_its_first_and_last() -> None:
     nodes = [Node(f"n{number}", 2) for number in range(1, 9)]
-    assert places(plan(nodes, 1, 3).placements[0]) == "n1: 0–1; n2: 0"
-    assert places(plan(nodes, 1, 16).placements[0]) == "n1: 0–1 … n8: 0–1 (8 nodes)"
+    assert placement_text(plan(nodes, 1, 3).placements[0]) == "n1: 0–1; n2: 0"
+    assert placement_text(plan(nodes, 1, 16).placements[0]) == "n1: 0–1 … n8: 0–1 (8 nodes)"
 
 
 def test_4096_jobs_on_512_nodes_are_planned_at_once() -> None:
     nodes = [Node(f"n{number}", 8) for number in range(512)]
     began_s = time.process_time()
-    found = estimate(plan(nodes, 4096, 1), training())
+    needs = estimate(plan(nodes, 4096, 1), training())
     assert time.process_time() - began_s < 1.0
-    assert (found.scale, found.nodes) == (4096, 512)
+    assert (needs.scale, needs.nodes) == (4096, 512)

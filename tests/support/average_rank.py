@@ -1,6 +1,6 @@
 """A rank that averages in every mode and precision: ``python average_rank.py FOLDER PART``.
 
-Rank 0 writes what was found to ``FOLDER/found.json``.
+Rank 0 writes the results to ``FOLDER/found.json``.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vflops.config.parallel import CommunicationSettings
 from vflops.train.communication import average, exchange_gradients
-from vflops.train.communication.codec import Leftovers
+from vflops.train.communication.codec import Residuals
 
 NUMBERS = 1003
-"""No multiple of the ranks."""
+"""Not a multiple of the ranks."""
 EXCHANGES = 30
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def gradients(of: int) -> Tensor:
-    """Some large numbers and many small ones."""
+    """Return some large numbers and many small ones."""
     return torch.randn(NUMBERS, generator=torch.Generator().manual_seed(of)) ** 3
 
 
 def largest(value: float) -> float:
-    """Of all ranks."""
-    word = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(word, dist.ReduceOp.MAX)
-    return float(word)
+    """Return the maximum over the ranks."""
+    maximum = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(maximum, dist.ReduceOp.MAX)
+    return float(maximum)
 
 
 def one_way(mode: str, precision: str) -> dict[str, Any]:
-    """The errors of one mean and of the mean of many; what all ranks sent for one."""
+    """Return the errors of one mean and of the mean of many; what all ranks sent for one."""
     way = average(mode, precision, node=ranks)
-    left: Leftovers = {}
-    exact = torch.stack([gradients(each) for each in range(ranks)]).double().mean(0)
+    left: Residuals = {}
+    exact = torch.stack([gradients(item) for item in range(ranks)]).double().mean(0)
     total = torch.zeros_like(exact)
     first: Tensor | None = None
     sent = torch.zeros(2, dtype=torch.int64)
@@ -70,7 +70,7 @@ def one_way(mode: str, precision: str) -> dict[str, Any]:
 
 
 def ways() -> dict[str, Any]:
-    """Every mode and precision."""
+    """Return the results of every mode and precision."""
     return {
         f"{mode} {precision}": one_way(mode, precision)
         for mode in ("all-reduce", "hierarchical", "torus")
@@ -79,9 +79,9 @@ def ways() -> dict[str, Any]:
 
 
 def overflow() -> list[bool]:
-    """Whether a mean is finite when one number of one rank is not, and the next time."""
+    """Return whether a mean is finite if a number of one rank is not, and the next time."""
     way, finite = average("torus", "int8", node=ranks), []
-    left: Leftovers = {}
+    left: Residuals = {}
     for wrong in (True, False):
         mine = gradients(rank)
         if wrong and rank == 1:
@@ -92,7 +92,7 @@ def overflow() -> list[bool]:
 
 
 def halves() -> float:
-    """The error of means over ranks 0, 2 … and 1, 3 … apart, in halves."""
+    """Return the error of separate means over ranks 0, 2 … and 1, 3 …"""
     groups = [dist.new_group(list(range(first, ranks, 2))) for first in (0, 1)]
     way = average("all-reduce", "fp32", groups[rank % 2], node=ranks // 2)
     mine = torch.full((5,), float(rank))
@@ -101,12 +101,12 @@ def halves() -> float:
 
 
 def by_node() -> list[int]:
-    """What a ring sends over near and far links, two ranks a node."""
+    """Return the bytes of a ring over near and far links, with two ranks per node."""
     way = average("all-reduce", "fp32", node=2)
     way(torch.ones(ranks), {})
     sent = torch.tensor([way.traffic.near, way.traffic.far])
     dist.all_reduce(sent)
-    return [int(each) for each in sent]
+    return [int(item) for item in sent]
 
 
 def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> None:
@@ -116,11 +116,11 @@ def backward(ddp: nn.Module, scale: float = 1.0, *, overflow: bool = False) -> N
 
 
 def flat_gradients(ddp: nn.Module) -> Tensor:
-    return torch.cat([each.grad.flatten() for each in ddp.parameters() if each.grad is not None])
+    return torch.cat([item.grad.flatten() for item in ddp.parameters() if item.grad is not None])
 
 
 def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
-    """A model of several buckets, and its exchange."""
+    """Return a model of several buckets, and its exchange."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.02, gradient_as_bucket_view=True)
@@ -128,17 +128,17 @@ def wrapped(settings: CommunicationSettings) -> tuple[nn.Module, Any]:
 
 
 def buckets() -> dict[str, Any]:
-    """How far the gradients of each way are from those of DDP's own, in their norm."""
+    """Return the relative difference of each exchange's gradients from those of DDP."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
-    own = DistributedDataParallel(model)
-    backward(own)
-    wanted = flat_gradients(own)
+    reference = DistributedDataParallel(model)
+    backward(reference)
+    wanted = flat_gradients(reference)
     plain, exchange = wrapped(CommunicationSettings())
     backward(plain)
     error = float((flat_gradients(plain) - wanted).norm() / wanted.norm())
     report = exchange.report(None, torch.device("cpu"))
-    found: dict[str, Any] = {"plain": {"error": largest(error), **report.model_dump()}}
+    results: dict[str, Any] = {"plain": {"error": largest(error), **report.model_dump()}}
     for settings in (
         CommunicationSettings(mode="torus"),
         CommunicationSettings(mode="hierarchical", precision="int8"),
@@ -151,13 +151,13 @@ def buckets() -> dict[str, Any]:
         error = float((flat_gradients(ddp) - wanted).norm() / wanted.norm())
         report = exchange.report(None, torch.device("cpu"))
         exchange.close()
-        found[settings.precision] = {"error": largest(error), **report.model_dump()}
-    return found
+        results[settings.precision] = {"error": largest(error), **report.model_dump()}
+    return results
 
 
 def scaled(precision: str) -> float:
-    """How far gradients are apart, less their scale, where it changes and where it does not."""
-    found: list[Tensor] = []
+    """Return how far unscaled gradients differ between a constant and a changing loss scale."""
+    results: list[Tensor] = []
     for scales in ([1.0] * 12, [2.0 ** (9 * (step % 3)) for step in range(12)]):
         ddp, exchange = wrapped(CommunicationSettings.model_validate({"precision": precision}))
         for scale in scales:
@@ -165,12 +165,12 @@ def scaled(precision: str) -> float:
             exchange.begin(lambda one, by=scale: one * by)
             backward(ddp, scale)
         exchange.close()
-        found.append(flat_gradients(ddp) / scales[-1])
-    return largest(float((found[1] - found[0]).norm() / found[0].norm()))
+        results.append(flat_gradients(ddp) / scales[-1])
+    return largest(float((results[1] - results[0]).norm() / results[0].norm()))
 
 
 def die() -> None:
-    """Rank 1 is gone while rank 0 waits for it."""
+    """End rank 1 while rank 0 waits for it."""
     ddp, exchange = wrapped(CommunicationSettings(precision="int8"))
     backward(ddp)
     if rank == 1:
@@ -183,13 +183,13 @@ def die() -> None:
         words = str(error)
     exchange.close()
     threads = [thread.name for thread in threading.enumerate()]
-    tell({"words": words, "took_s": time.monotonic() - start_s, "threads": threads})
+    write_results({"words": words, "took_s": time.monotonic() - start_s, "threads": threads})
     os._exit(0)
 
 
-def tell(found: dict[str, Any]) -> None:
+def write_results(results: dict[str, Any]) -> None:
     if rank == 0:
-        Path(sys.argv[1], "found.json").write_text(json.dumps(found))
+        Path(sys.argv[1], "found.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
@@ -206,5 +206,5 @@ if __name__ == "__main__":
         "buckets": buckets(),
         "scaled": {precision: scaled(precision) for precision in ("int8", "powersgd")},
     }
-    tell(parts)
+    write_results(parts)
     dist.destroy_process_group()

@@ -56,7 +56,7 @@ def settings(command: str | None, **changes: Any) -> Settings:
 def run(folder: Path, text: str, **changes: Any) -> RunFolder:
     """Run the script as a complete run."""
     chosen = settings(script(folder, text), **changes)
-    return pipeline.start(folder / "runs", "command", chosen, pipeline.Watch())
+    return pipeline.start(folder / "runs", "command", chosen, pipeline.RunObserver())
 
 
 def scored(folder: RunFolder) -> TrainingScore:

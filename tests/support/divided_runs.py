@@ -1,4 +1,4 @@
-"""Short trainings by ranks as a run starts them."""
+"""Short trainings with one or more ranks, as a run starts them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from pathlib import Path
 from tests.support.train_runs import losses, planned, run_ranks
 from vflops.record.folder import RunFolder
 
-# Small steps: with large ones a rounding that turns a ReLU on or off grows tenfold in a few.
 SHORT = ("train.epochs=1", "train.warmup_epochs=0", "train.learning_rate=0.001")
 """8 steps."""
 
 
 def trained(
-    place: Path, *assignments: str, ranks: int = 1, workload: str = "image-classification"
+    path: Path,
+    *assignments: str,
+    ranks: int = 1,
+    workload: str = "image-classification",
+    **environment: str,
 ) -> RunFolder:
-    """A training that came to its end."""
-    told = [f"train.ranks={ranks}", *SHORT, *assignments]
-    folder = planned(place, *told, workload=workload)
-    run_ranks(folder, ranks)
+    """Return the run folder of a finished training."""
+    settings = [f"train.ranks={ranks}", *SHORT, *assignments]
+    folder = planned(path, *settings, workload=workload)
+    run_ranks(folder, ranks, **environment)
     return folder
 
 
 def all_losses(folder: RunFolder) -> list[float]:
-    """The loss of every step, over all attempts."""
+    """Return the loss of every step, over all attempts."""
     return [loss for log in folder.history().jobs[1] for loss in losses(log)]

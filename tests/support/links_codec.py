@@ -28,8 +28,8 @@ from torch._C._distributed_c10d import (
 from vflops.metrics.traffic import POWERSGD_RANK, POWERSGD_START, powersgd_elements
 from vflops.record.formats.graph import Graph
 from vflops.train.communication.average import Flat
-from vflops.train.communication.bucket import MadeBucket
-from vflops.train.communication.codec import Leftovers, codec
+from vflops.train.communication.bucket import FlatBucket
+from vflops.train.communication.codec import Residuals, codec
 from vflops.train.communication.link import Link, Traffic
 from vflops.train.communication.powersgd import PowerSgd
 
@@ -71,7 +71,7 @@ def shapes(graph: Graph) -> list[tuple[int, ...]]:
     return [by_name[name] for name in graph.parameters]
 
 
-def buckets(graph: Graph) -> list[MadeBucket]:
+def buckets(graph: Graph) -> list[FlatBucket]:
     """Return random gradients of the model in the buckets of DDP, the last layers first."""
     tensors = [torch.empty(shape) for shape in reversed(shapes(graph))]
     limits = [_DEFAULT_FIRST_BUCKET_BYTES, _CAP_BYTES]
@@ -82,21 +82,21 @@ def buckets(graph: Graph) -> list[MadeBucket]:
     ]
 
 
-def _bucket(number: int, sizes: Sequence[torch.Size], last: bool) -> MadeBucket:
+def _bucket(number: int, sizes: Sequence[torch.Size], last: bool) -> FlatBucket:
     numbers = torch.randn(sum(shape.numel() for shape in sizes))
     pieces = numbers.split([shape.numel() for shape in sizes])
     views = [piece.view(shape) for piece, shape in zip(pieces, sizes, strict=True)]
-    return MadeBucket(number, numbers, views, last)
+    return FlatBucket(number, numbers, views, last)
 
 
-def coded_s(precision: str, filled: Sequence[MadeBucket], ranks: int) -> float:
+def coded_s(precision: str, filled: Sequence[FlatBucket], ranks: int) -> float:
     """Return the median seconds for all buckets, with error feedback; the numbers stay the same."""
     if precision == "powersgd":
-        mean: Callable[[MadeBucket], object] = PowerSgd(Link.of(None, 1, Traffic()))
+        mean: Callable[[FlatBucket], object] = PowerSgd(Link.of(None, 1, Traffic()))
         warm_up = POWERSGD_START + 1  # sent in full, and started without an earlier product
     else:
         average, warm_up = AverageAlone(range(ranks), "gloo", 1, codec(precision)), 1
-        left: dict[int, Leftovers] = {bucket.index(): {} for bucket in filled}
+        left: dict[int, Residuals] = {bucket.index(): {} for bucket in filled}
         mean = lambda bucket: average(bucket.buffer(), left[bucket.index()])  # noqa: E731
     originals = [bucket.buffer().clone() for bucket in filled]
     times = []

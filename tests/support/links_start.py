@@ -75,7 +75,7 @@ def _serve() -> None:
     from vflops.workloads.contract.registry import workload
 
     imported(workload("image-classification").runner)
-    loop._TELL_S = 0.0  # every step is recorded, with its time
+    loop._REPORT_S = 0.0  # every step is recorded, with its time
     for line in sys.stdin:
         call = json.loads(line)
         answer: object = _wait(**call) if "wait" in call else _start(**call)

@@ -33,7 +33,7 @@ from vflops.train.loader import Request
 from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
-from vflops.train.signals import Stopping
+from vflops.train.signals import StopSource
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.workload import Inputs, Workload
 
@@ -133,7 +133,7 @@ def train(
         attempt=attempt,
         events=None,
         clock=Clock(),
-        stop=cast(Stopping, SimpleNamespace(signal=None)),
+        stop=cast(StopSource, SimpleNamespace(signal=None)),
     )
     changed = spec.settings.model_validate(record.settings).model_copy(update={"train": settings})
     code: Any = spec.load_code()
@@ -158,7 +158,7 @@ def main(job: str, cases: str, precision: str) -> int:
     double = precision == "double"
     if double:
         stay_double()
-    loop._TELL_S = 0.0
+    loop._REPORT_S = 0.0
     record, team_rank = JobRecord.read(Path(job)), int(os.environ["RANK"])
     for case in (Case(**fields) for fields in json.loads(Path(cases).read_text())):
         for number, (way, copies) in enumerate(zip(case.ways, case.copies, strict=True)):

@@ -1,7 +1,8 @@
-"""A rank that notes the loss of every step, and may be killed after one, or when it evaluates.
+"""A rank that records the loss of every step, and may be killed after a step or in an evaluation.
 
 ``python train_rank.py RUN JOB ATTEMPT`` with ``KILL_AFTER`` steps, ``KILL_IN_EVALUATION``, or
-``KILL_WHEN_FINISHED``; with ``SHOW_NOTHING`` its exhibit fails.
+``KILL_WHEN_FINISHED``; with ``SHOW_NOTHING`` its exhibit fails; with ``DOUBLE`` it trains in double
+precision, where rounding cannot hide a difference between two ways to train.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import signal
 import sys
 from typing import Any
 
+from tests.support.team_rank import Double, stay_double
 from vflops.train import engine, loop, rank
+from vflops.workloads.contract.spec import WorkloadSpec
 
-loop._TELL_S = 0.0
+loop._REPORT_S = 0.0
 _step = loop.Loop._step
+_load_code = WorkloadSpec.load_code
 
 
 def step_then_die(self: loop.Loop, incoming: Any) -> None:
@@ -32,12 +36,19 @@ def fail(*_: Any) -> Any:
     raise OSError(28, "No space left on device")
 
 
+def doubled(spec: WorkloadSpec) -> type[Double]:
+    return type("Code", (Double, _load_code(spec)), {})
+
+
 if "KILL_IN_EVALUATION" in os.environ:
     setattr(loop.Loop, "_evaluate", die)  # noqa: B010
 if "KILL_WHEN_FINISHED" in os.environ:
     setattr(engine.Engine, "_conclude", die)  # noqa: B010
 if "SHOW_NOTHING" in os.environ:
-    setattr(engine, "keep_exhibit", fail)  # noqa: B010
+    setattr(engine, "write_exhibit", fail)  # noqa: B010
+if "DOUBLE" in os.environ:
+    stay_double()
+    setattr(WorkloadSpec, "load_code", doubled)  # noqa: B010
 if "KILL_AFTER" in os.environ:
     loop.Loop._step = step_then_die  # type: ignore[method-assign]
 

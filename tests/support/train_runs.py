@@ -1,4 +1,4 @@
-"""Small trainings: by their ranks alone, or through the command; and what their logs say."""
+"""Small trainings, by ranks alone or through the command, and the contents of their logs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ SMALL = (
 """16 steps, no ceilings."""
 
 
-def planned(place: Path, *assignments: str, workload: str = "image-classification") -> RunFolder:
-    """A run folder with one job that nobody has started."""
+def planned(
+    directory: Path, *assignments: str, workload: str = "image-classification"
+) -> RunFolder:
+    """Return a run folder with one planned job."""
     settings = load(profile("tiny", [workload]), None, [*SMALL, *assignments])
-    folder = RunFolder.create(place, workload, settings)
+    folder = RunFolder.create(directory, workload, settings)
     with folder.start_attempt(0) as events:
         jobs.plan(folder, events, None, lambda what, done, whole: None)
     return folder
 
 
 class Ranks:
-    """The processes of one attempt; they need not import torch."""
+    """The processes of one attempt, forked from a server that has imported torch."""
 
     def __init__(self, words: list[str], ranks: int, logs: Path, **environment: str) -> None:
         self._processes = [
@@ -57,11 +59,11 @@ class Ranks:
         ]
 
     def poll(self) -> list[int | None]:
-        """Exit codes by rank; None for those that run."""
+        """Return exit codes by rank; None for running ones."""
         return [process.poll() for process in self._processes]
 
     def running(self) -> bool:
-        """Whether the attempt goes on: without one that failed the others would wait."""
+        """Whether the attempt is running; kill all ranks if one failed."""
         codes = self.poll()
         if any(codes):
             for process in self._processes:
@@ -71,16 +73,16 @@ class Ranks:
 
 
 def start_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Ranks:
-    """A new attempt at the job; every step's loss is noted."""
+    """Start a new attempt at the job, which records the loss of every step."""
     attempt = folder.next_attempt(1)
-    place = folder.attempt_folder(1, attempt)
-    place.mkdir(parents=True)
+    directory = folder.attempt_folder(1, attempt)
+    directory.mkdir(parents=True)
     words = [str(RANK), str(folder.path), "1", str(attempt)]
-    return Ranks(words, ranks, place, **environment)
+    return Ranks(words, ranks, directory, **environment)
 
 
 def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
-    """The log of a new attempt that ends well."""
+    """Run a new attempt and return its log; it must succeed."""
     processes = start_ranks(folder, ranks, **environment)
     while processes.running():
         time.sleep(0.02)
@@ -91,41 +93,45 @@ def run_ranks(folder: RunFolder, ranks: int = 1, **environment: str) -> Log:
 
 
 def losses(log: Log) -> list[float]:
-    """The loss of every step."""
+    """Return the loss of every step."""
     notes = [event.payload(Progressed) for event in log.events if event.kind == "progress"]
     return [note.loss for note in notes if note.loss is not None]
 
 
 def evaluations(log: Log) -> list[Evaluated]:
-    """Every evaluation."""
+    """Return all evaluations."""
     return [event.payload(Evaluated) for event in log.events if event.kind == "evaluation"]
 
 
 def weights(folder: RunFolder) -> str | None:
-    """The hash of the trained weights."""
+    """Return the hash of the trained weights."""
     return folder.history().events("finished", job=1)[-1].payload(Finished).weights_sha256
 
 
-def start_command(place: Path, *arguments: object, alone: bool = False) -> subprocess.Popen[str]:
-    """The command in a process group of its own; ``alone``: in a new Python."""
+def start_command(
+    directory: Path, *arguments: object, alone: bool = False
+) -> subprocess.Popen[str]:
+    """Start the command in a new process group; ``alone``: in a new interpreter."""
     words = ["-m", "vflops", *map(str, arguments)]
     start = start_alone if alone else server().start
-    return start(words, place, {**os.environ, "COLUMNS": "100"})
+    return start(words, directory, {**os.environ, "COLUMNS": "100"})
 
 
 def training_run(*assignments: str) -> list[str]:
-    """The arguments of a run that only trains."""
-    settings = [part for each in (*SMALL, *assignments) for part in ("--set", each)]
+    """Return the arguments of a run that only trains."""
+    settings = [part for item in (*SMALL, *assignments) for part in ("--set", item)]
     return ["run", "image-classification", "--profile", "tiny", *settings]
 
 
-def wait_for(place: Path, kind: str, process: subprocess.Popen[str], count: int = 1) -> RunFolder:
-    """The newest run under ``place``, once its training has written ``count`` events of a kind."""
+def wait_for(
+    directory: Path, kind: str, process: subprocess.Popen[str], count: int = 1
+) -> RunFolder:
+    """Return the newest run under ``place``, once it has ``count`` training events of a kind."""
     end_s = time.monotonic() + 120
     while time.monotonic() < end_s:
         if process.poll() is not None:
             raise AssertionError(f"ended early: {process.communicate()[1]}")
-        path = latest(place / "runs")
+        path = latest(directory / "runs")
         if path is not None:
             folder = RunFolder.open(path)
             if len(folder.history().events(kind, job=1)) >= count:

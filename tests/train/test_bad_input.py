@@ -25,26 +25,26 @@ from vflops.record.formats.job import JobRecord
 from vflops.run import pipeline
 
 
-def refused(place: Path, *assignments: str) -> UsageError:
+def refused(directory: Path, *assignments: str) -> UsageError:
     """Why a run with these settings is not begun."""
     with pytest.raises(UsageError) as caught:
         settings = options.settings(
             "tiny", None, None, [*SMALL, *assignments], workloads="image-classification"
         )
-        pipeline.start(place / "runs", "image-classification", settings, pipeline.Watch())
-    assert not (place / "runs").exists()
+        pipeline.start(directory / "runs", "image-classification", settings, pipeline.RunObserver())
+    assert not (directory / "runs").exists()
     return caught.value
 
 
 def images(folder: Path, classes: int = 2, count: int = 20) -> Path:
-    """An image folder of plain colours."""
+    """Return an image folder of plain colours."""
     for split in ("train", "val"):
         for label in range(classes):
-            place = folder / split / f"class-{label}"
-            place.mkdir(parents=True)
+            directory = folder / split / f"class-{label}"
+            directory.mkdir(parents=True)
             for number in range(count):
                 Image.new("RGB", (16, 16), (80 * label, 10 * number, 0)).save(
-                    place / f"{number}.png"
+                    directory / f"{number}.png"
                 )
     return folder
 

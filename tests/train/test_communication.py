@@ -16,19 +16,15 @@ from vflops.record.formats.job_events import Exchanged, JobStarted
 from vflops.record.log.events import Log
 
 
-def trained(place: Path, *assignments: str, ranks: int) -> Log:
-    told = [f"train.{each}" for each in ("warmup_epochs=0", *assignments)]
+def trained(path: Path, *assignments: str, ranks: int, **environment: str) -> Log:
+    settings = [f"train.{assignment}" for assignment in ("warmup_epochs=0", *assignments)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            # As many ranks as the test wants, whatever cores there are.
-            "vflops.machine.devices.rank_capacity",
-            lambda *_: (ranks, False),
-        )  # cores or not
-        folder = planned(place, f"train.ranks={ranks}", *told)
-    return run_ranks(folder, ranks)
+        # As many ranks as the test wants, however few cores there are.
+        patch.setattr("vflops.machine.devices.rank_capacity", lambda *_: (ranks, False))
+        folder = planned(path, f"train.ranks={ranks}", *settings)
+    return run_ranks(folder, ranks, **environment)
 
 
-# Small steps: with large ones a rounding that turns a ReLU on or off grows tenfold in a few.
 SHORT = ("epochs=1", "learning_rate=0.002")
 """8 steps."""
 LONG = ("epochs=2", "learning_rate=0.01")
@@ -43,12 +39,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Log:
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Four of them."""
-    return trained(tmp_path_factory.mktemp("four"), *SHORT, ranks=4)
+    """Four ranks, in double precision."""
+    return trained(tmp_path_factory.mktemp("four"), *SHORT, ranks=4, DOUBLE="1")
 
 
 def exchanged(log: Log) -> Exchanged:
-    """What was sent."""
+    """Return what was sent."""
     return next(event.payload(Exchanged) for event in log.events if event.kind == "exchange")
 
 
@@ -60,20 +56,22 @@ def parameters(log: Log) -> int:
 
 @pytest.mark.parametrize("mode", ["hierarchical", "torus"])
 def test_every_mode_trains_as_all_reduce_does(four: Log, tmp_path: Path, mode: str) -> None:
-    log = trained(tmp_path, f"communication.mode={mode}", *SHORT, ranks=4)
+    log = trained(tmp_path, f"communication.mode={mode}", *SHORT, ranks=4, DOUBLE="1")
     assert len(losses(log)) == 8
-    assert losses(log) == pytest.approx(losses(four), rel=1e-4)
+    # These modes send the gradients in single precision.
+    assert losses(log) == pytest.approx(losses(four), rel=1e-6)
+    assert losses(log) != losses(four)
     sent, formula = exchanged(log), bytes_sent(mode, "fp32", 4, 2, parameters(log))
     assert (sent.bytes_near, sent.bytes_far) == (8 * formula.near, 8 * formula.far)
 
 
 @pytest.mark.parametrize(("precision", "share"), [("bf16", 0.5), ("int8", 0.25), ("powersgd", 0.8)])
-def test_narrow_gradients_train_nearly_as_well(
+def test_narrow_gradients_train_and_send_less(
     two: Log, tmp_path: Path, precision: str, share: float
 ) -> None:
     log = trained(tmp_path, f"communication.precision={precision}", *LONG, ranks=2)
     mine, plain = losses(log), losses(two)
-    assert mine == pytest.approx(plain, rel=0.05)
+    assert mine[0] == plain[0]  # before the first exchange; test_average bounds what it rounds
     assert mine != plain
     assert sum(mine[-4:]) < sum(mine[:4])
     full = 16 * bytes_sent("all-reduce", "fp32", 2, 2, parameters(log)).all
@@ -86,9 +84,9 @@ def test_plain_exchanges_are_counted_too(two: Log) -> None:
     assert (sent.bytes_near, sent.bytes_far) == (16 * formula.near, 0)
 
 
-def copies(mesh: tuple[int, int], communication: dict[str, str], **told: Any) -> dict[str, Any]:
+def copies(mesh: tuple[int, int], communication: dict[str, str], **options: Any) -> dict[str, Any]:
     """Ranks of mode mixed whose copies average as ``communication`` says."""
-    parallel = {"mode": "mixed", "mesh": mesh, **told}
+    parallel = {"mode": "mixed", "mesh": mesh, **options}
     return {"ranks": mesh[0] * mesh[1], "communication": communication, "parallel": parallel}
 
 
@@ -106,34 +104,37 @@ BETWEEN_COPIES: dict[str, dict[str, Any]] = {
 def test_copies_that_several_ranks_have_average_in_any_way(tmp_path: Path) -> None:
     """In mode mixed: by stages, and by channels. PowerSGD begins after 8 of the 12 steps."""
     team = Team(tmp_path, *DEEP, "train.learning_rate=0.002", precision="single")
-    found = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
-    width = {name: bytes_of_one(mine) for name, (mine, _) in found.items()}
+    trainings = team.train({name: (team.way(**way),) for name, way in BETWEEN_COPIES.items()})
+    width = {name: bytes_of_one(mine) for name, (mine, _) in trainings.items()}
     averaged = {
-        name: sum(each["elements"] for each in between(mine)) for name, (mine, _) in found.items()
+        name: sum(item["elements"] for item in between(mine))
+        for name, (mine, _) in trainings.items()
     }
-    state = found["int8"][0].state
-    weights = sum(each.numel() for (_, key), each in state.items() if key == "momentum_buffer")
+    state = trainings["int8"][0].state
+    weights = sum(item.numel() for (_, key), item in state.items() if key == "momentum_buffer")
     assert averaged["bf16"] == averaged["int8"] == 6 * 2 * weights  # those of all stages, once
     assert width["bf16"] == 2
     assert 1 < width["int8"] < 1.1
     assert 2 < width["powersgd"] < 4
     assert width["hierarchical"] == width["torus"] == 2 * 3 / 4 * 4
-    far = {name: mine.far(alone) for name, (mine, alone) in found.items()}
+    far = {name: mine.far(alone) for name, (mine, alone) in trainings.items()}
     assert max(far["hierarchical"], far["torus"]) < 1e-4
     for name in ("bf16", "int8", "powersgd"):
-        mine, alone = found[name]
+        mine, alone = trainings[name]
+        # Rounded gradients change the weights by the learning rate times the rounding.
+        assert 1e-7 < mine.losses_far(alone) < 1e-3, name
         assert 1e-7 < mine.losses_far(alone) < 0.01, name
 
 
 def between(run: Trained) -> list[dict[str, Any]]:
-    """What copies sent each other; ranks of one copy average nothing."""
-    return [each for each in run.all("exchange") if each["elements"]]
+    """Return what copies sent each other; ranks of one copy average nothing."""
+    return [item for item in run.all("exchange") if item["elements"]]
 
 
 def bytes_of_one(run: Trained) -> float:
-    """Bytes that a rank sends to its copies for each number of its own."""
-    every = sum(each["bytes_near"] + each["bytes_far"] for each in between(run))
-    return float(every / sum(each["elements"] for each in between(run)))
+    """Return the bytes that a rank sends to its copies per number."""
+    every = sum(item["bytes_near"] + item["bytes_far"] for item in between(run))
+    return float(every / sum(item["elements"] for item in between(run)))
 
 
 def test_rows_of_too_few_copies_are_refused_with_what_would_do() -> None:

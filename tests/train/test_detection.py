@@ -1,4 +1,4 @@
-"""A second kind of task in the same loop: detection is resumed, shared and shown alike."""
+"""Detection in the same training loop: resumed, shared between ranks, tested and shown."""
 
 from __future__ import annotations
 
@@ -25,10 +25,16 @@ SMALL = (
     "train.learning_rate=0.0005",
 )
 """8 steps of a small network."""
+LIMIT = 1e-10
+"""For the losses of the same training on one and on two ranks, in double precision.
+
+In single precision the roundings of these 8 steps grow to a few percent, how many depends on the
+CPU. Roundings in double precision are 2^29 times smaller: 5 % become 1e-10.
+"""
 
 
-def detection(place: Path, *assignments: str) -> RunFolder:
-    return planned(place, *SMALL, *assignments, workload="extreme-weather")
+def detection(directory: Path, *assignments: str) -> RunFolder:
+    return planned(directory, *SMALL, *assignments, workload="extreme-weather")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +46,19 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Two ranks with one batch norm."""
-    place = tmp_path_factory.mktemp("shared")
-    folder = detection(place, "train.ranks=2", "train.batch_norm=synchronised")
-    run_ranks(folder, 2)
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """One rank, in double precision."""
+    folder = detection(tmp_path_factory.mktemp("one"))
+    run_ranks(folder, DOUBLE="1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Two ranks with synchronised batch norm, in double precision."""
+    path = tmp_path_factory.mktemp("two")
+    folder = detection(path, "train.ranks=2", "train.batch_norm=synchronised")
+    run_ranks(folder, 2, DOUBLE="1")
     return folder
 
 
@@ -61,10 +75,12 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
     assert weights(folder) == weights(alone)
 
 
-def test_two_ranks_train_and_evaluate_as_one(alone: RunFolder, shared: RunFolder) -> None:
-    log, single = shared.history().jobs[1][0], alone.history().jobs[1][0]
-    assert losses(log) == pytest.approx(losses(single), rel=0.03)
-    assert [each.evaluated for each in evaluations(log)] == [7, 7]
+def test_two_ranks_train_and_evaluate_as_one(one_rank: RunFolder, two_ranks: RunFolder) -> None:
+    two, one = two_ranks.history().jobs[1][0], one_rank.history().jobs[1][0]
+    assert len(losses(one)) == 8
+    assert losses(two) == pytest.approx(losses(one), rel=LIMIT)
+    for log in (one, two):
+        assert [evaluation.evaluated for evaluation in evaluations(log)] == [7, 7]
 
 
 def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
@@ -85,11 +101,11 @@ def test_the_trained_model_is_tested_and_shown(alone: RunFolder) -> None:
     assert job.exhibit is not None and job.tested == tested
 
 
-def test_two_ranks_show_what_one_shows(alone: RunFolder, shared: RunFolder) -> None:
-    """What the ranks saw is put together: all frames, whoever had them."""
+def test_two_ranks_show_what_one_shows(one_rank: RunFolder, two_ranks: RunFolder) -> None:
+    """The exhibit has the frames of all ranks."""
     shown = []
-    for each in (alone, shared):
-        with np.load(each.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:
+    for folder in (one_rank, two_ranks):
+        with np.load(folder.attempt_folder(1, 0) / "exhibit.npz", allow_pickle=False) as arrays:
             shown.append({name: arrays[name] for name in ("frames", "truth_boxes", "fields")})
     for name in shown[0]:
         np.testing.assert_array_equal(shown[0][name], shown[1][name])
@@ -115,7 +131,7 @@ def test_a_kill_after_the_end_changes_no_figure(alone: RunFolder, tmp_path: Path
 def test_a_rank_without_frames_evaluates_none(tmp_path: Path) -> None:
     small = ("train.epochs=1", "synthetic.validation=1", "synthetic.test=1")
     log = run_ranks(detection(tmp_path, "train.ranks=2", *small), 2)
-    assert [each.evaluated for each in evaluations(log)] == [1]
+    assert [evaluation.evaluated for evaluation in evaluations(log)] == [1]
     tested = next(
         event.payload(job_events.Tested) for event in log.events if event.kind == "tested"
     )

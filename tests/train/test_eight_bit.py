@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.support.train_runs import planned
 from vflops.errors import UsageError
 from vflops.models.resnet import ResNet
-from vflops.train.eight_bit import Kind, check_products, convert, converted
+from vflops.train.eight_bit import Kind, check_convertible, convert, converted_layers
 from vflops.train.precision import Precision
 
 ERROR = {"fp8": 0.08, "int8": 0.015}
@@ -93,7 +93,7 @@ def test_a_tensor_of_zeros_stays_one() -> None:
 def test_the_1x1_convolutions_of_a_resnet_and_no_others() -> None:
     model = ResNet((1, 1), classes=10, width=16, stem="small")
     # two blocks: 1×1 down, 1×1 up and a projection each; the classifier has 10 columns
-    assert convert(model, "fp8") == 6 == converted(model)
+    assert convert(model, "fp8") == 6 == converted_layers(model)
     assert type(model.classifier) is nn.Linear
     model(torch.randn(4, 3, 32, 32)).sum().backward()
 
@@ -108,14 +108,14 @@ def test_a_batch_that_does_not_fit_is_multiplied_as_before() -> None:
 
 def test_a_model_without_such_layers_is_refused() -> None:
     with pytest.raises(UsageError, match="multiples of 16"):
-        check_products(nn.Sequential(nn.Linear(10, 10), nn.Conv2d(16, 16, 3)), "mixed-fp8")
+        check_convertible(nn.Sequential(nn.Linear(10, 10), nn.Conv2d(16, 16, 3)), "mixed-fp8")
 
 
 def test_a_run_of_such_a_model_is_refused_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vflops.train.precision._missing", lambda device, policy: None)
-    with pytest.raises(UsageError, match="mixed-int8: this model has no linear layer"):
+    with pytest.raises(UsageError, match="mixed-int8 would have no effect: this model"):
         planned(tmp_path, "train.precision=mixed-int8", "network.width=1")
     planned(tmp_path, "train.precision=mixed-int8")
 
@@ -125,5 +125,5 @@ def test_a_processor_without_the_instructions_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
-    with pytest.raises(UsageError, match=f"precision {name} is not to be had here"):
+    with pytest.raises(UsageError, match=f"precision {name} is not available here"):
         Precision.named(name, "cpu")

@@ -120,9 +120,9 @@ def test_channels_last_and_halves_go_through() -> None:
 
 
 def test_a_batch_that_does_not_split_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch of 5 has no 2 equal ghosts"):
+    with pytest.raises(ValueError, match="batch of 5 cannot be divided into 2 equal ghosts"):
         GhostBatchNorm2d(CHANNELS, ghosts=2)(torch.randn(5, CHANNELS, 2, 2))
-    with pytest.raises(ValueError, match="1 value a channel"):
+    with pytest.raises(ValueError, match="1 value per channel"):
         GhostBatchNorm1d(CHANNELS, ghosts=2)(torch.randn(2, CHANNELS))
 
 
@@ -156,7 +156,7 @@ def test_a_lone_layer_and_a_shared_one_are_converted() -> None:
 def test_what_cannot_be_converted_is_said() -> None:
     with pytest.raises(UsageError, match="kind of batch norm"):
         convert(nn.BatchNorm1d(2), "ghosts")
-    with pytest.raises(ValueError, match="local batch norm has none"):
+    with pytest.raises(ValueError, match="local batch norm has no ghosts"):
         convert(nn.BatchNorm1d(2), "local", ghosts=2)
 
 
@@ -212,7 +212,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[s
     folder: Path = tmp_path_factory.mktemp("ranks")
     other = multiprocessing.get_context("spawn").Process(target=rank_main, args=(1, str(folder)))
     other.start()
-    rank_main(0, str(folder))  # this process is a rank as well: one import of torch less
+    rank_main(0, str(folder))  # this process is a rank too, which saves an import of torch
     other.join(60)
     assert other.exitcode == 0
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]

@@ -195,11 +195,11 @@ for name in training.Optimizer.__args__:
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
 def test_a_step_without_the_compiler_is_torchs_own(kind: type[Optimizer]) -> None:
-    found = []
-    for each in (kind, eager(kind)):
-        own = weights()
-        optimizer = each(own, lr=0.1, weight_decay=0.01)  # type: ignore[call-arg]
+    trained = []
+    for optimizer_type in (kind, eager(kind)):
+        parameters = weights()
+        optimizer = optimizer_type(parameters, lr=0.1, weight_decay=0.01)  # type: ignore[call-arg]
         for seed in range(3):
-            step(optimizer, own, seed)
-        found.append(own)
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+            step(optimizer, parameters, seed)
+        trained.append(parameters)
+    assert all(torch.equal(a, b) for a, b in zip(*trained, strict=True))

@@ -45,7 +45,7 @@ class State:
     """As much of a training's state as a trial step needs."""
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self.take = self
+        self.update = self
         self.optimizer = self
         self._accelerator = accelerator
 

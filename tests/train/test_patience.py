@@ -15,12 +15,12 @@ from vflops.train.state import TrainState
 from vflops.train.step import Step
 
 
-def state(place: Path) -> TrainState:
+def state(directory: Path) -> TrainState:
     model = nn.Linear(2, 1)
     plan = SingleRank()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     step = Step(model, optimizer, torch.amp.GradScaler(enabled=False), plan)
-    return TrainState(model, step, model, Checkpoints(place))
+    return TrainState(model, step, model, Checkpoints(directory))
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def state(place: Path) -> TrainState:
         ("lower", [0.3, 0.2, 0.2, 0.4, 0.1], [0, 0, 1, 2, 0]),
     ],
 )
-def test_an_equal_quality_is_no_better_one(
+def test_an_equal_quality_is_not_better(
     tmp_path: Path, better: Better, qualities: list[float], since: list[int]
 ) -> None:
-    training, found = state(tmp_path), []
+    training, counts = state(tmp_path), []
     for quality in qualities:
         training.step += 1
-        found.append(training.since_best(quality, better))
-    assert found == since
+        counts.append(training.since_best(quality, better))
+    assert counts == since
 
 
 def test_an_evaluation_that_a_resume_repeats_counts_once(tmp_path: Path) -> None:

@@ -180,14 +180,14 @@ def test_old_and_new_switches_agree_inside_and_come_back(
 
 
 def test_tf32_is_refused_on_a_cpu_with_a_cure() -> None:
-    with pytest.raises(UsageError, match="tf32 is not to be had here: a CPU has no tf32") as error:
+    with pytest.raises(UsageError, match="tf32 is not available here: a CPU has no tf32") as error:
         Precision.named("tf32", "cpu")
     assert "fp32" in (error.value.hint or "")
 
 
 def test_a_device_without_the_products_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "product_unavailable_reason", lambda *_: "cpu has no bf16 product")
-    with pytest.raises(UsageError, match="mixed-bf16 is not to be had here: cpu has no bf16"):
+    with pytest.raises(UsageError, match="mixed-bf16 is not available here: cpu has no bf16"):
         Precision.named("mixed-bf16", "cpu")
     assert Precision.named("fp32", "cpu").name == "fp32"
 

@@ -50,9 +50,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def killed(place: Path, *assignments: str, **when: str) -> RunFolder:
-    """A training whose only rank got SIGKILL."""
-    folder = planned(place, *assignments)
+def killed(directory: Path, *assignments: str, **when: str) -> RunFolder:
+    """Return a training whose only rank got SIGKILL."""
+    folder = planned(directory, *assignments)
     processes = start_ranks(folder, 1, **when)
     while processes.running():
         time.sleep(0.02)
@@ -81,7 +81,7 @@ def test_kill_9_then_resume_gives_the_same_weights_bit_by_bit(
 def test_a_target_that_was_reached_when_the_kill_came_still_ends_the_training(
     tmp_path: Path,
 ) -> None:
-    """Else a kill at the right moment would train on, and score higher."""
+    """Otherwise a kill at the right moment would train longer and score higher."""
     settings = ("train.stop_at_target=true", "target=0.01")
     folder = killed(tmp_path, *settings, KILL_IN_EVALUATION="1")
     log = run_ranks(folder)
@@ -97,11 +97,11 @@ def test_an_attempt_with_no_step_left_still_profiles_and_ends(tmp_path: Path) ->
     assert [event.kind for event in log.events][-2:] == ["kernels", "end"]
     assert losses(log) == []
     shares = folder.history().events("kernels", job=1)[-1].payload(KernelsProfiled).kernels
-    assert sum(each.share for each in shares) == pytest.approx(1)
+    assert sum(item.share for item in shares) == pytest.approx(1)
 
 
-def copied(folder: RunFolder, place: Path) -> RunFolder:
-    return RunFolder.open(shutil.copytree(folder.path, place / folder.path.name))
+def copied(folder: RunFolder, directory: Path) -> RunFolder:
+    return RunFolder.open(shutil.copytree(folder.path, directory / folder.path.name))
 
 
 def test_a_job_that_ended_before_the_run_noticed_is_not_trained_again(
@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert weights(folder) == weights(whole)
 
 
-def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
+def test_a_schedulers_warning_writes_a_checkpoint_and_the_run_resumes(
     whole: RunFolder, tmp_path: Path
 ) -> None:
     process = start_command(tmp_path, *training_run("train.epochs=30"))
@@ -198,7 +198,7 @@ def test_a_schedulers_warning_keeps_a_checkpoint_and_resume_goes_on(
     os.kill(resumed.pid, signal.SIGTERM)
     _, error = resumed.communicate(timeout=60)
     assert resumed.returncode == 130
-    assert "goes on" in error
+    assert "resumes at step" in error
     assert score(Contents(folder)).trainings[0].samples_redone == 0
 
 

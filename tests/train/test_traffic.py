@@ -27,9 +27,9 @@ FP32_BYTES = 4
 class Shared:
     """A training of two steps by two ranks, evaluated after each; and its model, on meta."""
 
-    def __init__(self, place: Path, *assignments: str) -> None:
+    def __init__(self, directory: Path, *assignments: str) -> None:
         short = (f"synthetic.train={BATCH}", f"train.epochs={STEPS}")
-        self._folder = trained(place, *short, *assignments, ranks=RANKS)
+        self._folder = trained(directory, *short, *assignments, ranks=RANKS)
         record = JobRecord.read(self._folder.job_file(1))
         spec = find(record.workload)
         settings = spec.settings.model_validate(record.settings)
@@ -38,21 +38,32 @@ class Shared:
         self.model = on_meta(self.workload.model, record.workload)
 
     def images(self, samples: int) -> Tensor:
-        """What enters the model."""
+        """Return what enters the model."""
         shape = self.workload.input_specs()[0].shape
         return torch.empty((samples, *shape), device="meta")
 
     def sent(self, mode: str, algorithm: str) -> float:
-        """Bytes of a step, which all went to a rank of the same node."""
-        (told,) = (e.payload(Exchanged) for e in self._folder.history().events("exchange", job=1))
-        assert (told.mode, told.algorithm) == (mode, algorithm)
-        assert (told.ranks, told.near, told.bytes_far, told.steps) == (RANKS, RANKS, 0, STEPS)
-        assert (told.backend, told.precision, told.elements) == ("gloo", "fp32", None)
-        return told.bytes_near / STEPS
+        """Return the bytes of a step, all of which went to ranks of the same node."""
+        (exchanged,) = (
+            e.payload(Exchanged) for e in self._folder.history().events("exchange", job=1)
+        )
+        assert (exchanged.mode, exchanged.algorithm) == (mode, algorithm)
+        assert (exchanged.ranks, exchanged.near, exchanged.bytes_far, exchanged.steps) == (
+            RANKS,
+            RANKS,
+            0,
+            STEPS,
+        )
+        assert (exchanged.backend, exchanged.precision, exchanged.elements) == (
+            "gloo",
+            "fp32",
+            None,
+        )
+        return exchanged.bytes_near / STEPS
 
 
 def padded(parameter: Tensor) -> int:
-    """Bytes of all rows, as many on each rank."""
+    """Return bytes of all rows, as many on each rank."""
     rows = -(-parameter.shape[0] // RANKS) * RANKS
     return rows * prod(parameter.shape[1:]) * FP32_BYTES
 
@@ -89,7 +100,7 @@ def test_what_crosses_a_cut_comes_back(tmp_path: Path) -> None:
     for stage, after in pairwise(cut(run.workload, run.train)):
         made = fx.GraphModule(run.model, stage.graph)(run.images(BATCH))
         assert isinstance(made, tuple) and len(made) == len(after.gradients)
-        there = [each.numel() * FP32_BYTES for each in made]
+        there = [item.numel() * FP32_BYTES for item in made]
         back = [size for size, learns in zip(there, after.gradients, strict=True) if learns]
         crossing += sum(there) + sum(back)
     assert crossing

@@ -1,4 +1,4 @@
-"""The command ``vflops``: thin commands over the packages; no logic here, no torch at import."""
+"""The command ``vflops``: thin commands over the packages, without logic and without torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from vflops.cli.terminal import console
 from vflops.errors import Interrupted, RunFailed, VflopsError
@@ -18,36 +20,68 @@ from vflops.errors import Interrupted, RunFailed, VflopsError
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # 30 ms that no plugin here needs
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "train.run": ("run", "resume"),
-    "train.plan": ("plan",),
-    "train.scale": ("scale",),
-    "train.predict": ("predict",),
-    "train.replay": ("replay",),
-    "cluster.control": ("attach", "cancel"),
-    "cluster.preflight": ("preflight",),
+    "measure.system": ("system",),
     "measure.micro": ("micro",),
     "measure.count": ("count",),
     "measure.roofline": ("roofline",),
-    "measure.system": ("system",),
+    "train.run": ("run", "resume"),
+    "train.plan": ("plan",),
+    "train.data": ("data",),
+    "train.replay": ("replay",),
+    "train.scale": ("scale",),
+    "train.predict": ("predict",),
+    "train.listing": ("list",),
+    "cluster.preflight": ("preflight",),
+    "cluster.control": ("attach", "cancel"),
     "results.score": ("score",),
     "results.check": ("check",),
     "results.report": ("report",),
-    "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
-    "publish.export": ("export",),
-    "results.power": ("power",),
     "results.compare": ("compare",),
     "results.history": ("history",),
+    "results.power": ("power",),
+    "publish.evidence": ("verify", "sign", "archive", "extract", "reproduce"),
+    "publish.export": ("export",),
     "publish.ranking": ("ranking",),
-    "train.data": ("data",),
-    "train.listing": ("list",),
 }
-"""The modules of this package and the commands of each, in the order of the work."""
+"""The modules of this package and the commands of each, in the order of ``--help``.
+
+The folder of a module is the group that ``--help`` shows its commands in.
+"""
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the names of the commands by group."""
+    names: dict[str, list[str]] = {}
+    for module, commands in COMMANDS.items():
+        names.setdefault(module.partition(".")[0], []).extend(commands)
+    return names
+
+
+class GroupedCommands(TyperGroup):
+    """A command group whose help has one section per group of commands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the name and the summary of every command."""
+        width = max(map(len, self.commands))
+        for group, names in groups().items():
+            rows = [
+                (
+                    name.ljust(width),
+                    self.commands[name].get_short_help_str(formatter.width - width - 6),
+                )
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(group.capitalize()):
+                    formatter.write_dl(rows)
 
 
 def application(words: Sequence[str]) -> typer.Typer:
-    """The commands; of a command that is named only its own module, because each costs time."""
+    """Return the command line; if ``words`` name a command, only its module is imported."""
     app = typer.Typer(
         name="vflops",
+        cls=GroupedCommands,
         help="Measure how fast a computer really trains AI, in valid FLOPS: speed times quality.",
         no_args_is_help=True,
         add_completion=False,
@@ -72,10 +106,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is a line and an exit code, never a traceback."""
+    """Run the command line; report a user's mistake in a line and an exit code, not a traceback."""
     gc.set_threshold(100_000)  # a short command makes less garbage than looking for it costs
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a sign shows another
+        if isinstance(stream, TextIOWrapper):  # replace characters that a terminal lacks
             stream.reconfigure(errors="replace")
     try:
         application(sys.argv[1:])()
@@ -83,11 +117,11 @@ def main() -> None:
         console.show_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        console.show_error(Interrupted("interrupted before anything was begun"))
+        console.show_error(Interrupted("interrupted before anything was started"))
         sys.exit(Interrupted.exit_code)
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception:  # a fault of ours: all of it, and never the exit code of a failed check
+    except Exception:  # a bug: show all of it, and do not exit like a failed check
         traceback.print_exc()
         sys.exit(RunFailed.exit_code)

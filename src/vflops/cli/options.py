@@ -1,4 +1,4 @@
-"""Options that several commands share, each defined once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,33 +11,37 @@ if TYPE_CHECKING:
     from vflops.config.settings import Settings
 
 Run = Annotated[
-    Path | None, typer.Argument(help="A run folder; the newest under runs/ when left out.")
+    Path | None, typer.Argument(help="A run folder; by default the newest under runs/.")
 ]
-Out = Annotated[Path, typer.Option(help="Folder that run folders are made in.")]
+Out = Annotated[Path, typer.Option(help="Folder in which run folders are created.")]
 Profile = Annotated[
     str | None,
-    typer.Option(help="tiny, laptop, gpu or reference; by default the one that suits the machine."),
+    typer.Option(
+        help="tiny, laptop, gpu or reference; by default gpu with an accelerator, else laptop."
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of all random data.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, e.g. micro.budget_s=20; repeatable.")
+    list[str] | None, typer.Option("--set", help="A setting, e.g. micro.budget_s=20; repeatable.")
 ]
 On = Annotated[
     str | None,
     typer.Option(
-        help="Where they train: local, slurm; pbs, lsf, flux were not seen on a real site yet."
+        help="Where jobs run: local or slurm; pbs, lsf and flux are not tested on a real site."
     ),
 ]
 Container = Annotated[
     str | None,
-    typer.Option(help="Image that a scheduler's jobs run in; site.toml's, if any, by default."),
+    typer.Option(
+        help="Container image for the jobs of a scheduler; by default that of site.toml, if any."
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only, no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")]
 
 MetricsFile = Annotated[
     Path | None,
-    typer.Option(help="Keep a file for Prometheus' node exporter, *.prom, while the run goes on."),
+    typer.Option(help="A *.prom file for Prometheus' node exporter, updated during the run."),
 ]
 
 
@@ -49,9 +53,9 @@ def settings(
     *,
     workloads: str | None = None,
 ) -> Settings:
-    """The profile changed by the file, then ``--set``, then ``--seed``.
+    """Return the settings of a profile, changed by the file, then ``--set``, then ``--seed``.
 
-    ``workloads`` is one of them by its name, ``suite`` for all, or None for none.
+    ``workloads`` is the name of one workload, ``suite`` for all of them, or None.
     """
     from vflops.config.profiles import for_all, for_one
     from vflops.workloads.contract.registry import suite, workload
@@ -67,8 +71,8 @@ def settings(
 
 
 def search_flags(workload: str | None, workers: int | None, for_: str | None) -> dict[str, object]:
-    """The settings that ``--workers`` and ``--for`` give; refused for what is no search."""
-    from vflops.cli.durations import seconds
+    """Return the settings of ``--workers`` and ``--for``; raise if the workload is not a search."""
+    from vflops.cli.typed_values import seconds
     from vflops.errors import UsageError
     from vflops.workloads.contract.registry import workload as find
 
@@ -77,9 +81,9 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
     if not named:
         return {}
     if workload is None or not find(workload).is_search:
-        what = f"{workload} is none" if workload else "no workload is named"
+        what = f"{workload} is not one" if workload else "no workload is given"
         raise UsageError(
-            f"{' '.join(named)} is for a search, and {what}",
+            f"{' '.join(named)} is for a search, but {what}",
             hint=f"vflops run automl {' '.join(named)}",
         )
     return {
@@ -89,7 +93,7 @@ def search_flags(workload: str | None, workers: int | None, for_: str | None) ->
 
 
 def default_profile() -> str:
-    """``gpu`` where torch sees an accelerator, else ``laptop``."""
+    """Return ``gpu`` if torch sees an accelerator, else ``laptop``."""
     import torch
 
     return "gpu" if torch.accelerator.is_available() else "laptop"

@@ -1,4 +1,4 @@
-"""What the workloads of a run add to the description of its system: the upper three layers."""
+"""The workload layers of a system description: implementation, hyper-parameters, problem."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from typing import Any
 from vflops.config.flatten import flatten
 from vflops.record.formats.system import Value
 from vflops.results.check.level import layer_of
-from vflops.run.jobs import Prepared
+from vflops.run.jobs import PreparedWorkload
 
 _PLAIN = (str, int, float, bool)
 _ELSEWHERE = ("data", "target")
-"""Settings that are told as what they came to."""
+"""Settings that the problem layer already describes."""
 _LEARNING = ("train.batch",)
-"""The machine's for a level, for how large it may be depends on it; learning depends on it too."""
+"""Hyper-parameters here, although a level treats them as settings of the machine."""
 
 
 @dataclass(frozen=True)
 class WorkloadLayers:
-    """Facts by name, as ``gather`` takes them."""
+    """Facts by name, in the form that ``gather`` expects."""
 
     implementation: dict[str, Value] = field(default_factory=dict)
     hyper_parameters: dict[str, Value] = field(default_factory=dict)
     problem: dict[str, Value] = field(default_factory=dict)
 
 
-def workload_layers(prepared: Sequence[Prepared], profile: str) -> WorkloadLayers:
-    """Every workload's settings by the layer they belong to, its data and what it is to reach.
+def workload_layers(prepared: Sequence[PreparedWorkload], profile: str) -> WorkloadLayers:
+    """Return the settings of every workload by layer, with its data and its target.
 
-    Of several workloads each fact has the workload's name in front.
+    If there are several workloads, each fact is prefixed with the workload's name.
     """
-    found = WorkloadLayers()
+    result = WorkloadLayers()
     layers = {
-        "workload implementation": found.implementation,
-        "hyper-parameters": found.hyper_parameters,
-        "problem domain": found.problem,
+        "workload implementation": result.implementation,
+        "hyper-parameters": result.hyper_parameters,
+        "problem domain": result.problem,
     }
-    for each in prepared:
-        prefix = f"{each.spec.name} " if len(prepared) > 1 else ""
-        found.implementation[f"{prefix}workload"] = each.spec.name
-        found.problem.update({f"{prefix}{k}": v for k, v in _problem(each, profile).items()})
-        for name, value in flatten(each.settings.model_dump(mode="json")).items():
+    for workload in prepared:
+        prefix = f"{workload.spec.name} " if len(prepared) > 1 else ""
+        result.implementation[f"{prefix}workload"] = workload.spec.name
+        result.problem.update({f"{prefix}{k}": v for k, v in _problem(workload, profile).items()})
+        for name, value in flatten(workload.settings.model_dump(mode="json")).items():
             layer = "hyper-parameters" if name in _LEARNING else layer_of(name)
-            unused = name.startswith("synthetic.") and not each.data.synthetic
+            unused = name.startswith("synthetic.") and not workload.data.synthetic
             if layer in layers and name not in _ELSEWHERE and value is not None and not unused:
                 layers[layer][f"{prefix}{name}"] = _plain(value)
-    return found
+    return result
 
 
-def _problem(each: Prepared, profile: str) -> dict[str, Value]:
-    goal, data = each.goal(profile), each.data
+def _problem(workload: PreparedWorkload, profile: str) -> dict[str, Value]:
+    goal, data = workload.goal(profile), workload.data
     return {
-        "problem": each.spec.name,
+        "problem": workload.spec.name,
         "quality": f"{goal.quality}, {goal.better} is better",
         "target": goal.target,
         "exponent n": goal.exponent,

@@ -1,4 +1,4 @@
-"""What the trainings of a run would need, before anything runs: from settings and earlier runs."""
+"""Estimates of what a run's trainings need, from settings and earlier runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.training_score import training_scores
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
-from vflops.run.training_cost import estimate as reckon
+from vflops.run.training_cost import estimate as estimate_training
 from vflops.run.validate import check_model
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
@@ -26,7 +26,7 @@ from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import WorkloadSpec
 
 _NOT_THE_MODELS = {"train", "data", "target", "synthetic", "models"}
-"""Settings that a model is the same with or without; what its data decides is compared itself."""
+"""Settings that do not change the model; what follows from the data is compared separately."""
 
 Working = Callable[[str], AbstractContextManager[object]]
 
@@ -37,29 +37,31 @@ def estimate_run(
     earlier: Contents | None,
     working: Working = lambda text: nullcontext(),
 ) -> dict[str, Estimate]:
-    """What each workload of a run would take, its models placed as ``mapping`` says.
+    """Return an estimate for each workload of a run, with its models placed by ``mapping``.
 
-    Refused where the run would refuse a model.
-    ``earlier``: a run that says how fast it would be. ``working`` wraps what takes its time.
+    Raise if the run would refuse a model. ``earlier``: a run from which to estimate the speed.
+    ``working`` wraps operations that take long.
     """
     return {
-        name: _Foresight(workload(name), section, settings, mapping, earlier, working).estimate()
+        name: _WorkloadEstimator(
+            workload(name), section, settings, mapping, earlier, working
+        ).estimate()
         for name, section in workload_settings(settings).items()
     }
 
 
 def check_searches(settings: Settings) -> None:
-    """Refuse a search that a run would refuse once it had the data."""
+    """Raise if a run would refuse a search once it had the data."""
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         if spec.is_search and spec.expected is not None:
-            found: ExpectedData = imported(spec.expected)(section)
-            check_model(spec, section, found.facts)
+            data: ExpectedData = imported(spec.expected)(section)
+            check_model(spec, section, data.facts)
 
 
 @dataclass(frozen=True)
-class _Foresight:
-    """One workload of a run that is not yet."""
+class _WorkloadEstimator:
+    """Estimates one workload of a planned run."""
 
     spec: WorkloadSpec
     section: WorkloadSettings
@@ -71,7 +73,7 @@ class _Foresight:
     def estimate(self) -> Estimate:
         data = self._data()
         with self.working(f"looking at {self.spec.name}"):
-            held = check_model(self.spec, self.section, data.facts)
+            footprint = check_model(self.spec, self.section, data.facts)
         work = self._work(data.facts)
         counted, parameters = None, None
         if isinstance(work, Graph):
@@ -91,35 +93,35 @@ class _Foresight:
             parameters=parameters,
             kept_bytes=data.kept_bytes,
             out_of_bag=self.settings.bagging.out_of_bag if self.mapping.models > 1 else None,
-            held=held,
+            footprint=footprint,
         )
         speed, unknown = self._speed(one, counted)
         repeat = self.settings.repeat
-        return reckon(self.mapping, one, repeat=repeat, speed=speed, unknown=unknown)
+        return estimate_training(self.mapping, one, repeat=repeat, speed=speed, unknown=unknown)
 
     def _data(self) -> ExpectedData:
         if self.spec.expected is not None:
-            found: ExpectedData = imported(self.spec.expected)(self.section)
-            return found
+            expected: ExpectedData = imported(self.spec.expected)(self.section)
+            return expected
         with self.working(f"making the data of {self.spec.name}: its settings do not describe it"):
             code = self.spec.load_code()
             made = code.prepare_data(self.section, lambda text, done, whole: None)
         return ExpectedData(made, None, None)
 
     def _work(self, data: DataFacts) -> Graph | DeclaredWork:
-        """The model's graph: that of an earlier run of the same model, else captured by torch."""
+        """Return the model's graph, from an earlier run of the same model or captured by torch."""
         known = self._known_graph(self.earlier, data) if self.earlier else None
         if known is not None:
             return known
         with self.working(f"counting {self.spec.name}"):
             code = self.spec.load_code()
-            found: Graph | DeclaredWork = code.work(self.section, data, self.spec.name)
-        return found
+            work: Graph | DeclaredWork = code.work(self.section, data, self.spec.name)
+        return work
 
     def _known_graph(self, earlier: Contents, data: DataFacts) -> Graph | None:
-        own = self.section.model_dump(mode="json", exclude=_NOT_THE_MODELS)
+        settings = self.section.model_dump(mode="json", exclude=_NOT_THE_MODELS)
         for job in (job for job in earlier.trained if job.record.workload == self.spec.name):
-            same = {key: job.record.settings.get(key) for key in own} == own
+            same = {key: job.record.settings.get(key) for key in settings} == settings
             known = {key: job.record.data.facts.get(key) for key in data.facts} == data.facts
             for graph in earlier.graphs if same and known else ():
                 if graph.model == self.spec.name and graph.batch == self.section.train.rank_batch:
@@ -127,19 +129,19 @@ class _Foresight:
         return None
 
     def _speed(self, one: Training, counted: Count | None) -> tuple[Speed | None, str]:
-        """As an earlier run trained, else as its ceilings allow; else why it is not known."""
+        """Return the speed from an earlier run or from its ceilings, or the reason why not."""
         name, mapping, earlier = self.spec.name, self.mapping, self.earlier
         if earlier is None:
             short = f"vflops run {name} --profile {self.settings.profile} --set train.epochs=1"
             short += " --set train.warmup_epochs=0"
-            return None, f"not known: give an earlier run, --like RUN; a short one: {short}"
+            return None, f"not known: name an earlier run, --like RUN; to make a short one: {short}"
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, one, run)
         if speed is None and counted is not None:
-            on_cpu = any(each.device == "cpu" for each in earlier.measurements if each.precision)
-            # Processors were measured as one, and a node's ranks share them; devices one by one.
-            share = mapping.ranks / (min(each.slots for each in mapping.nodes) if on_cpu else 1)
+            on_cpu = any(item.device == "cpu" for item in earlier.measurements if item.precision)
+            # CPUs were measured as one device, which a node's ranks share; accelerators one by one.
+            share = mapping.ranks / (min(node.slots for node in mapping.nodes) if on_cpu else 1)
             speed = bounding_speed(
                 counted, measured_ceilings(earlier.measurements), one, run, share=share
             )
-        return speed, f"not known: {run} has neither trained {name} nor its ceilings"
+        return speed, f"not known: {run} neither trained {name} nor measured its ceilings"

@@ -1,8 +1,7 @@
-"""The trainings of a run: prepared before there is a folder, planned as jobs, run one by one."""
+"""The trainings of a run: prepared before the folder is created, planned as jobs, and run."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -37,22 +36,19 @@ if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
     from vflops.record.formats.graph import Graph
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-"""What a scheduler sends when the time is up, and as a warning before."""
-
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A workload of the run with its data at hand."""
+class PreparedWorkload:
+    """A workload of the run with its data."""
 
     spec: WorkloadSpec
     settings: WorkloadSettings
     data: DataFacts
 
     def goal(self, profile: str) -> Goal:
-        """The quality to reach, beside what ``profile`` asks for on its own data."""
+        """Return the quality to reach, with the target of ``profile`` on its own data."""
         code = self.spec.load_code()
         quality = code.judged_by(self.settings, self.spec)
         return Goal(
@@ -64,76 +60,80 @@ class Prepared:
         )
 
     def _profile_target(self, profile: str) -> float | None:
-        """The profile's own; none for data of the user's, whose target is theirs to give."""
+        """Return the target of the profile; None for the user's own data."""
         if self.settings.data is not None or not self.spec.in_suite:
             return None
         target: float = self.spec.load_code().target(self.spec.profile(profile))
         return target
 
 
-def prepare(settings: Settings, progress: Progress) -> list[Prepared]:
-    """Every workload of the run, refused if its settings or data are wrong; data is made."""
-    found = []
+def prepare(settings: Settings, progress: Progress) -> list[PreparedWorkload]:
+    """Return every workload of the run with its data; raise if settings or data are wrong."""
+    prepared = []
     validate.check_all(settings)
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         data = spec.load_code().prepare_data(section, progress)
         validate.check_model(spec, section, data)
-        found.append(Prepared(spec, section, data))
-    return found
+        prepared.append(PreparedWorkload(spec, section, data))
+    return prepared
 
 
 def plan(
-    folder: RunFolder, events: EventWriter, prepared: list[Prepared] | None, progress: Progress
+    folder: RunFolder,
+    events: EventWriter,
+    prepared: list[PreparedWorkload] | None,
+    progress: Progress,
 ) -> list[JobRecord]:
-    """The jobs of the run, written down once."""
+    """Return the jobs of the run; write them to the folder if they are new."""
     planned = [event.payload(JobPlanned) for event in folder.history(0).events("job-planned")]
     if planned:
-        records = [_planned_before(folder, each) for each in planned]
+        records = [_planned_before(folder, job) for job in planned]
         for record in records:
             if not folder.ended(record.job):
                 workload(record.workload).load_code().verify_data(record.data)
         return records
     settings = folder.record.settings
     jobs: list[JobRecord] = []
-    for each in prepared if prepared is not None else prepare(settings, progress):
-        work = each.spec.load_code().work(each.settings, each.data, each.spec.name)
+    for item in prepared if prepared is not None else prepare(settings, progress):
+        code = item.spec.load_code()
+        work = code.work(item.settings, item.data, item.spec.name)
         declared = work if isinstance(work, DeclaredWork) else None
         if declared is None:
-            keep_graph(folder, events, work)
-        workers = each.spec.load_code().workers(each.settings)
-        each.spec.load_code().lay_out(folder.path, each.settings)
-        models = settings.models_of(each.spec.name) if workers is None else 1
-        numbers = in_order(models, settings) if workers is None else range(workers)
+            write_graph(folder, events, work)
+        workers = code.workers(item.settings)
+        code.lay_out(folder.path, item.settings)
+        models = settings.models_of(item.spec.name) if workers is None else 1
+        numbers = placement_order(models, settings) if workers is None else range(workers)
         repeats = settings.repeat if workers is None else 1
         for repeat, model in product(range(repeats), numbers):
             bag = _bag(settings, models, repeat, model)
             record = JobRecord(
                 job=1 + len(jobs),
-                workload=each.spec.name,
+                workload=item.spec.name,
                 repeat=repeat,
                 seed=settings.seed + repeat * models + (bag.number if bag else 0),
                 bag=bag,
                 worker=WorkerRecord(worker=model, workers=workers) if workers else None,
-                ranks=each.settings.train.ranks,
-                goal=each.goal(settings.profile),
-                settings=each.settings.model_dump(mode="json"),
-                data=each.data,
+                ranks=item.settings.train.ranks,
+                goal=item.goal(settings.profile),
+                settings=item.settings.model_dump(mode="json"),
+                data=item.data,
                 kernels=settings.telemetry.kernels,
                 declared=declared,
-                graph_declared=declared is None and each.spec.load_code().graph_declared,
+                graph_declared=declared is None and code.graph_declared,
             )
             path = folder.job_file(record.job)
             atomic.make_folder(path.parent)
             record.write(path)
             jobs.append(record)
-    for record in jobs:  # all of them or none: what is planned is complete
+    for record in jobs:  # after all files are written, so that a plan is complete
         events.write("job-planned", job=record.job, sha256=record.digest())
     return jobs
 
 
-def in_order(models: int, settings: Settings) -> Sequence[int]:
-    """The models as they are placed: twins half of all apart, so that few share a node."""
+def placement_order(models: int, settings: Settings) -> Sequence[int]:
+    """Return the models in order of placement: twins far apart, so that few pairs share a node."""
     if not settings.bagging.twins:
         return range(models)
     return (*range(0, models, 2), *range(1, models, 2))
@@ -160,21 +160,21 @@ def run_ensembles(
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Train base models side by side, judge them together, and pin what they left."""
-    from vflops.train.ensemble.aggregation import ensembles, judge
+    """Train base models side by side, evaluate the ensembles, and record the jobs' hashes."""
+    from vflops.train.ensemble.aggregation import ensembles, evaluate_ensemble
 
     groups = ensembles(records)
     for number, group in enumerate(groups, start=1):
         which = f", ensemble {number} of {len(groups)}" if len(groups) > 1 else ""
         step(f"training {len(group)} models of {group[0].workload}{which}")
         run_side_by_side(folder, events, group, show)
-        found = judge(folder, folder.history(), group)
-        if found is None:
+        ensemble = evaluate_ensemble(folder, folder.history(), group)
+        if ensemble is None:
             raise RunFailed(
-                f"no model of {group[0].workload} left its predictions",
-                hint="its runner must write them, an event 'predictions' for each job",
+                f"no model of {group[0].workload} stored its predictions",
+                hint="its runner must write them, with one event 'predictions' per job",
             )
-        events.write("ensemble", **found.model_dump(mode="json"))
+        events.write("ensemble", **ensemble.model_dump(mode="json"))
 
 
 def run_searches(
@@ -184,7 +184,7 @@ def run_searches(
     step: Callable[[str], None],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Search with workers side by side, and write down what they trained."""
+    """Search with workers side by side, and write the ledger of what they trained."""
     from vflops.workloads.automl.replay import write_ledger
 
     for repeat in dict.fromkeys(record.repeat for record in records):
@@ -196,11 +196,11 @@ def run_searches(
             step(message)
         written = write_ledger(folder, group)
         events.write("ledger", **written.model_dump(mode="json"))
-    rmtree(folder.path / "weights", ignore_errors=True)  # for children, of whom there are no more
+    rmtree(folder.path / "weights", ignore_errors=True)  # no candidate needs them any more
 
 
 def _early_ends(folder: RunFolder, group: Sequence[JobRecord]) -> list[str]:
-    """Why workers ended before their time, each reason once."""
+    """Return the reasons why workers ended early, each once."""
     history = folder.history(*(record.job for record in group))
     ends = history.events("search-ended")
     return list(dict.fromkeys(str(event.data.get("message")) for event in ends))
@@ -212,7 +212,7 @@ def run_side_by_side(
     records: Sequence[JobRecord],
     show: Callable[[Sequence[JobProgress]], None],
 ) -> None:
-    """Train jobs at once, each by an agent on slots of its own, and pin what they left."""
+    """Train jobs at the same time, each by an agent on its own slots, and record their hashes."""
     from vflops.launch.controller import Controller, JobProgress, no_observer
     from vflops.launch.factory import backend, launcher
     from vflops.launch.node_clock import served
@@ -247,8 +247,8 @@ def run_side_by_side(
     if not ended:
         reasons = {standing.reason for standing in standings}
         raise RunFailed(
-            f"no model of {records[0].workload} came to its end: {'; '.join(map(str, reasons))}",
-            hint=f"what they said: {folder.job_file(records[0].job).parent / 'agent.log'}",
+            f"no model of {records[0].workload} finished: {'; '.join(map(str, reasons))}",
+            hint=f"see the log: {folder.job_file(records[0].job).parent / 'agent.log'}",
         )
 
 
@@ -261,8 +261,8 @@ def _show_all(
     show([*before, *now, *later])
 
 
-def by_agents(settings: Settings) -> bool:
-    """Whether also a training by itself runs on slots: elsewhere, or on cores of a number."""
+def uses_agents(settings: Settings) -> bool:
+    """Whether a single training also needs an agent: elsewhere, or on given cores."""
     from vflops.launch.factory import backend
 
     elsewhere = not backend(settings.launch.on).is_this_machine
@@ -275,7 +275,7 @@ def run(
     record: JobRecord,
     on_event: Callable[[str, dict[str, Any]], None],
 ) -> None:
-    """Train one job to its end, unless it came to it before, and pin what it left."""
+    """Train one job, unless it has finished already, and record its hashes."""
     from vflops.launch.attempt import run_job
 
     history = folder.history(0, record.job)
@@ -286,21 +286,21 @@ def run(
 
 
 def _pin(folder: RunFolder, events: EventWriter, job: int) -> None:
-    """Write down what the job's last attempt left, so that a later change is found."""
-    place = folder.logged_attempts(job)[-1]
-    telemetry = place / "telemetry.jsonl"
+    """Record the hashes of the job's last attempt, so that a later change is detected."""
+    attempt = folder.logged_attempts(job)[-1]
+    telemetry = attempt / "telemetry.jsonl"
     trained = JobTrained(
         job=job,
-        attempt=int(place.name),
-        sha256=file_hash(place / "events.jsonl"),
+        attempt=int(attempt.name),
+        sha256=file_hash(attempt / "events.jsonl"),
         telemetry_sha256=file_hash(telemetry) if telemetry.is_file() else None,
-        files={path.name: file_hash(path) for path in node_files(place)},
+        files={path.name: file_hash(path) for path in node_files(attempt)},
     )
     events.write("job-trained", **trained.model_dump(mode="json"))
 
 
 def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
-    """Operations of training on one sample, by the rules that score it."""
+    """Return the operations of training on one sample, by the rules of the score."""
     from vflops.record.readout.contents import Contents
     from vflops.results.score.training_score import work_of
 
@@ -308,8 +308,8 @@ def ops_per_sample(folder: RunFolder, record: JobRecord) -> int | None:
     return work.ops_total if work else None
 
 
-def keep_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
-    """Write a graph into the run folder, and its hash into the log."""
+def write_graph(folder: RunFolder, events: EventWriter, graph: Graph) -> None:
+    """Write a graph to the run folder, and its hash to the log."""
     path = folder.graph_file(graph.model)
     atomic.make_folder(path.parent)
     graph.write(path)
@@ -321,5 +321,5 @@ def _planned_before(folder: RunFolder, planned: JobPlanned) -> JobRecord:
     path = folder.job_file(planned.job)
     record = folder.effective_job(planned.job)
     if file_hash(path) != planned.sha256:
-        raise RunFailed(f"{path} was changed since it was planned", hint="start a new run")
+        raise RunFailed(f"{path} was changed after it was planned", hint="start a new run")
     return record

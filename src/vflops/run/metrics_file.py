@@ -1,4 +1,4 @@
-"""``--metrics-file``: where a run stands, as a file for Prometheus' node exporter to collect."""
+"""``--metrics-file``: the progress of a run in a file for Prometheus' node exporter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from vflops.errors import VflopsError
 from vflops.publish.export.metrics_text import Family, Labels, prometheus
 from vflops.record.files import atomic
-from vflops.run.pipeline import Watch
+from vflops.run.pipeline import RunObserver
 
 if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from vflops.record.formats.job import JobRecord
 
 EVERY_S = 3.0
-"""Seconds between two writings, at the least."""
+"""Minimum of seconds between two updates."""
 STATES = ("waiting", "running", "ended", "lost")
 
 
 class MetricsFile:
-    """Writes a run's standing to a file while it goes on; whole at every moment.
+    """Writes the progress of a run to a file, which is complete at any time.
 
-    A file that cannot be begun is an error; one that fails later costs a line, not the run.
+    A file that cannot be created is an error; a later failure prints a line, but the run continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,9 +51,9 @@ class MetricsFile:
         with suppress(KeyboardInterrupt):
             self._write(at_once=True)
 
-    def beside(self, other: Watch) -> Watch:
-        """``other``, which sees all that it would see, and this file too."""
-        return Watch(
+    def added_to(self, other: RunObserver) -> RunObserver:
+        """Return an observer that calls ``other`` and updates this file."""
+        return RunObserver(
             step=other.step,
             progress=_both(self._tick, other.progress),
             plan=other.plan,
@@ -85,7 +85,7 @@ class MetricsFile:
     def _all(self, jobs: Sequence[JobProgress]) -> None:
         self._jobs = jobs
         self._planned = max(self._planned, len(jobs))
-        self._write(at_once=all(each.over for each in jobs))
+        self._write(at_once=all(job.over for job in jobs))
 
     def _tick(self, *anything: object) -> None:
         self._write()
@@ -97,42 +97,46 @@ class MetricsFile:
         self._written_s = now_s
         try:
             atomic.write_text(self._path, self._text())
-        except Exception as error:  # whatever it is, a training is worth more than its metrics
+        except Exception as error:  # a training matters more than its metrics
             if not self._failed:
-                print(f"metrics are not written: {_told(error)}", file=sys.stderr)
+                print(f"the metrics file cannot be written: {_message(error)}", file=sys.stderr)
             self._failed = True
 
     def _text(self) -> str:
         run, active = self._run, float(self._active)
         about = {**run, "workload": self._workload}
         elapsed_s = time.monotonic() - self._began_s
-        states = Counter(_state(each) for each in self._jobs)
+        states = Counter(_state(job) for job in self._jobs)
         states["waiting"] += self._planned - len(self._jobs)
-        counts = tuple(({**run, "state": each}, float(states[each])) for each in STATES)
+        counts = tuple(({**run, "state": state}, float(states[state])) for state in STATES)
         return prometheus(
             (
-                Family("run", "The run that this is of.", ((about, 1.0),), kind="info"),
-                Family("run_active", "1 while the run goes on.", ((run, active),)),
-                Family("run_seconds", "Since the run was begun or resumed.", ((run, elapsed_s),)),
+                Family("run", "The run.", ((about, 1.0),), kind="info"),
+                Family("run_active", "1 while the run is in progress.", ((run, active),)),
                 Family(
-                    "updated_timestamp_seconds", "When this was written.", ((run, time.time()),)
+                    "run_seconds",
+                    "Seconds since the run was started or resumed.",
+                    ((run, elapsed_s),),
+                ),
+                Family(
+                    "updated_timestamp_seconds", "Time of the last update.", ((run, time.time()),)
                 ),
                 Family("jobs", "Jobs of the run by state.", counts),
                 self._of_jobs("job_epoch", "Passes over the data.", lambda job: job.epoch),
-                self._of_jobs("job_loss", "Loss at its last note.", lambda job: job.loss),
+                self._of_jobs("job_loss", "Loss at the last report.", lambda job: job.loss),
                 self._of_jobs(
                     "job_quality", "Quality at the last evaluation.", lambda job: job.quality
                 ),
-                self._of_jobs("job_samples_per_second", "Mean of this attempt.", _samples_per_s),
-                self._of_jobs("job_flops", "Mean of this attempt.", lambda job: job.flops),
-                self._of_jobs("job_attempts", "Attempts at it.", _attempts),
+                self._of_jobs("job_samples_per_second", "Mean over this attempt.", _samples_per_s),
+                self._of_jobs("job_flops", "Mean over this attempt.", lambda job: job.flops),
+                self._of_jobs("job_attempts", "Attempts at the job.", _attempts),
             )
         )
 
     def _of_jobs(
         self, name: str, help: str, figure: Callable[[JobProgress], float | None]
     ) -> Family:
-        found = ((each.record, figure(each)) for each in self._jobs)
+        values = ((job.record, figure(job)) for job in self._jobs)
         samples = tuple(
             (
                 {
@@ -143,21 +147,21 @@ class MetricsFile:
                 },
                 value,
             )
-            for record, value in found
+            for record, value in values
             if value is not None
         )
         return Family(name, help, samples)
 
 
 def _both(ours: Callable[..., None], theirs: Callable[..., None]) -> Callable[..., None]:
-    def told(*arguments: Any) -> None:
+    def call(*arguments: Any) -> None:
         ours(*arguments)
         theirs(*arguments)
 
-    return told
+    return call
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, VflopsError):
         return error.message
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""The run of everything: describe the system, count, measure the ceilings, train the workloads.
+"""A run: describe the system, count, measure the ceilings, train the workloads.
 
-Each step writes events; what was done is not done again, so a run that was killed goes on where it
-stopped. Job 0 is the run itself; each training is a job of its own.
+Each step writes events, and finished steps are not repeated, so an interrupted run resumes where it
+stopped. Job 0 is the run itself; each training is a separate job.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Findings
 from vflops.results.score.scoring import score
-from vflops.run import jobs as training
-from vflops.run.jobs import Prepared
+from vflops.run import jobs
+from vflops.run.jobs import PreparedWorkload
+from vflops.train.signals import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
@@ -34,58 +35,60 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """What a caller may want to see of a run while it goes on."""
+class RunObserver:
+    """Callbacks that report the progress of a run."""
 
     step: Callable[[str], None] = lambda text: None
-    """Told the name of each step as it starts."""
+    """Called with the name of each step when it starts."""
     progress: Callable[[str, int, int], None] = lambda text, done, whole: None
-    """Told how much of a step is done."""
+    """Called with the progress of a step."""
     plan: Callable[[tuple[Item, ...]], None] = lambda items: None
-    """Told all that will be measured."""
+    """Called with everything that will be measured."""
     start: Callable[[Item], None] = lambda item: None
-    """Told what is being measured now."""
+    """Called when a measurement starts."""
     ceiling: Callable[[Measurement], None] = lambda measurement: None
-    """Told each measurement as it is ready."""
+    """Called with each measurement when it is done."""
     folder: Callable[[RunFolder], None] = lambda folder: None
-    """Told where the run is kept, as soon as it is known."""
+    """Called with the run folder, as soon as it exists."""
     job: Callable[[JobRecord, int, int | None], None] = lambda record, planned, ops: None
-    """Told which training starts, of how many, and the operations of one of its samples."""
+    """Called when a training starts, with the number of jobs and the operations per sample."""
     event: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
-    """Told kind and data of what a training writes down."""
+    """Called with kind and data of each event of a training."""
     jobs: Callable[[Sequence[JobProgress]], None] = lambda jobs: None
-    """Told where all base models of an ensemble stand, again and again."""
+    """Called repeatedly with the progress of all jobs that run side by side."""
 
 
-def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
-    """Make a new run folder under ``parent`` and run into it; wrong settings make no folder."""
+def start(parent: Path, workload: str, settings: Settings, observer: RunObserver) -> RunFolder:
+    """Create a run folder under ``parent`` and run; wrong settings create no folder."""
     _validate(settings)
-    prepared = training.prepare(settings, watch.progress)
+    prepared = jobs.prepare(settings, observer.progress)
     folder = RunFolder.create(parent, workload, settings)
-    watch.folder(folder)
-    _attempt(folder, watch, prepared)
+    observer.folder(folder)
+    _attempt(folder, observer, prepared)
     return folder
 
 
-def resume(folder: RunFolder, watch: Watch, assignments: Sequence[str] = ()) -> None:
-    """Go on with a run that did not end: only what is missing is done.
+def resume(folder: RunFolder, observer: RunObserver, assignments: Sequence[str] = ()) -> None:
+    """Resume an unfinished run: do only what is missing.
 
-    One that ended without its report only needs to be concluded. ``assignments`` are settings of
-    how ranks share the trainings that are left.
+    A finished run without a report only needs to be concluded. ``assignments`` change how ranks
+    share the remaining trainings.
     """
     if not folder.history(0).state.complete:
-        from vflops.run.rearrange import rearranged
+        from vflops.run.resume_changes import changed_jobs
 
-        new = rearranged(folder, assignments)
-        watch.folder(folder)
-        for each in new:
-            changes = ", ".join(each.changes)
-            watch.step(f"job {each.job} goes on otherwise, and is no valid score: {changes}")
-        _attempt(folder, watch, None, new)
+        changed = changed_jobs(folder, assignments)
+        observer.folder(folder)
+        for job in changed:
+            observer.step(
+                f"job {job.job} resumes with changed settings; its score will not be valid: "
+                + ", ".join(job.changes)
+            )
+        _attempt(folder, observer, None, changed)
     elif all(path.is_file() for path in folder.conclusions):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
-            hint=f"look at it: vflops report {folder.path}",
+            hint=f"show its report: vflops report {folder.path}",
         )
 
 
@@ -96,42 +99,42 @@ def _validate(settings: Settings) -> None:
     for name in settings.count.models:
         if model(name).input_shape is None:
             raise UsageError(
-                f"count.models holds {name!r}, whose input is not known",
-                hint=f"a run counts models of the list; yours: vflops count {name} --input SHAPE",
+                f"count.models has {name!r}, whose input shape is not known",
+                hint=f"a run counts listed models; for yours: vflops count {name} --input SHAPE",
             )
     planned(settings.micro)
 
 
 def _attempt(
     folder: RunFolder,
-    watch: Watch,
-    prepared: list[Prepared] | None,
-    rearranged: Sequence[JobRearranged] = (),
+    observer: RunObserver,
+    prepared: list[PreparedWorkload] | None,
+    changed: Sequence[JobRearranged] = (),
 ) -> None:
     with folder.in_use(), _signals_interrupt(), folder.start_attempt(job=0) as events:
         try:
             events.write("start", workload=folder.record.workload)
-            for each in rearranged:
-                events.write("job-rearranged", **each.model_dump(mode="json"))
-            _steps(folder, events, watch, prepared)
+            for job in changed:
+                events.write("job-rearranged", **job.model_dump(mode="json"))
+            _steps(folder, events, observer, prepared)
             events.write("end")
         except (KeyboardInterrupt, Interrupted) as error:
             message = error.message if isinstance(error, Interrupted) else "stopped by the user"
             events.write("stopped", message=message)
             raise _interrupted(folder, message, getattr(error, "hint", None)) from None
         except VflopsError as error:
-            _note_failure(events, error)
+            _record_failure(events, error)
             raise
 
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """A scheduler's end or warning stops a run as the keyboard does."""
+    """Make signals of a scheduler stop a run as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in training.STOP_SIGNALS}
+    before = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -139,47 +142,50 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _note_failure(events: EventWriter, error: VflopsError) -> None:
-    with suppress(VflopsError):  # the disk that failed may be the one that holds the log
+def _record_failure(events: EventWriter, error: VflopsError) -> None:
+    with suppress(VflopsError):  # the log may be on the disk that failed
         events.write("failed", message=error.message)
 
 
 def _steps(
-    folder: RunFolder, events: EventWriter, watch: Watch, prepared: list[Prepared] | None
+    folder: RunFolder,
+    events: EventWriter,
+    observer: RunObserver,
+    prepared: list[PreparedWorkload] | None,
 ) -> None:
     settings = folder.record.settings
-    watch.step("describing the system")
+    observer.step("describing the system")
     if prepared is None and not folder.history(0).events("described"):
-        prepared = training.prepare(settings, watch.progress)
+        prepared = jobs.prepare(settings, observer.progress)
     _describe(folder, events, prepared or [])
-    counted = {each.model for each in Contents(folder).counted}
+    counted = {count.model for count in Contents(folder).counted}
     for model in settings.count.models:
         if model not in counted:
-            watch.step(f"counting {model}")
+            observer.step(f"counting {model}")
             _count(folder, events, model)
     if settings.micro.benchmarks:
-        watch.step("measuring the ceilings")
-    _measure(folder, events, watch)
+        observer.step("measuring the ceilings")
+    _measure(folder, events, observer)
     if settings.workloads:
-        jobs = training.plan(folder, events, prepared, watch.progress)
-        members = [record for record in jobs if record.bag is not None]
+        records = jobs.plan(folder, events, prepared, observer.progress)
+        members = [record for record in records if record.bag is not None]
         if members:
-            training.run_ensembles(folder, events, members, watch.step, watch.jobs)
-        searching = [record for record in jobs if record.worker is not None]
+            jobs.run_ensembles(folder, events, members, observer.step, observer.jobs)
+        searching = [record for record in records if record.worker is not None]
         if searching:
-            training.run_searches(folder, events, searching, watch.step, watch.jobs)
-        for record in (job for job in jobs if job.bag is None and job.worker is None):
-            if training.by_agents(settings):
-                watch.step(f"training {record.workload}, seed {record.seed}")
-                training.run_side_by_side(folder, events, [record], watch.jobs)
+            jobs.run_searches(folder, events, searching, observer.step, observer.jobs)
+        for record in (r for r in records if r.bag is None and r.worker is None):
+            if jobs.uses_agents(settings):
+                observer.step(f"training {record.workload}, seed {record.seed}")
+                jobs.run_side_by_side(folder, events, [record], observer.jobs)
                 continue
             if not folder.ended(record.job):
-                watch.job(record, len(jobs), training.ops_per_sample(folder, record))
-            training.run(folder, events, record, watch.event)
+                observer.job(record, len(records), jobs.ops_per_sample(folder, record))
+            jobs.run(folder, events, record, observer.event)
 
 
-def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepared]) -> None:
-    """The machine and, by what is known of the workloads before they run, their layers."""
+def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[PreparedWorkload]) -> None:
+    """Write system.json: the machine, and the layers of the workloads."""
     from vflops.machine.system.gather import gather
     from vflops.record.formats.system import SystemRecord
     from vflops.run.describe import workload_layers
@@ -195,7 +201,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
         before = SystemRecord.read(folder.system_file)
         if before.machine != now.machine and _needs_its_machine(folder):
             raise UsageError(
-                f"{folder.path} was begun on another machine: {', '.join(before.machine)}; "
+                f"{folder.path} was started on another machine: {', '.join(before.machine)}; "
                 f"this is {', '.join(now.machine)}",
                 hint="resume it there, or start a new run here",
             )
@@ -205,7 +211,7 @@ def _describe(folder: RunFolder, events: EventWriter, prepared: Sequence[Prepare
 
 
 def _needs_its_machine(folder: RunFolder) -> bool:
-    """Whether work is left that is of the machine itself: any, unless a scheduler has the jobs."""
+    """Whether the remaining work must be done on the same machine."""
     from vflops.launch.factory import backend
     from vflops.machine.ceilings.measure import planned
 
@@ -219,42 +225,42 @@ def _needs_its_machine(folder: RunFolder) -> bool:
 def _count(folder: RunFolder, events: EventWriter, model: str) -> None:
     from vflops.models.model_graph import graph_of
 
-    training.keep_graph(folder, events, graph_of(model, batch=folder.record.settings.count.batch))
+    jobs.write_graph(folder, events, graph_of(model, batch=folder.record.settings.count.batch))
 
 
-def _measure(folder: RunFolder, events: EventWriter, watch: Watch) -> None:
+def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> None:
     from vflops.machine.ceilings.measure import measure, planned
     from vflops.machine.host import HostLoad
 
     settings = folder.record.settings
     items = planned(settings.micro)
     events.write("plan", measurements=[item.key for item in items])
-    watch.plan(items)
+    observer.plan(items)
     done = [item for item in Contents(folder).measurements if item.value is not None]
     for item in done:
-        watch.ceiling(item)
+        observer.ceiling(item)
     load = HostLoad()
     for item in measure(
         settings.micro,
         seed=settings.seed,
         folder=folder.path,
         done={item.key for item in done},
-        on_start=watch.start,
+        on_start=observer.start,
     ):
         events.write("measurement", **item.model_dump(mode="json"))
         events.write("load", others_share=load.others_share())
-        watch.ceiling(item)
+        observer.ceiling(item)
 
 
 def import_power(folder: RunFolder, log: Path) -> Path:
-    """Add a power log to a complete run, and its hash to the run's own log."""
-    from vflops.record.log.imported_power import import_power as keep
+    """Add a power log to a complete run, and its hash to the run's log."""
+    from vflops.record.log.imported_power import import_power as copy_log
 
     history = folder.history()
     if not history.state.complete:
         raise UsageError(
             f"{folder.path} is not complete: {history.state.reason}",
-            hint=f"go on with it first: vflops resume {folder.path}",
+            hint=f"resume it first: vflops resume {folder.path}",
         )
     spans = [
         (log.events[0].utc_s, log.events[-1].utc_s)
@@ -263,21 +269,21 @@ def import_power(folder: RunFolder, log: Path) -> Path:
         if job and log.events
     ]
     with folder.in_use():
-        kept = keep(folder.path, log, spans=spans)
+        copied = copy_log(folder.path, log, spans=spans)
         with folder.start_attempt(job=0) as events:
-            name = str(kept.relative_to(folder.path))
-            imported = PowerImported(file=name, sha256=file_hash(kept))
+            name = str(copied.relative_to(folder.path))
+            imported = PowerImported(file=name, sha256=file_hash(copied))
             events.write("power-imported", **imported.model_dump(mode="json"))
             events.write("end")
-    return kept
+    return copied
 
 
-def conclude(folder: RunFolder, watch: Watch) -> Findings:
-    """Write what follows from the record: score, findings and report; then pin every file."""
+def conclude(folder: RunFolder, observer: RunObserver) -> Findings:
+    """Write score, findings and report of a run, and the manifest of all its files."""
     from vflops.publish.report.report_page import write_report
     from vflops.results.evidence.manifest import write_manifest
 
-    watch.step("writing the report")
+    observer.step("writing the report")
     contents = Contents(folder)
     try:
         contents.once(score).write(folder.score_file)
@@ -293,6 +299,6 @@ def conclude(folder: RunFolder, watch: Watch) -> Findings:
 
 def _interrupted(folder: RunFolder, message: str, hint: str | None = None) -> Interrupted:
     return Interrupted(
-        f"interrupted, {message}; what was done is kept in {folder.path}",
-        hint=hint or f"go on with it: vflops resume {folder.path}",
+        f"interrupted, {message}; finished work is kept in {folder.path}",
+        hint=hint or f"resume it: vflops resume {folder.path}",
     )

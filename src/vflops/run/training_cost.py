@@ -1,4 +1,4 @@
-"""What a plan of base models needs: operations, bytes, memory and time; plain arithmetic."""
+"""Operations, bytes, memory and time of a plan of base models: plain arithmetic."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from vflops.metrics.training_time import training_steps
 from vflops.record.files.document import Data
 from vflops.results.roofline.analysis import Ceilings, bound
 from vflops.results.score.score_file import TrainingScore
-from vflops.train.parallel.footprint import HELD, Footprint
+from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.units import integer, quantity, seconds
 
 _CHECKPOINTS = 3
-"""Of a model on disk at once: the two that are kept, and the one that is being written."""
+"""Checkpoints of a model on disk at once: two that are kept, and one being written."""
 _MOST_NODES = 4
-"""Of a model that are all named."""
+"""Nodes of a model up to which all are named."""
 _LONG_S = 3 * 3600.0
-"""From here on hours are enough."""
+"""Times from here on are shown in hours."""
 _STATES = {"sgd": 1, "adam": 2, "adagrad": 1, "lars": 1, "lamb": 2}
-"""Numbers that an optimizer remembers for each parameter; sgd without momentum has none."""
+"""Numbers that an optimizer keeps per parameter; sgd without momentum keeps none."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training of one base model, as settings, data and graph say."""
+    """The training of one base model, from settings, data and graph."""
 
     train: TrainSettings
     samples: int
-    """Of the training split."""
+    """Samples of the training split."""
     validation: int
     test: int
     data_bytes: int | None
-    """Of all splits, packed."""
+    """Size of all splits, packed."""
     ops_forward: int
-    """Of one sample."""
+    """Operations of one sample."""
     ops_total: int
     parameters: int | None
-    """That are trained."""
+    """Number of trained parameters."""
     kept_bytes: int | None
-    """Of one sample's predictions with what is true of it."""
+    """Size of one sample's stored predictions with its true labels."""
     out_of_bag: int | None
-    """The most samples outside of its bag that judge it; None: it is no member of an ensemble."""
-    held: Footprint | None = None
-    """Of a rank, where ranks share the model; None: each has all of it."""
+    """Maximum number of out-of-bag samples; None if it is not a member of an ensemble."""
+    footprint: Footprint | None = None
+    """Footprint of a rank if ranks share the model; None if each has all of it."""
 
     @property
     def trained(self) -> int:
-        """Samples that it is trained on, whatever its bag holds; the last batch is a whole one."""
+        """Number of samples trained on, independent of the bag; the last batch is complete."""
         steps = training_steps(
             epochs=self.train.epochs, samples=self.samples, batch_size=self.train.batch
         )
@@ -59,33 +59,35 @@ class Training:
 
     @property
     def evaluated(self) -> int:
-        """Samples of all evaluations while the clock runs."""
+        """Number of samples of all timed evaluations."""
         every = range(self.train.evaluate_every, self.train.epochs + 1, self.train.evaluate_every)
         return len({*every, self.train.epochs}) * self.validation
 
     @property
     def judged(self) -> int:
-        """Samples that it sees when the clock has stopped: test, out of bag, predictions."""
+        """Number of samples evaluated after the clock: test, out of bag, predictions."""
         if self.out_of_bag is None:
             return self.test
         return self.test + min(self.out_of_bag, out_of_bag_samples(self.samples)) + self.validation
 
     def bytes_of(self, samples: int) -> int | None:
-        """What so many samples take; they are alike, or this is a mean."""
+        """Return the size of ``samples`` samples, by their mean size."""
         if self.data_bytes is None:
             return None
         return self.data_bytes * samples // (self.samples + self.validation + self.test)
 
     @property
     def weight_bytes(self) -> int | None:
-        """Of the trainable parameters, one copy."""
+        """Size of one copy of the trainable parameters."""
         return None if self.parameters is None else self.parameters * self._number_bytes
 
     @property
     def memory_bytes(self) -> int | None:
-        """Of a rank's weights, gradients and optimizer."""
-        held = self.held or (None if self.parameters is None else Footprint(self.parameters))
-        return None if held is None else held.numbers(self.states) * self._number_bytes
+        """Memory for a rank's weights, gradients and optimizer."""
+        footprint = self.footprint
+        if footprint is None and self.parameters is not None:
+            footprint = Footprint(self.parameters)
+        return None if footprint is None else footprint.numbers(self.states) * self._number_bytes
 
     @property
     def _number_bytes(self) -> int:
@@ -93,83 +95,83 @@ class Training:
 
     @property
     def states(self) -> int:
-        """Copies of the parameters' size that the optimizer keeps."""
-        forgets = self.train.optimizer == "sgd" and not self.train.momentum
-        return 0 if forgets else _STATES[self.train.optimizer]
+        """Numbers that the optimizer keeps per parameter."""
+        stateless = self.train.optimizer == "sgd" and not self.train.momentum
+        return 0 if stateless else _STATES[self.train.optimizer]
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a base model would train, and how that is known."""
+    """The expected speed of a base model's training, and its source."""
 
     samples_per_s: float
     evaluated_per_s: float | None
     start_s: float
-    """Before the first step."""
+    """Seconds before the first step."""
     least_time: bool
-    """Whether the time is the least that ceilings allow, not what a run took."""
+    """Whether it is a lower bound of the time from ceilings, not from a run."""
     source: str
 
 
 class Estimate(Data):
-    """What a plan needs; None where it is not known."""
+    """The needs of a plan; None for what is not known."""
 
     models: int
     ranks: int
     scale: int
-    """Slots in use at once: M × P (equation 5) unless models wait for others."""
+    """Slots in use at once: M × P (equation 5), unless models run in waves."""
     waves: int
     claims_weak_scaling: bool
     slots: int
-    """Of all nodes."""
+    """Slots of all nodes."""
     nodes: int
     """Nodes in use."""
     nodes_known: int
     repeat: int
     apc: int
-    """Operations of all models for one update of each."""
+    """Operations of all models for one update each."""
     ops_training: int
     ops_evaluation: int
-    """Of the evaluations that the clock sees."""
+    """Operations of timed evaluations."""
     samples: int
-    """Trained on by all models, over all epochs."""
+    """Samples trained on by all models, over all epochs."""
     epoch_bytes: int | None
-    """Read by all models for the samples of an epoch."""
+    """Bytes read by all models per epoch."""
     read_bytes: int | None
-    """Read by all models in all."""
+    """Bytes read by all models in total."""
     staged_node_bytes: int | None
-    """Of a node's own storage, whatever the number of models there."""
+    """Bytes on a node's local storage, independent of the number of models there."""
     checkpoint_bytes: int | None
-    """On disk at most, of all models; without buffers such as those of batch norm."""
+    """Maximum on disk for all models, without buffers such as those of batch norm."""
     prediction_bytes: int | None
     memory_rank_bytes: int | None
-    """Weights, gradients and optimizer of a rank; activations and messages come on top."""
-    memory_rank_holds: str = HELD
-    """What of them a rank has."""
+    """For weights, gradients and optimizer of a rank, without activations and messages."""
+    memory_rank_holds: str = MODEL_STATE
+    """Which part of these a rank has."""
     samples_per_s: float | None = None
-    """Of one model."""
+    """Speed of one model."""
     time_s: float | None = None
     time_is_least: bool = False
     time_source: str | None = None
-    """What the time rests on, or why it is not known."""
+    """The source of the time, or the reason why it is not known."""
 
 
 def estimate(
     planned: Plan, one: Training, *, repeat: int = 1, speed: Speed | None = None, unknown: str = ""
 ) -> Estimate:
-    """What ``planned`` needs when every model is trained as ``one``; ``unknown``: why no time."""
+    """Return the needs of a plan that trains every model as ``one``; ``unknown``: why no time."""
     models = planned.models
     times = models * repeat
     read = one.bytes_of(one.trained + one.evaluated + one.judged)
     epoch, weights = one.bytes_of(one.samples), one.weight_bytes
-    kept = 0 if one.out_of_bag is None else one.kept_bytes
+    stored = 0 if one.out_of_bag is None else one.kept_bytes
     return Estimate(
         models=models,
         ranks=planned.ranks,
         scale=planned.scale,
         waves=planned.waves,
         claims_weak_scaling=planned.claims_weak_scaling,
-        nodes=len({name for each in planned.placements for name, _ in each.places}),
+        nodes=len({name for placement in planned.placements for name, _ in placement.places}),
         slots=sum(node.slots for node in planned.nodes),
         nodes_known=len(planned.nodes),
         repeat=repeat,
@@ -185,9 +187,9 @@ def estimate(
         checkpoint_bytes=None
         if weights is None
         else times * _CHECKPOINTS * weights * (1 + one.states),
-        prediction_bytes=None if kept is None else times * one.validation * kept,
+        prediction_bytes=None if stored is None else times * one.validation * stored,
         memory_rank_bytes=one.memory_bytes,
-        memory_rank_holds=one.held.words if one.held else HELD,
+        memory_rank_holds=one.footprint.description if one.footprint else MODEL_STATE,
         samples_per_s=speed.samples_per_s if speed else None,
         time_s=_time_s(one, speed) * planned.waves * repeat if speed else None,
         time_is_least=speed.least_time if speed else False,
@@ -196,15 +198,15 @@ def estimate(
 
 
 def _time_s(one: Training, speed: Speed) -> float:
-    """Of one model, from the start of its processes to the end of its last evaluation."""
-    checked_s = one.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
-    return speed.start_s + one.trained / speed.samples_per_s + checked_s
+    """Return the time of one model, from the start of its processes to its last evaluation."""
+    evaluation_s = one.evaluated / speed.evaluated_per_s if speed.evaluated_per_s else 0.0
+    return speed.start_s + one.trained / speed.samples_per_s + evaluation_s
 
 
 def measured_speed(
     scores: Sequence[TrainingScore], workload: str, one: Training, run: str
 ) -> Speed | None:
-    """The speed of the slowest training of ``workload`` in a run, brought to these ranks."""
+    """Return the speed of a run's slowest training of ``workload``, scaled to these ranks."""
     known = [
         (score, score.speed, score.work)
         for score in scores
@@ -212,9 +214,9 @@ def measured_speed(
     ]
     if not known:
         return None
-    score, speed, work = min(known, key=lambda each: each[1].flops / each[0].ranks)
-    more = one.train.ranks / score.ranks
-    checked = speed.flops_evaluation
+    score, speed, work = min(known, key=lambda item: item[1].flops / item[0].ranks)
+    ratio = one.train.ranks / score.ranks
+    evaluation = speed.flops_evaluation
     source = (
         f"{run}: {speed.samples_per_s:,.4g} samples/s of a model on {score.ranks} rank"
         + "s" * (score.ranks > 1)
@@ -222,13 +224,15 @@ def measured_speed(
     )
     if len(known) > 1:
         source += f", the slowest of {len(known)}"
-    if more != 1:
-        source += f"; {one.train.ranks} ranks as if none waited for another"
+    if ratio != 1:
+        source += f"; scaled to {one.train.ranks} ranks without waiting"
     if work.ops_total != one.ops_total:
-        source += "; another model or batch, so by operations of a sample"
+        source += "; another model or batch, scaled by operations per sample"
     return Speed(
-        samples_per_s=more * speed.flops / one.ops_total,
-        evaluated_per_s=more * checked / one.ops_forward if checked and one.ops_forward else None,
+        samples_per_s=ratio * speed.flops / one.ops_total,
+        evaluated_per_s=ratio * evaluation / one.ops_forward
+        if evaluation and one.ops_forward
+        else None,
         start_s=score.phases.get("start-up", 0.0) + score.phases.get("compilation", 0.0),
         least_time=False,
         source=source,
@@ -238,7 +242,7 @@ def measured_speed(
 def bounding_speed(
     counted: Count, machine: Ceilings, one: Training, run: str, *, share: float
 ) -> Speed | None:
-    """The most that the ceilings of a run allow; ``share``: of what was measured, a model's."""
+    """Return the speed that a run's ceilings allow; ``share``: a model's share of the machine."""
     precision = CEILING_OF[one.train.precision]
     if machine.memory is None or precision not in machine.precisions():
         return None
@@ -251,52 +255,52 @@ def bounding_speed(
     )
 
 
-def places(placement: Placement) -> str:
-    """The nodes of a model with their slots; of many the first and the last."""
-    each = [f"{name}: {_span(slots)}" for name, slots in placement.places]
-    if len(each) > _MOST_NODES:
-        return f"{each[0]} … {each[-1]} ({len(each)} nodes)"
-    return "; ".join(each)
+def placement_text(placement: Placement) -> str:
+    """Return the nodes of a model with their slots; of many nodes the first and the last."""
+    nodes = [f"{name}: {_span(slots)}" for name, slots in placement.places]
+    if len(nodes) > _MOST_NODES:
+        return f"{nodes[0]} … {nodes[-1]} ({len(nodes)} nodes)"
+    return "; ".join(nodes)
 
 
 def _span(slots: Sequence[int]) -> str:
     return f"{slots[0]}" if len(slots) == 1 else f"{slots[0]}–{slots[-1]}"
 
 
-def words(found: Estimate) -> list[list[str]]:
-    """Names and figures with their units, as people read them."""
+def estimate_rows(needs: Estimate) -> list[list[str]]:
+    """Return the rows of a table: names, and figures with units."""
 
     def size(number: int | None) -> str:
         return "not known" if number is None else quantity(number, "B")
 
-    several = f", {found.repeat} times" if found.repeat > 1 else ""
-    time = found.time_source or ""
-    if found.time_s is not None:
-        long = found.time_s >= _LONG_S
-        spent = f"{found.time_s / 3600:,.1f} h" if long else seconds(found.time_s)
-        time = f"{'at best ' * found.time_is_least}{spent}, by {time}"
-    waves = f" in {found.waves} waves: no claim of weak scaling" if found.waves > 1 else ""
+    several = f", {needs.repeat} times" if needs.repeat > 1 else ""
+    time = needs.time_source or ""
+    if needs.time_s is not None:
+        long = needs.time_s >= _LONG_S
+        spent = f"{needs.time_s / 3600:,.1f} h" if long else seconds(needs.time_s)
+        time = f"{'at best ' * needs.time_is_least}{spent}, by {time}"
+    waves = f" in {needs.waves} waves: no claim of weak scaling" if needs.waves > 1 else ""
     return [
         [
             "Sys_scale",
-            f"{found.scale:,} of {found.slots:,} slots, {found.nodes:,} of {found.nodes_known:,} "
+            f"{needs.scale:,} of {needs.slots:,} slots, {needs.nodes:,} of {needs.nodes_known:,} "
             f"nodes{waves}",
         ],
-        ["APC", f"{integer(found.apc)} operations of all models for one update of each"],
-        ["operations", f"{integer(found.ops_training)} of training{several}"],
-        ["", f"{integer(found.ops_evaluation)} of evaluations"],
-        ["samples", f"{integer(found.samples)} trained on"],
-        ["read", f"{size(found.epoch_bytes)} an epoch, {size(found.read_bytes)} in all"],
-        ["staged", f"{size(found.staged_node_bytes)} on the own storage of a node"],
+        ["APC", f"{integer(needs.apc)} operations of all models for one update each"],
+        ["operations", f"{integer(needs.ops_training)} of training{several}"],
+        ["", f"{integer(needs.ops_evaluation)} of evaluations"],
+        ["samples", f"{integer(needs.samples)} trained on"],
+        ["read", f"{size(needs.epoch_bytes)} per epoch, {size(needs.read_bytes)} in total"],
+        ["staged", f"{size(needs.staged_node_bytes)} on the local storage of a node"],
         [
             "disk",
-            f"{size(found.checkpoint_bytes)} of checkpoints at most, "
-            f"{size(found.prediction_bytes)} of predictions",
+            f"{size(needs.checkpoint_bytes)} of checkpoints at most, "
+            f"{size(needs.prediction_bytes)} of predictions",
         ],
         [
             "memory",
-            f"{size(found.memory_rank_bytes)} a rank for {found.memory_rank_holds}; activations "
-            "and messages come on top",
+            f"{size(needs.memory_rank_bytes)} per rank for {needs.memory_rank_holds}; activations "
+            "and messages are extra",
         ],
         ["time", time],
     ]

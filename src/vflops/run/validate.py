@@ -1,4 +1,4 @@
-"""What is refused before there is a run folder: settings that no run could be done with."""
+"""Checks of settings before a run folder is created."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vflops.workloads.contract.spec import ENGINE, WorkloadSpec
 
 
 def check_launch(launch: LaunchSettings) -> None:
-    """Refuse what no job could be started with: no scheduler, a wrong site, a container here."""
+    """Raise if no job could be started: no scheduler, a wrong site, a local container."""
     backend(launch.on).check(launch)
 
 
 def check_all(settings: Settings, *, here: bool = True) -> None:
-    """Refuse a run whose workloads have no place or no sense.
+    """Raise if a workload of the run does not fit the machine or its settings are contradictory.
 
-    ``here`` False: it is for a machine that is not here, whose nodes nobody can ask.
+    ``here`` False: the run is for another machine, whose nodes cannot be queried.
     """
     if here:
         check_launch(settings.launch)
@@ -36,7 +36,7 @@ def check_all(settings: Settings, *, here: bool = True) -> None:
 
 
 def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> None:
-    """Refuse a workload whose models, or workers, have no place or no sense."""
+    """Raise if a workload's models or workers do not fit, or its settings are contradictory."""
     check_ensemble(settings, spec)
     workers = spec.load_code().workers(section)
     if workers is not None:
@@ -52,25 +52,25 @@ def check(settings: Settings, spec: WorkloadSpec, section: WorkloadSettings) -> 
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:
-    """Refuse a model that cannot be shared, or computed, as the settings say; few need a look.
+    """Raise if ranks cannot share or compute the model as the settings say.
 
-    What a rank keeps of it, where that is not the whole.
+    Return the footprint of a rank; None if each rank has the whole model.
     """
-    train, held = section.train, None
+    train, footprint = section.train, None
     if spec.runner != ENGINE:
         spec.load_code().check_data(section, data)
         return None
     if train.parallel.inner != "data":
-        from vflops.train.parallel.feasibility import held as find
+        from vflops.train.parallel.feasibility import footprint as footprint_of
 
-        held = find(spec.load_code().create(section, data), spec.name, train)
+        footprint = footprint_of(spec.load_code().create(section, data), spec.name, train)
     if train.precision in EIGHT_BITS:
         from vflops.counting.meta_device import on_meta
-        from vflops.train.eight_bit import check_products
+        from vflops.train.eight_bit import check_convertible
 
         model = spec.load_code().create(section, data).model
-        check_products(on_meta(model, spec.name), train.precision)
-    return held
+        check_convertible(on_meta(model, spec.name), train.precision)
+    return footprint
 
 
 def _check_nodes(launch: LaunchSettings, train: TrainSettings, models: int, waves: bool) -> None:
@@ -85,28 +85,27 @@ def _check_nodes(launch: LaunchSettings, train: TrainSettings, models: int, wave
         slots = min(node.slots for node in nodes)
         shared = [Node(node.name, slots) for node in nodes]
         if launch.ranks_per_node is None and capacity(shared, ranks, models) == models:
-            error.hint = f"{error.hint}; or several on a node, --set launch.ranks_per_node={slots}"
+            error.hint = f"{error.hint}; or share nodes: --set launch.ranks_per_node={slots}"
         raise
 
 
 def check_ensemble(settings: Settings, spec: WorkloadSpec) -> None:
-    """Refuse models that nobody could combine, and twins that are not in pairs."""
+    """Raise if the models could not be combined, or twins are not in pairs."""
     name, models = spec.name, settings.models_of(spec.name)
     if models > 1 and not spec.can_be_bagged:
         raise UsageError(
-            f"{name} cannot be an ensemble: its {models} models would leave no predictions that"
-            " could be combined",
-            hint=f"leave out --models; {models} trainings one after the other: --repeat {models}",
+            f"{name} cannot be an ensemble: its models store no predictions that could be combined",
+            hint=f"omit --models; for {models} trainings one after the other: --repeat {models}",
         )
     if settings.bagging.twins and models % 2:
         raise UsageError(
-            f"twins come in pairs, and {name} has {models} model{'s' * (models > 1)}",
-            hint=f"take --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
+            f"twins come in pairs, but {name} has {models} model{'s' * (models > 1)}",
+            hint=f"use --models {models + 1}" + (f" or {models - 1}" if models > 1 else ""),
         )
 
 
 def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
-    """All workers must have a place at once."""
+    """Raise if the workers do not all fit at once."""
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
 
@@ -116,29 +115,29 @@ def _check_room(settings: Settings, workers: int, train: TrainSettings) -> None:
         if 0 < fit < workers:
             raise UsageError(
                 f"{workers} workers × {train.ranks} ranks do not fit here: there are {slots} slots",
-                hint=f"take --workers {fit}" + (" or fewer" if fit > 1 else ""),
+                hint=f"use --workers {fit}" + (" or fewer" if fit > 1 else ""),
             )
 
 
 def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
-    """Refuse workers that are base models or repeats, or that share more than data."""
+    """Raise if a search has base models, repeats, or a parallel mode other than data."""
     if train.parallel.mode != "data":
         raise UsageError(
-            f"{name} is a search, whose candidates are trained by parallel.mode data only, "
-            f"and it is {train.parallel.mode}",
-            hint="leave out train.parallel",
+            f"{name} is a search, whose candidates need parallel.mode data, "
+            f"but it is {train.parallel.mode}",
+            hint="omit train.parallel",
         )
-    if len(settings.workloads) > 1:  # they are for the others of the suite
+    if len(settings.workloads) > 1:  # models and repeats are for the other workloads of the suite
         return
     if settings.models_of(name) > 1:
         models = settings.models_of(name)
         raise UsageError(
-            f"{name} is a search: it has workers, and no {models} base models",
-            hint=f"take --workers {models}",
+            f"{name} is a search: use --workers, not --models {models}",
+            hint=f"use --workers {models}",
         )
     if settings.repeat > 1:
         raise UsageError(
-            f"{name} is a search, and a run holds one: repeat is {settings.repeat}",
+            f"{name} is a search, of which a run has only one: repeat is {settings.repeat}",
             hint="run it again with another --seed, or repeat its work: vflops replay RUN",
         )
 
@@ -146,21 +145,21 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
 def _check_placement(
     settings: TrainSettings, models: int, launch: LaunchSettings, *, waves: bool
 ) -> None:
-    """Refuse more ranks than this machine has devices for, and precisions that they lack."""
+    """Raise if this machine has too few devices for the ranks, or they lack the precision."""
     from vflops.launch.placement import Node, plan
     from vflops.machine.devices import pick, rank_capacity
     from vflops.train.precision import Precision
 
     name, ranks = settings.device, settings.ranks
-    place = pick(name, "train.device").torch_device
+    device = pick(name, "train.device").torch_device
     count, devices = rank_capacity(name, launch.cores_per_rank)
-    what = f"{place.type} devices" if devices else "processor cores"
+    what = f"{device.type} devices" if devices else "processor cores"
     if devices and ":" in name:
         what = f"named device, {name}"
     if ranks > count:
         raise UsageError(
             f"{ranks} ranks need a device each: there are {count} {what}",
-            hint=f"take --ranks {count}" + (" or fewer" if count > 1 else ""),
+            hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
         )
     plan([Node("this machine", count)], models, ranks, waves=waves)
-    Precision.named(settings.precision, place)
+    Precision.named(settings.precision, device)

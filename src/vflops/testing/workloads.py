@@ -222,7 +222,7 @@ class WorkloadConformance(SpecConformance):
         plain = {"count": CountSettings(models=()), "micro": MicroSettings(benchmarks=())}
         settings = load(profile("tiny", [self.spec.name]), None, self.shorter)
         settings = settings.model_copy(update=plain)
-        folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.Watch())
+        folder = pipeline.start(tmp_path, self.spec.name, settings, pipeline.RunObserver())
         assert folder.history(0).state.complete
         (score,) = training_scores(Contents(folder))
         assert score.complete and score.samples_trained > 0

@@ -1,7 +1,7 @@
-"""Checkpoints: whole or absent, checked when read, the one before kept until the new is complete.
+"""Checkpoints: written atomically, verified when read, the last two kept.
 
 ``step-000000123.pt`` holds the state, ``step-000000123.json`` its hash; the second is written last,
-so a checkpoint without it is not one. Only the run's own files are read, without pickled code.
+so a checkpoint without it is incomplete. Only the run's own files are read, without pickled code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Checkpoints:
         self._folder = folder
 
     def save(self, step: int, state: dict[str, Any]) -> Checkpointed:
-        """Write the state after ``step`` steps; older checkpoints than the last two go."""
+        """Write the state after ``step`` steps; delete all checkpoints but the last two."""
         atomic.make_folder(self._folder)
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -62,7 +62,7 @@ class Checkpoints:
     def load(
         self, on_bad: Callable[[str, str], None] = lambda file, reason: None
     ) -> tuple[str, dict[str, Any]] | None:
-        """Name and state of the newest good checkpoint; ``on_bad`` is told of any passed over."""
+        """Return name and state of the newest good checkpoint; call ``on_bad`` for each bad one."""
         for marker in reversed(self._complete()):
             path = marker.with_suffix(".pt")
             try:
@@ -72,12 +72,12 @@ class Checkpoints:
         return None
 
     def latest(self) -> str | None:
-        """The name of the newest complete checkpoint."""
+        """Return the name of the newest complete checkpoint."""
         complete = self._complete()
         return complete[-1].with_suffix(".pt").name if complete else None
 
     def drop(self, files: list[str]) -> None:
-        """Delete the named ones: they are damaged, and must not count among those kept."""
+        """Delete damaged checkpoints, so that they do not count among those that are kept."""
         for name in files:
             for path in (self._folder / name, (self._folder / name).with_suffix(".json")):
                 with suppress(OSError):
@@ -86,7 +86,7 @@ class Checkpoints:
     def _read(self, path: Path, record: CheckpointRecord) -> dict[str, Any]:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != record.sha256:
-            raise FolderError(f"{path.name} is not what was written: its hash differs")
+            raise FolderError(f"{path.name} was changed after it was written: its hash differs")
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         return state
 

@@ -1,4 +1,4 @@
-"""What a rank knows of its job before anything is built."""
+"""What a rank knows about its job before anything is built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
 from vflops.record.log.events import EventWriter
 from vflops.train.phase_clock import Clock
-from vflops.train.signals import Stopping
+from vflops.train.signals import StopSource
 
 
 @dataclass(frozen=True)
@@ -22,28 +22,28 @@ class JobContext:
     rank: int
     local_rank: int
     attempt: Path
-    """The attempt's own folder."""
+    """The folder of the attempt."""
     events: EventWriter | None
     """The job's log; only rank 0 has it."""
     clock: Clock
-    stop: Stopping
+    stop: StopSource
     local_ranks: int | None = None
-    """Of the job's ranks, those of this node; None: all of them."""
+    """Number of the job's ranks on this node; None for all of them."""
     keep_after_s: float = 0.0
-    """Seconds of training before which no checkpoint is kept for an evaluation."""
+    """Seconds of training before an evaluation may write a checkpoint."""
     keep_last: bool = True
-    """Whether the end of training is a checkpoint too."""
+    """Whether to write a checkpoint at the end of the training."""
     finished_step: int | None = None
-    """The last step, where an earlier attempt came to it."""
+    """The last step, if an earlier attempt reached it."""
 
     @property
     def checkpoints(self) -> Path:
-        """Where the job's checkpoints are, over all attempts."""
+        """The folder of the job's checkpoints, shared by all attempts."""
         return self.attempt.parent / "checkpoint"
 
     @property
     def store(self) -> str:
-        """Where the ranks of this attempt meet: a file, or what their launcher says."""
+        """Where the ranks of this attempt rendezvous: a file, or what the launcher says."""
         return os.environ.get(STORE) or f"file://{(self.attempt / 'store').resolve()}"
 
     def write_event(self, kind: str, payload: Data, *, sync: bool = True) -> None:

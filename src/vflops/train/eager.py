@@ -1,4 +1,4 @@
-"""Optimizers of torch's that do not load its compiler."""
+"""Torch optimizers that do not import torch's compiler."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, TypeVar
 import torch
 from torch.optim import Optimizer
 
-Kind = TypeVar("Kind", bound=Optimizer)
+OptimizerType = TypeVar("OptimizerType", bound=Optimizer)
 
 _KEPT_FROM_COMPILER = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
-def eager(kind: type[Kind]) -> type[Kind]:
-    """``kind`` as it is, but no method imports torch's compiler only to be kept from it.
+def eager(kind: type[OptimizerType]) -> type[OptimizerType]:
+    """Return ``kind`` without the decorators that import torch's compiler.
 
-    That is 800 modules and 1.5 s in every process that trains, and most have nothing to compile.
+    The import costs 800 modules and 1.5 s in every training process, most of which compile nothing.
     """
     plain = {name: undecorated(getattr(kind, name)) for name in _KEPT_FROM_COMPILER}
     plain["step"] = torch.no_grad()(undecorated(kind.step))
-    made: type[Kind] = type(kind.__name__, (kind,), plain)
+    made: type[OptimizerType] = type(kind.__name__, (kind,), plain)
     return made
 
 
 def undecorated(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What is inside of torch's decorators."""
-    found: Callable[..., Any] = inspect.unwrap(method)
-    return found
+    """Return the function inside torch's decorators."""
+    function: Callable[..., Any] = inspect.unwrap(method)
+    return function

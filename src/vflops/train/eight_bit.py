@@ -1,17 +1,17 @@
-"""Matrix products of 8 bits in training: linear layers and 1×1 convolutions, forward and backward.
+"""8-bit matrix products in training: linear layers and 1×1 convolutions, forward and backward.
 
 Operands are rounded to fp8 or int8 with a scale each time they are used; sums, weights and all else
-keep their precision. A layer stays as it is where its sizes are not what the hardware takes.
+keep their precision. Layers whose sizes the hardware does not support are left unchanged.
 
-- *fp8*: activations and weights e4m3, gradients e5m2 (Micikevicius et al. 2022); the sums of
-  outputs are as short as tensor cores like them, those of gradients are not.
-- *int8*: 255 steps, sums of 32 bits.
+- *fp8*: activations and weights e4m3, gradients e5m2 (Micikevicius et al. 2022); outputs use the
+  tensor cores' fast accumulation, gradients do not.
+- *int8*: 255 steps, 32-bit sums.
 
-Both have a scale a row of the left operand and a column of the right: a row's largest number is
-found where the row is made, a tensor's only after another pass over it.
+Both use one scale per row of the left operand and per column of the right one: the maximum of a row
+is known when the row is computed, that of a tensor only after another pass over it.
 
-Output and input gradient are of 8 bits. The weights' gradient is not: it sums over the batch, where
-rounding adds up, and both its operands would have to be turned round in memory first.
+Output and input gradient are 8-bit. The weights' gradient is not: it sums over the batch, where
+rounding errors add up, and both its operands would have to be transposed in memory first.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from vflops.errors import UsageError
 Kind = Literal["fp8", "int8"]
 
 _MULTIPLE = 16
-"""Of channels in and out: what tensor cores take of 8 bits."""
+"""Tensor cores need 8-bit operands whose channels are multiples of this."""
 _LEAST = torch.finfo(torch.float32).tiny
 
 
 def convert(model: nn.Module, kind: Kind, dtype: torch.dtype | None = None) -> int:
-    """Give ``model``'s layers products of ``kind``, in place; how many layers took them.
+    """Convert layers of ``model`` to products of ``kind`` in place; return how many.
 
-    ``dtype`` is what goes in and comes out, where that is not the input's own.
+    ``dtype`` is the type of inputs and outputs; None keeps that of the input.
     """
-    found = [layer for layer in model.modules() if _fits(layer)]
-    for layer in found:
-        # The parameters, their names and all hooks stay: only what forward does is another.
+    layers = [layer for layer in model.modules() if _fits(layer)]
+    for layer in layers:
+        # Parameters, their names and all hooks stay: only forward changes.
         layer.__class__ = _Linear if isinstance(layer, nn.Linear) else _Pointwise
-        own = cast(_Eight, layer)
-        own.kind, own.dtype = kind, dtype
-    return len(found)
+        converted = cast(_EightBitLayer, layer)
+        converted.kind, converted.dtype = kind, dtype
+    return len(layers)
 
 
-def converted(model: nn.Module) -> int:
-    """How many layers of ``model`` have products of 8 bits."""
-    return sum(isinstance(layer, _Eight) for layer in model.modules())
+def converted_layers(model: nn.Module) -> int:
+    """Return how many layers of ``model`` compute 8-bit products."""
+    return sum(isinstance(layer, _EightBitLayer) for layer in model.modules())
 
 
-def check_products(model: nn.Module, precision: str) -> None:
-    """Refuse a precision of 8 bits that no layer of ``model`` would have."""
+def check_convertible(model: nn.Module, precision: str) -> None:
+    """Raise if no layer of ``model`` could use the 8-bit ``precision``."""
     if not any(_fits(layer) for layer in model.modules()):
         raise UsageError(
-            f"precision {precision}: this model has no linear layer or 1×1 convolution whose "
-            "channels are multiples of 16, so nothing of it would be computed so",
-            hint="take precision mixed-bf16, or a wider network",
+            f"precision {precision} would have no effect: this model has no linear layer or 1×1 "
+            "convolution whose channels are multiples of 16",
+            hint="use precision mixed-bf16, or a wider network",
         )
 
 
@@ -72,20 +72,20 @@ def _fits(layer: nn.Module) -> bool:
     )
 
 
-class _Eight(nn.Module):
-    """A layer whose product is of 8 bits."""
+class _EightBitLayer(nn.Module):
+    """A layer that computes an 8-bit product."""
 
     kind: Kind
     dtype: torch.dtype | None
 
     def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Rows times the transposed weights."""
+        """Return the rows times the transposed weights."""
         dtype = self.dtype or rows.dtype
         result: Tensor = _Product.apply(rows.to(dtype), weight.to(dtype), self.kind)  # type: ignore[no-untyped-call]
         return result
 
 
-class _Linear(_Eight, nn.Linear):
+class _Linear(_EightBitLayer, nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         rows = input.flatten(0, -2)
         if len(rows) % _MULTIPLE:
@@ -94,10 +94,10 @@ class _Linear(_Eight, nn.Linear):
         return result if self.bias is None else result + self.bias.to(result.dtype)
 
 
-class _Pointwise(_Eight, nn.Conv2d):
+class _Pointwise(_EightBitLayer, nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         down, right = self.stride
-        x = input[:, :, ::down, ::right].permute(0, 2, 3, 1)  # a view if channels are last
+        x = input[:, :, ::down, ::right].permute(0, 2, 3, 1)  # a view in channels-last layout
         rows = x.flatten(0, 2)
         if len(rows) % _MULTIPLE:
             return super().forward(input)
@@ -126,7 +126,7 @@ class _Product(torch.autograd.Function):
 
 
 def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
-    """a · b with ``a`` rounded to ``left`` and ``b`` to e4m3."""
+    """Return a · b with ``a`` rounded to ``left`` and ``b`` to e4m3."""
     a8, a_scale = _to_fp8(a, left, 1)
     b8, b_scale = _to_fp8(b, torch.float8_e4m3fn, 0)
     return torch._scaled_mm(
@@ -140,14 +140,14 @@ def _fp8(a: Tensor, b: Tensor, left: torch.dtype) -> Tensor:
 
 
 def _to_fp8(x: Tensor, dtype: torch.dtype, axis: int) -> tuple[Tensor, Tensor]:
-    """``x`` in fp8, and what its numbers are multiples of."""
+    """Return ``x`` in fp8, and its scale."""
     most = torch.finfo(dtype).max
     scale = x.abs().amax(axis, keepdim=True).float().clamp(min=_LEAST) / most
     return (x.float() / scale).clamp(-most, most).to(dtype), scale
 
 
 def _int8(a: Tensor, b: Tensor) -> Tensor:
-    """a · b with each row of ``a`` and each column of ``b`` rounded to 255 steps."""
+    """Return a · b with each row of ``a`` and each column of ``b`` rounded to 255 steps."""
     a8, a_scale = _to_int8(a, 1)
     b8, b_scale = _to_int8(b, 0)
     result = torch._int_mm(a8.contiguous(), _by_columns(b8))
@@ -160,5 +160,5 @@ def _to_int8(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 
 def _by_columns(x: Tensor) -> Tensor:
-    """The layout that tensor cores take of a right operand."""
+    """Return ``x`` in the layout that tensor cores need for the right operand."""
     return x.t().contiguous().t()

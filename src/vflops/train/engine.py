@@ -1,4 +1,4 @@
-"""A job of a torch workload on one rank: everything built, then trained."""
+"""Builds and trains a job of a torch workload on one rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
 from vflops.train.ensemble_member import conclude_member
 from vflops.train.evaluation import Evaluation, Outcome
-from vflops.train.exhibit_file import keep_exhibit
+from vflops.train.exhibit_file import write_exhibit
 from vflops.train.loop import Loop
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, can_be_recorded, parameter_groups
@@ -35,7 +35,7 @@ from vflops.workloads.contract.workload import Indices, Split, Workload
 
 
 def run(context: JobContext) -> None:
-    """Train the job to its end; this rank's part of it."""
+    """Run this rank's part of the job's training."""
     record = context.record
     spec = find(record.workload)
     settings = spec.settings.model_validate(record.settings)
@@ -56,7 +56,7 @@ def run(context: JobContext) -> None:
 
 @dataclass
 class Engine:
-    """The parts of a job, put together."""
+    """The parts of a job: model, optimizer, step, evaluation and loop."""
 
     context: JobContext
     settings: TrainSettings
@@ -66,17 +66,19 @@ class Engine:
     device: torch.device
 
     def __post_init__(self) -> None:
-        torch.manual_seed(mix(self.context.record.seed, 2) >> 1)  # the same weights on every rank
+        torch.manual_seed(
+            mix(self.context.record.seed, 2) >> 1
+        )  # the same initial weights on every rank
         exact = self.settings.deterministic
-        # Shapes never change, so it pays to try; what is quickest may be another one next time.
-        tries = not exact and self.settings.compile != "record"
-        torch.backends.cudnn.benchmark = self.device.type == "cuda" and tries
+        # Shapes never change, so cuDNN's search for the fastest kernel pays; it is not repeatable.
+        searches = not exact and self.settings.compile != "record"
+        torch.backends.cudnn.benchmark = self.device.type == "cuda" and searches
         if exact and self.device.type != "cpu":
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch asks for it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
             torch.use_deterministic_algorithms(True)
         fast = self._fast_model()
         model = fast or self.plan.normalise(self.workload.model(), self.settings)
-        self.parameters = sum(each.numel() for each in model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
         model = self.plan.place(model, self.workload, self.device)
         model = self.precision.prepare(model)
         compiles = _compiles(self.settings, self.device)
@@ -97,13 +99,13 @@ class Engine:
             momentum=self.settings.momentum,
             nesterov=self.settings.nesterov,
         )
-        plain = Step(module, optimizer, self.precision.scaler(self.plan.worst), self.plan)
+        plain = Step(module, optimizer, self.precision.scaler(self.plan.maximum), self.plan)
         self.recorded = self._records(plain)
         step = RecordedStep(plain, self.device) if self.recorded else plain
         self.state = TrainState(model, step, predict, Checkpoints(self.context.checkpoints))
 
     def _fast_model(self) -> nn.Module | None:
-        """The workload's own fast model, where one rank trains it as it is in mixed precision."""
+        """Return the workload's fused model, if a single rank trains it in mixed precision."""
         train, operands = self.settings, self.precision.operands
         plain = self.plan.ranks == 1 and train.ghosts == 1 and train.compile != "off"
         mixed = operands is not None and self.precision.weights == torch.float32
@@ -114,10 +116,10 @@ class Engine:
         return self.workload.fast_model(operands, self.device)
 
     def _records(self, step: Step) -> bool:
-        """Whether the step is recorded once and replayed.
+        """Whether the step is recorded once as a CUDA graph and replayed.
 
-        Several ranks and a scaler that looks for overflows are launched step by step: neither has
-        been seen in a recording yet.
+        Steps of several ranks, or with a loss scaler, are launched one by one: recording these has
+        not been tested.
         """
         return (
             self.device.type == "cuda"
@@ -129,7 +131,7 @@ class Engine:
         )
 
     def started(self, threads: int) -> JobStarted:
-        """What runs, as it is written down."""
+        """Return the event that describes what runs."""
         accelerator = self.device.type != "cpu"
         return JobStarted(
             device=self.device.type,
@@ -139,7 +141,7 @@ class Engine:
             ceiling_precision=self.precision.ceiling,
             batch=self.settings.batch,
             emulated=self.precision.emulated,
-            layers_of_8_bits=eight_bit.converted(self.state.model),
+            layers_of_8_bits=eight_bit.converted_layers(self.state.model),
             compiled=self.compiled,
             recorded=self.recorded,
             deterministic=self.settings.deterministic or not accelerator,
@@ -167,35 +169,35 @@ class Engine:
             raise Interrupted(f"stopped by {stopped} after step {self.state.step}")
 
     def _conclude(self, loop: Loop) -> None:
-        """What is asked of the trained model after the clock has stopped."""
+        """Evaluate and describe the trained model after the clock has stopped."""
         for kind, payload in self.plan.report():
             self.context.write_event(kind, payload)
         if self.context.record.data.test:
-            outcome = self.state.evaluate(self.evaluation("test"))
-            tested = Tested(quality=outcome.quality, evaluated=outcome.evaluated)
+            test = self.state.evaluate(self.evaluation("test"))
+            tested = Tested(quality=test.quality, evaluated=test.evaluated)
             self.context.write_event("tested", tested)
-        found = loop.outcome or self.state.evaluate(self.evaluation("validation"))
+        outcome = loop.outcome or self.state.evaluate(self.evaluation("validation"))
         if self.context.record.bag is not None:
             conclude_member(self, self.context.record.bag)
         if self.plan.leads:
-            self._exhibit(found)
+            self._exhibit(outcome)
         if self.context.record.kernels:
             self.context.write_event(
                 "kernels", profile_steps(self.state, loop.one_batch(), self.device)
             )
 
-    def _exhibit(self, found: Outcome) -> None:
-        """Leave what the report can show; where that fails, the training is worth as much."""
+    def _exhibit(self, outcome: Outcome) -> None:
+        """Write examples for the report; a failure here does not affect the training."""
         try:
-            arrays = self.workload.exhibit(found.summaries)
+            arrays = self.workload.exhibit(outcome.summaries)
             if arrays is not None:
-                self.context.write_event("exhibit", keep_exhibit(self.context.attempt, arrays))
+                self.context.write_event("exhibit", write_exhibit(self.context.attempt, arrays))
         except Exception:
-            print("nothing will be shown of this model:", file=sys.stderr)
+            print("the report will show no examples of this model:", file=sys.stderr)
             traceback.print_exc()
 
     def loop(self) -> Loop:
-        """The loop over the job's data, from where the state is."""
+        """Return the training loop, starting at the current state."""
         return Loop(
             context=self.context,
             settings=self.settings,
@@ -211,7 +213,7 @@ class Engine:
         )
 
     def evaluation(self, split: Split, indices: Indices | None = None) -> Evaluation:
-        """The evaluation on a split of the data, or on some of its samples."""
+        """Return the evaluation on a split of the data, or on some of its samples."""
         return Evaluation(
             self.workload,
             self.plan,
@@ -230,7 +232,7 @@ class Engine:
             self.context.write_event("fallback", Fallback(file=file, reason=reason))
 
         name = self.state.restore(self.plan, on_bad)
-        self.plan.barrier()  # nobody reads them any more
+        self.plan.barrier()  # until all ranks have read the checkpoints
         if self.plan.leads:
             self.state.checkpoints.drop(bad)
         if name is not None:
@@ -241,12 +243,12 @@ class Engine:
     def _out_of_memory(self, error: RuntimeError) -> RunFailed:
         train = self.settings
         fits = None
-        if not train.parallel.cuts_layers:  # else no rank can take a step by itself
+        if not train.parallel.cuts_layers:  # otherwise no rank can take a step alone
             fits = out_of_memory.fitting_batch(
                 self.state, self.workload, self.device, train.rank_batch
             )
         whole = fits * train.shares * train.accumulate if fits else None
-        hint = "take a smaller --set train.batch or a larger --set train.accumulate"
+        hint = "use a smaller --set train.batch or a larger --set train.accumulate"
         if whole:
             hint = (
                 f"--set train.batch={whole} would fit, or --set train.accumulate="

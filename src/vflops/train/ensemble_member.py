@@ -1,4 +1,4 @@
-"""What a base model of an ensemble leaves when its training is over: the clock has stopped."""
+"""Out-of-bag quality and predictions of a base model, computed after its training."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from vflops.record.formats.job import BagRecord
 from vflops.record.formats.job_events import OutOfBag, Predicted
 from vflops.train.context import JobContext
-from vflops.train.ensemble.predictions import keep, kept_files
-from vflops.train.ensemble.sample import outside
-from vflops.train.evaluation import Evaluation, Kept
+from vflops.train.ensemble.predictions import prediction_files, write_predictions
+from vflops.train.ensemble.sample import out_of_bag_indices
+from vflops.train.evaluation import CollectedPredictions, Evaluation
 from vflops.train.parallel.factory import ParallelPlan
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Indices, Split
 
 
 class TrainedMember(Protocol):
-    """What is needed of an engine whose training has ended."""
+    """The parts of an engine that are needed after its training."""
 
     context: JobContext
     state: TrainState
@@ -29,31 +29,31 @@ class TrainedMember(Protocol):
 
 
 def conclude_member(engine: TrainedMember, bag: BagRecord) -> None:
-    """Judge the model by samples that it has not learned from, and keep what it predicts."""
+    """Evaluate the model on samples that it was not trained on, and store its predictions."""
     _out_of_bag(engine, bag)
     _predictions(engine)
 
 
 def _out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
-    indices = outside(bag, engine.context.record.data.train)
+    indices = out_of_bag_indices(bag, engine.context.record.data.train)
     if not bag.out_of_bag or not len(indices):
         return
-    most = min(bag.out_of_bag, len(indices))
-    chosen = indices[np.arange(most) * len(indices) // most]  # spread over all of them
+    count = min(bag.out_of_bag, len(indices))
+    chosen = indices[np.arange(count) * len(indices) // count]  # evenly spaced
     outcome = engine.state.evaluate(engine.evaluation("train", chosen))
-    found = OutOfBag(quality=outcome.quality, evaluated=most, available=len(indices))
-    engine.context.write_event("out-of-bag", found)
+    result = OutOfBag(quality=outcome.quality, evaluated=count, available=len(indices))
+    engine.context.write_event("out-of-bag", result)
 
 
 def _predictions(engine: TrainedMember) -> None:
-    kept = Kept()
+    collected = CollectedPredictions()
     evaluation = engine.evaluation("validation")
-    outcome = engine.state.evaluate(lambda predict: evaluation(predict, kept))
-    place = engine.context.attempt
-    if kept.samples:
-        places, predictions, *truth = kept.arrays()
-        keep(place, engine.plan.rank, places, predictions, truth)
-    engine.plan.barrier()  # all files are there
+    outcome = engine.state.evaluate(lambda predict: evaluation(predict, collected))
+    folder = engine.context.attempt
+    if collected.samples:
+        positions, predictions, *truth = collected.arrays()
+        write_predictions(folder, engine.plan.rank, positions, predictions, truth)
+    engine.plan.barrier()  # until every rank has written its files
     if engine.plan.leads:
-        files = kept_files(place)
+        files = prediction_files(folder)
         engine.context.write_event("predictions", Predicted(samples=outcome.evaluated, files=files))

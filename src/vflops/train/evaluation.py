@@ -1,4 +1,4 @@
-"""The quality of a model on a whole split of the data, shared by the ranks."""
+"""Evaluation of a model on a split of the data, shared by the ranks."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from vflops.workloads.contract.workload import Indices, Inputs, Split, Summary, 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an evaluation found."""
+    """The result of an evaluation."""
 
     quality: float
     evaluated: int
-    """Samples that the quality rests on, each once."""
+    """Number of samples evaluated, each counted once."""
     summaries: list[Summary]
-    """What the ranks saw."""
+    """One summary per rank."""
 
 
-class Kept:
-    """Predictions of a rank with their places and what is true of them, in the host's memory."""
+class CollectedPredictions:
+    """Predictions of a rank with their positions and true labels, in the host's memory."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[Tensor, ...]] = []
 
     @property
     def samples(self) -> int:
-        """How many there are; a rank may have none."""
+        """Number of samples; a rank may have none."""
         return sum(len(batch[0]) for batch in self._batches)
 
-    def add(self, places: Tensor, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
-        """Add a batch; what only fills it up is left out."""
-        columns = (places, predictions.float(), *inputs[1:])
+    def add(self, positions: Tensor, predictions: Tensor, inputs: Inputs, valid: Tensor) -> None:
+        """Add a batch without the samples that only pad it."""
+        columns = (positions, predictions.float(), *inputs[1:])
         self._batches.append(tuple(column[valid].cpu() for column in columns))
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Places, predictions, and each part of the truth."""
+        """Return positions, predictions and each part of the true labels."""
         return tuple(torch.cat(column).numpy() for column in zip(*self._batches, strict=True))
 
 
 class Evaluation:
-    """Evaluates in batches of one size; the last one is filled up and what fills it not counted."""
+    """Evaluates in batches of one size; the last one is padded, and the padding not counted."""
 
     def __init__(
         self,
@@ -66,29 +66,31 @@ class Evaluation:
         self._samples = workload.samples(split)
         self._indices = np.arange(len(self._samples)) if indices is None else indices
         self._batch = min(batch, len(self._indices))
-        self._places = torch.arange(self._batch, device=device)
+        self._positions = torch.arange(self._batch, device=device)
 
-    def __call__(self, predict: Callable[..., Tensor | None], kept: Kept | None = None) -> Outcome:
-        """The quality of what ``predict`` says; what it says is added to ``kept``."""
+    def __call__(
+        self, predict: Callable[..., Tensor | None], collected: CollectedPredictions | None = None
+    ) -> Outcome:
+        """Return the quality of the predictions of ``predict``, and add these to ``collected``."""
         meter = self._workload.meter(self._device)
         batches = loader(self._samples, self._requests(), self._prepared, self._device)
         try:
             with torch.no_grad():
                 for start, inputs in zip(self._starts(), batches, strict=True):
-                    valid = self._places < len(self._indices) - start
+                    valid = self._positions < len(self._indices) - start
                     predictions = predict(*inputs)
                     if predictions is None:
                         continue
                     meter.update(predictions, inputs, valid)
-                    if kept is not None:
-                        kept.add(self._places + start, predictions, inputs, valid)
+                    if collected is not None:
+                        collected.add(self._positions + start, predictions, inputs, valid)
         finally:
             batches.close()
         summaries = self._plan.gather(meter.summary())
         return Outcome(self._workload.quality(summaries), len(self._indices), summaries)
 
     def first_batch(self, predict: Callable[..., Tensor | None]) -> None:
-        """Predict one batch and forget it: what has to be compiled is, before time counts."""
+        """Predict one batch and drop the result, so that compilation is not timed as evaluation."""
         batches = loader(
             self._samples, itertools.islice(self._requests(), 1), self._prepared, self._device
         )
@@ -103,7 +105,7 @@ class Evaluation:
         return self._prepare(batch)
 
     def _starts(self) -> range:
-        """Of this rank's batches; as many on every rank, which may wait for each other in each."""
+        """Return the starts of this rank's batches; every rank has the same number of them."""
         step = self._batch * self._plan.shares
         first = self._plan.share * self._batch
         rounds = -(-len(self._indices) // step)
@@ -111,5 +113,5 @@ class Evaluation:
 
     def _requests(self) -> Iterator[Request]:
         for start in self._starts():
-            places = np.arange(start, start + self._batch, dtype=np.int64)
-            yield Request(self._indices[np.minimum(places, len(self._indices) - 1)], None)
+            positions = np.arange(start, start + self._batch, dtype=np.int64)
+            yield Request(self._indices[np.minimum(positions, len(self._indices) - 1)], None)

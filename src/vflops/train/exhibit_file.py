@@ -1,4 +1,4 @@
-"""What a trained model leaves for the report to show."""
+"""Examples of a trained model's results, stored for the report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from vflops.record.formats.job_events import MOST_EXHIBIT_BYTES, Exhibited
 FILE = "exhibit.npz"
 
 
-def keep_exhibit(place: Path, arrays: Mapping[str, NDArray[Any]]) -> Exhibited:
-    """Write the arrays into ``place``; what to say of the file."""
+def write_exhibit(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> Exhibited:
+    """Write the arrays into ``folder``; return the event that describes the file."""
     for name, array in arrays.items():
         if array.dtype.hasobject:
-            raise ValueError(f"{name} holds objects: an exhibit is plain arrays")
+            raise ValueError(f"{name} holds Python objects: an exhibit may hold only plain arrays")
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
     size = len(packed.getbuffer())
     if size > MOST_EXHIBIT_BYTES:
-        raise ValueError(f"an exhibit of {size} bytes: {MOST_EXHIBIT_BYTES} is the most")
-    path = place / FILE
+        raise ValueError(f"the exhibit has {size} bytes: at most {MOST_EXHIBIT_BYTES} are allowed")
+    path = folder / FILE
     atomic.write_bytes(path, packed.getvalue())
     return Exhibited(file=FILE, sha256=file_hash(path), size_bytes=size)

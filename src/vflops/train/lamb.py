@@ -27,15 +27,15 @@ from vflops.train.layerwise import (
 class LAMB(LayerwiseOptimizer):
     """Adam whose step is proportional to the norm of each layer's weights.
 
-    With γ the learning rate, λ the weight decay and t the number of the step (its algorithm 2, φ
-    the identity, so that no norm is clamped):
+    With γ the learning rate, λ the weight decay and t the number of the step (algorithm 2 of the
+    paper with φ the identity, so that no norm is clamped):
 
         m = β₁ · m + (1 − β₁) · g          m̂ = m / (1 − β₁ᵗ)
         v = β₂ · v + (1 − β₂) · g²         v̂ = v / (1 − β₂ᵗ)
         u = m̂ / (√v̂ + ε) + λ · w
         w = w − γ · ‖w‖ / ‖u‖ · u
 
-    The ratio of norms is 1 where one of them is zero and in groups with ``adapt`` false.
+    The ratio of norms is 1 if one of them is zero, and in groups with ``adapt`` false.
     """
 
     state_names = ("first_moment", "second_moment")
@@ -82,5 +82,5 @@ class LAMB(LayerwiseOptimizer):
 
 
 def _bias_correction(beta: float, steps: Tensor) -> Tensor:
-    """1 / (1 − βᵗ), without the digits that fp32 loses in 1 − 0.999."""
+    """Return 1 / (1 − βᵗ), without the loss of digits of 1 − 0.999 in fp32."""
     return -1.0 / torch.expm1(steps * math.log(beta))

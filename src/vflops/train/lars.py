@@ -16,14 +16,14 @@ class LARS(LayerwiseOptimizer):
     """SGD with momentum whose step is proportional to the norm of each layer's weights.
 
     With the paper's λ the local rate, γ the learning rate, η the trust coefficient, m the momentum
-    and β the weight decay (its algorithm 1):
+    and β the weight decay (algorithm 1 of the paper):
 
         λ = η · ‖w‖ / (‖g‖ + β · ‖w‖)
         v = m · v + γ · λ · (g + β · w)
         w = w − v
 
-    The velocity holds the learning rate: a change of it does not reach back to earlier steps, as it
-    does in torch's SGD. λ is 1 where ‖w‖ or ‖g‖ is zero and in groups with ``adapt`` false.
+    The velocity includes the learning rate: unlike in torch's SGD, changing the rate does not
+    rescale earlier steps. λ is 1 if ‖w‖ or ‖g‖ is zero, and in groups with ``adapt`` false.
     """
 
     state_names = ("velocity",)

@@ -1,7 +1,7 @@
-"""What LARS and LAMB share: a step size of its own for every tensor, found on the device.
+"""The common part of LARS and LAMB: a step size for every tensor, computed on the device.
 
-Nothing here waits for the device. Norms, ratios and the learning rate stay tensors; a step that
-a GradScaler found to overflow is undone by ``torch.where``, not by a branch of the host.
+Nothing here waits for the device. Norms, ratios and the learning rate stay tensors; a step in which
+a GradScaler found an overflow is undone by ``torch.where``, not by a branch on the host.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class LayerwiseOptimizer(Optimizer):
-    """An optimizer whose groups say with ``adapt`` whether steps follow the weights' norms.
+    """An optimizer whose groups say with ``adapt`` whether steps are scaled by the weights' norms.
 
-    A group's parameters are on one device. State is made with the optimizer, not by its first
-    step, so that ``torch.compile`` and a CUDA graph meet the same step every time.
+    A group's parameters are on one device. The state is created with the optimizer, not in its
+    first step, so that ``torch.compile`` and CUDA graphs see the same step every time.
     """
 
     state_names: ClassVar[tuple[str, ...]]
-    """Of state tensors shaped like the parameter; ``step`` counts its updates."""
+    """Names of the state tensors with the parameter's shape; ``step`` counts its updates."""
     _step_supports_amp_scaling = True  # GradScaler then leaves unscaling and skipping to us
 
     def __init__(
@@ -36,11 +36,11 @@ class LayerwiseOptimizer(Optimizer):
         lr: float | Tensor,
         defaults: Mapping[str, object],
     ) -> None:
-        # capturable: load_state_dict then brings `step` to the parameter's device.
+        # capturable: load_state_dict then moves `step` to the parameter's device.
         super().__init__(params, {**defaults, "lr": lr, "adapt": True, "capturable": True})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take over the parameters of ``param_group``, with state of zeros."""
+        """Add the parameters of ``param_group``, with zeros as their state."""
         undecorated(Optimizer.add_param_group)(self, param_group)
         for parameter in self.param_groups[-1]["params"]:
             state = self.state[parameter]
@@ -50,7 +50,7 @@ class LayerwiseOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update every parameter that has a gradient; gives the closure's loss."""
+        """Update every parameter that has a gradient; return the closure's loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -76,7 +76,7 @@ class LayerwiseOptimizer(Optimizer):
                 tensor.copy_(torch.where(skip, old, tensor))
 
     def _gradients(self, parameters: Sequence[Tensor]) -> Tensors:
-        """Gradients without the loss scale, in fp32 at least: halves of them would underflow."""
+        """Return the gradients without the loss scale, at least in fp32: fp16 would underflow."""
         gradients: Tensors = [_at_least_fp32(p.grad) for p in parameters if p.grad is not None]
         scale: Tensor | None = getattr(self, "grad_scale", None)
         if scale is None:
@@ -90,42 +90,42 @@ class LayerwiseOptimizer(Optimizer):
         gradients: Tensors,
         state: dict[str, list[Tensor]],
     ) -> None:
-        """Change ``parameters`` and ``state`` in place, ``gradients`` not."""
+        """Change ``parameters`` and ``state`` in place, but not ``gradients``."""
         raise NotImplementedError
 
 
 def wide_dtype(tensors: Tensors) -> torch.dtype:
-    """The type for numbers that belong to a whole tensor: fp64 among fp64, else fp32."""
+    """Return the type for per-tensor numbers: fp64 if any tensor is fp64, else fp32."""
     return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
 
 
 def norms(tensors: Tensors, parameters: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of each tensor, as one vector; in fp32 where they are halves.
+    """Return the Euclidean norm of each tensor as one vector, at least in fp32.
 
-    A parameter that is divided between ranks says so by ``divided_over``, their group: then the
-    norm of what belongs to it, its gradient say, is that of all parts.
+    A parameter that is divided between ranks has their group as ``divided_over``: then the norm of
+    its tensor, for example its gradient, is that of all parts together.
     """
-    found = list(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
+    result = list(torch._foreach_norm(tensors, 2, wide_dtype(tensors)))
     divided: dict[Any, list[int]] = {}
-    for place, parameter in enumerate(parameters):
+    for index, parameter in enumerate(parameters):
         if (group := getattr(parameter, "divided_over", None)) is not None:
-            divided.setdefault(group, []).append(place)
-    for group, places in divided.items():
-        squares = torch.stack([found[place] for place in places]).square()
+            divided.setdefault(group, []).append(index)
+    for group, indices in divided.items():
+        squares = torch.stack([result[index] for index in indices]).square()
         dist.all_reduce(squares, group=group)
-        for place, norm in zip(places, squares.sqrt().unbind(), strict=True):
-            found[place] = norm
-    return torch.stack(found)
+        for index, norm in zip(indices, squares.sqrt().unbind(), strict=True):
+            result[index] = norm
+    return torch.stack(result)
 
 
 def safe_ratios(numerators: Tensor, denominators: Tensor) -> Tensor:
-    """``numerators / denominators``, 1 where either is zero."""
+    """Return ``numerators / denominators``, and 1 if either is zero."""
     usable = (numerators > 0) & (denominators > 0)
     return torch.where(usable, numerators / denominators, 1.0)
 
 
 def scaled(tensors: Tensors, factors: Tensor | float) -> Tensors:
-    """``tensors`` times a number for all of them, or times a vector's element each."""
+    """Return ``tensors`` times one number, or each times one element of a vector."""
     if isinstance(factors, Tensor) and factors.dim() == 1:
         return torch._foreach_mul(tensors, factors.unbind())
     return torch._foreach_mul(tensors, factors)

@@ -1,4 +1,4 @@
-"""Batches on the device: read at once on a CPU, some steps ahead for an accelerator."""
+"""Loaders that bring batches to the device: on demand on a CPU, ahead for an accelerator."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from vflops.data.sampler import Indices
 from vflops.workloads.contract.workload import Inputs, Samples
 
 _AHEAD = 3
-"""Batches in flight for an accelerator: one in use, one ready, one being made."""
+"""Batches in flight for an accelerator: one in use, one ready, one being prepared."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Samples to read, with the random numbers that belong to their places."""
+    """Samples to read, with the random numbers of their positions in the training."""
 
     indices: Indices
     draws: Tensor | None
 
 
 Prepare = Callable[[tuple[Tensor, ...], Tensor | None], Inputs]
-"""From what was read, on the device, to what the model sees."""
+"""Turns the data read, on the device, into the inputs of the model."""
 
 
 class Loader(ABC):
-    """Gives the batches of a list of requests, in order."""
+    """Yields the batches of a list of requests, in order."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Inputs]:
-        """One batch a request."""
+        """Yield one batch per request."""
 
-    def close(self) -> None:  # noqa: B027  (a loader without threads has nothing to end)
-        """End what runs in the background."""
+    def close(self) -> None:  # noqa: B027  (a loader without threads has nothing to stop)
+        """Stop the background thread, if any."""
 
 
 class DirectLoader(Loader):
-    """Reads each batch when it is asked for: on a CPU there is nothing to overlap with."""
+    """Reads each batch on demand: on a CPU there is nothing to overlap with."""
 
     def __init__(self, samples: Samples, requests: Iterator[Request], prepare: Prepare) -> None:
         self._samples, self._requests, self._prepare = samples, requests, prepare
 
     def __iter__(self) -> Iterator[Inputs]:
-        """One batch a request."""
+        """Yield one batch per request."""
         for request in self._requests:
-            batch = self._samples.read(request.indices, BatchMemory())  # new: a batch may be kept
+            batch = self._samples.read(
+                request.indices, BatchMemory()
+            )  # new: the caller may keep a batch
             yield self._prepare(batch, request.draws)
 
 
@@ -62,7 +64,7 @@ class _Ready:
 
 
 class PrefetchLoader(Loader):
-    """Reads, copies and prepares batches on a stream of its own while the model trains."""
+    """Reads, copies and prepares batches on a separate stream while the model trains."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class PrefetchLoader(Loader):
         self._thread.start()
 
     def __iter__(self) -> Iterator[Inputs]:
-        """One batch a request; the current stream waits for it, the host does not."""
+        """Yield one batch per request; the current stream waits for it, the host does not."""
         while True:
             ready = self._ready.get()
             if ready is None:
@@ -93,7 +95,7 @@ class PrefetchLoader(Loader):
             yield ready.inputs
 
     def close(self) -> None:
-        """End the thread; what it has ready is dropped."""
+        """Stop the thread and drop the batches that it has prepared."""
         self._ended.set()
         while self._thread.is_alive():
             try:
@@ -105,32 +107,32 @@ class PrefetchLoader(Loader):
         try:
             torch.accelerator.set_device_index(self._device.index or 0)
             stream = torch.Stream(self._device)
-            rooms = [BatchMemory(pinned=True) for _ in range(_AHEAD)]
+            buffers = [BatchMemory(pinned=True) for _ in range(_AHEAD)]
             copied: list[torch.Event | None] = [None] * _AHEAD
             for number, request in enumerate(self._requests):
                 if self._ended.is_set():
                     return
-                place = number % _AHEAD
-                before = copied[place]
+                slot = number % _AHEAD
+                before = copied[slot]
                 if before is not None:
-                    before.synchronize()  # its pinned memory is still being read
-                batch = self._samples.read(request.indices, rooms[place])
+                    before.synchronize()  # its pinned memory may still be in use
+                batch = self._samples.read(request.indices, buffers[slot])
                 with stream:
-                    moved = [self._moved(tensor, rooms[place]) for tensor in batch]
+                    moved = [self._moved(tensor, buffers[slot]) for tensor in batch]
                     draws = None if request.draws is None else self._moved(request.draws)
-                    copied[place] = _recorded(self._device)
+                    copied[slot] = _recorded(self._device)
                     inputs = self._prepare(tuple(moved), draws)
                     done = _recorded(self._device)
                 self._ready.put(_Ready(inputs, done))
             self._ready.put(None)
-        except BaseException as error:  # it is raised where the batch is waited for
+        except BaseException as error:  # raised where the batch is awaited
             self._ready.put(error)
 
-    def _moved(self, tensor: Tensor, room: BatchMemory | None = None) -> Tensor:
-        if room is None:
+    def _moved(self, tensor: Tensor, memory: BatchMemory | None = None) -> Tensor:
+        if memory is None:
             return tensor.pin_memory().to(self._device, non_blocking=True)
         moved = torch.empty_like(tensor, device=self._device)
-        used = room.used(tensor)
+        used = memory.used(tensor)
         moved[: used.shape[0]].copy_(used, non_blocking=True)
         return moved
 
@@ -147,7 +149,7 @@ def loader(
     prepare: Prepare,
     device: torch.device,
 ) -> Loader:
-    """The loader that suits the device."""
+    """Return the loader that suits the device."""
     if device.type == "cpu":
         return DirectLoader(samples, iter(requests), prepare)
     return PrefetchLoader(samples, iter(requests), prepare, device)

@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations and checkpoints in their order; nothing else."""
+"""The training loop: steps, evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vflops.metrics import time_to_quality
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.train.context import JobContext
-from vflops.train.ensemble.sample import drawn
+from vflops.train.ensemble.sample import bag_indices
 from vflops.train.evaluation import Evaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.losses import Losses, first_bad
@@ -26,14 +26,14 @@ from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 
-_TELL_S = 1.0
-"""Seconds between two notes of where training stands."""
-_GO_ON, _CHECKPOINT, _STOP = 0, 1, 2
+_REPORT_S = 1.0
+"""Seconds between two progress events."""
+_CONTINUE, _CHECKPOINT, _STOP = 0, 1, 2
 
 
 @dataclass
 class Loop:
-    """Trains a job's model from where its state is to its end."""
+    """Trains a job's model from its current state to the end."""
 
     context: JobContext
     settings: TrainSettings
@@ -45,7 +45,7 @@ class Loop:
     device: torch.device
     dtype: torch.dtype
     prepare: Callable[..., Inputs]
-    """The workload's ``inputs``, compiled where that pays."""
+    """The workload's ``inputs``, compiled if that pays."""
     compiles: bool
     """Whether the first steps compile."""
 
@@ -53,26 +53,26 @@ class Loop:
         self._clock = self.context.clock
         self._samples = self.workload.samples("train")
         record = self.context.record
-        self._bag = drawn(record.bag, len(self._samples))
-        learned = len(self._samples) if self._bag is None else len(self._bag)
-        self._sampler = Sampler(learned, mix(record.seed))
+        self._bag = bag_indices(record.bag, len(self._samples))
+        size = len(self._samples) if self._bag is None else len(self._bag)
+        self._sampler = Sampler(size, mix(record.seed))
         self._steps = self._after(self.settings.epochs)
         self._end = min(self._after(self.settings.end_epoch or self.settings.epochs), self._steps)
         self._losses = Losses(self.device)
         self._loss: float | None = None
-        self._told_s = self._kept_s = time.monotonic()
-        self._kept_step = self.state.step
-        self._keeping_s = 0.0
+        self._reported_s = self._saved_s = time.monotonic()
+        self._saved_step = self.state.step
+        self._saving_s = 0.0
         self._compiling = 0
         self.outcome: Outcome | None = None
-        """Of the newest evaluation."""
+        """The outcome of the newest evaluation."""
 
     def run(self) -> str | None:
-        """Train to the end; the signal that stopped it, or None when it came to its end."""
+        """Train to the end; return the signal that stopped the training, or None if it finished."""
         self._clock.enter("training")
         due = self._evaluations()
-        # A checkpoint is older than the evaluation of its step, which a kill may have cut short.
-        if self.state.step in due and (reason := self._evaluate_enough()):
+        # A checkpoint is older than the evaluation of its step, which may have been interrupted.
+        if self.state.step in due and (reason := self._evaluate_for_end()):
             self._finish(reason)
             return None
         batches = loader(
@@ -85,15 +85,15 @@ class Loop:
                 if self.state.step in due:
                     if self.plan.agree(self._checkpoint_pays()):
                         self._checkpoint()
-                    if reason := self._evaluate_enough():
+                    if reason := self._evaluate_for_end():
                         self._finish(reason)
                         return None
                 if self.state.step % self.plan.agree_every == 0 or self.state.step in due:
-                    wish = self._wish()
-                    if wish >= _CHECKPOINT:
+                    action = self._next_action()
+                    if action >= _CHECKPOINT:
                         self._checkpoint()
-                    if wish == _STOP:
-                        self._tell()
+                    if action == _STOP:
+                        self._report_progress()
                         return self.context.stop.signal or "a signal on another rank"
         finally:
             self._end_loader(batches)
@@ -101,7 +101,7 @@ class Loop:
         return None
 
     def one_batch(self) -> list[Inputs]:
-        """The first batch of the data, whatever was trained on."""
+        """Return the first batch of the training data."""
         requests = itertools.islice(self._requests(0), self.settings.accumulate)
         batches = loader(self._samples, requests, self._prepared, self.device)
         try:
@@ -109,8 +109,8 @@ class Loop:
         finally:
             batches.close()
 
-    def _evaluate_enough(self) -> str | None:
-        """Why the evaluation that is due ends the training; None: it goes on."""
+    def _evaluate_for_end(self) -> str | None:
+        """Evaluate; return the reason to end the training, or None to continue."""
         if self._evaluate() and self.settings.stop_at_target:
             return "target"
         assert self.outcome is not None
@@ -121,28 +121,28 @@ class Loop:
         state = self.state
         compiling = self.compiles and not state.warm
         with self._clock.phase("compilation" if compiling else "data"):
-            wanted = self.settings.accumulate if self.plan.takes_input else 0
-            parts = [next(incoming) for _ in range(wanted)]
+            count = self.settings.accumulate if self.plan.needs_input else 0
+            parts = [next(incoming) for _ in range(count)]
         with self._clock.phase("compilation" if compiling else "training"):
             torch.manual_seed(mix(self.context.record.seed, state.step, self.plan.share) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
             self._losses.put(state.step, loss)
-            self._hear(all=compiling)
+            self._collect_losses(all=compiling)
 
-    def _hear(self, *, all: bool = False) -> None:
-        """Look at the losses that are known by now; one that is not finite ends the job."""
+    def _collect_losses(self, *, all: bool = False) -> None:
+        """Take the losses that are known by now; raise if one is not finite."""
         known = self._losses.ready(all=all)
         bad = first_bad(known)
         if bad is not None:
             raise self._diverged(*bad)
         if known:
             self._loss = known[-1][1]
-        if known and time.monotonic() - self._told_s >= _TELL_S:
-            self._tell()
+        if known and time.monotonic() - self._reported_s >= _REPORT_S:
+            self._report_progress()
 
-    def _tell(self) -> None:
-        self._told_s = time.monotonic()
+    def _report_progress(self) -> None:
+        self._reported_s = time.monotonic()
         payload = Progressed(
             step=self.state.step,
             samples=self._trained,
@@ -155,14 +155,14 @@ class Loop:
         self.context.write_event("progress", payload, sync=False)
 
     def _evaluate(self) -> bool:
-        """Whether the target is reached."""
+        """Evaluate the model; return whether the target is reached."""
         with self._clock.phase("training"):
-            self._hear(all=True)  # the device finishes what is training before evaluation starts
+            self._collect_losses(all=True)  # the device finishes training before evaluation starts
         if self.compiles and self.outcome is None:
             with self._clock.phase("compilation"):
                 self.state.evaluate(self.evaluation.first_batch)
         with self._clock.phase("evaluation"):
-            self.plan.settle(self.state.model)
+            self.plan.synchronise_buffers(self.state.model)
             self.outcome = self.state.evaluate(self.evaluation)
         quality = self.outcome.quality
         payload = Evaluated(
@@ -181,29 +181,29 @@ class Loop:
         return reached is not None
 
     def _checkpoint(self) -> None:
-        if self.state.step == self._kept_step:
+        if self.state.step == self._saved_step:
             return
         with self._clock.phase("training"):
-            self._hear(all=True)
+            self._collect_losses(all=True)
         started_s = time.monotonic()
         with self._clock.phase("checkpointing"):
-            self.plan.settle(self.state.model)
-            kept = self.state.save(self.plan)
-            if kept is not None:
-                self.context.write_event("checkpoint", kept)
+            self.plan.synchronise_buffers(self.state.model)
+            saved = self.state.save(self.plan)
+            if saved is not None:
+                self.context.write_event("checkpoint", saved)
             self.plan.barrier()
-        self._kept_s, self._kept_step = time.monotonic(), self.state.step
-        self._keeping_s = self._kept_s - started_s
+        self._saved_s, self._saved_step = time.monotonic(), self.state.step
+        self._saving_s = self._saved_s - started_s
 
     def _checkpoint_pays(self) -> bool:
-        """Whether one that takes as long as the last stays within its share of the time."""
-        share, since_s = self.settings.checkpoint_share, time.monotonic() - self._kept_s
+        """Whether a checkpoint as long as the last one stays within its share of the time."""
+        share, since_s = self.settings.checkpoint_share, time.monotonic() - self._saved_s
         if since_s < self.context.keep_after_s:
             return False
-        return self._keeping_s * (1 - share) <= share * since_s
+        return self._saving_s * (1 - share) <= share * since_s
 
     def _finish(self, reason: str) -> None:
-        """Write down the end; nothing stopped it."""
+        """Write the final checkpoint and the ``finished`` event."""
         if self.context.keep_last:
             self._checkpoint()
         payload = Finished.model_validate(
@@ -220,21 +220,21 @@ class Loop:
         )
         self.context.write_event("finished", payload)
 
-    def _wish(self) -> int:
-        """What the ranks do next: go on, keep a checkpoint, or stop with one."""
-        wish = _GO_ON
+    def _next_action(self) -> int:
+        """Return what all ranks do next: continue, write a checkpoint, or stop with one."""
+        action = _CONTINUE
         if self.context.stop.signal:
-            wish = _STOP
-        elif time.monotonic() - self._kept_s > self.settings.checkpoint_s:
-            wish = _CHECKPOINT
-        return self.plan.agree(wish)
+            action = _STOP
+        elif time.monotonic() - self._saved_s > self.settings.checkpoint_s:
+            action = _CHECKPOINT
+        return self.plan.agree(action)
 
     def _end_loader(self, batches: Loader) -> None:
         with self._clock.phase("data"):
             batches.close()
 
     def _requests(self, first: int) -> Iterator[Request]:
-        """This rank's share of every step from ``first``, in the parts it is computed in."""
+        """Yield this rank's share of every step from ``first``, part by part."""
         train, plan, draws = self.settings, self.plan, self.workload.draws
         seed = mix(self.context.record.seed, 1)
         for step in range(first, self._end):
@@ -250,14 +250,17 @@ class Loop:
         return self.prepare(batch, draws, self.dtype)
 
     def _evaluations(self) -> set[int]:
-        """The steps after which the model is evaluated: those that end an epoch that counts."""
+        """Return the steps after which the model is evaluated."""
         train = self.settings
         every = range(train.evaluate_every, train.epochs + 1, train.evaluate_every)
         return {self._after(epoch) for epoch in every} | {self._end}
 
     def _after(self, epochs: int) -> int:
-        """The steps of so many epochs; one is as many samples as the data has, whatever is drawn of
-        it: so all models of an ensemble do the same work."""
+        """Return the number of steps of ``epochs`` epochs.
+
+        An epoch has as many samples as the data, whatever the size of the bag: so all models of an
+        ensemble do the same work.
+        """
         return -(-epochs * len(self._samples) // self.settings.batch)
 
     def _rate(self) -> float:
@@ -282,11 +285,15 @@ class Loop:
         return round(self._trained / len(self._samples), 4)
 
     def _diverged(self, step: int, loss: float) -> RunFailed:
-        kept = self.state.checkpoints.latest()
+        checkpoint = self.state.checkpoints.latest()
         rate = self._rate()
         return RunFailed(
             f"the loss is {loss} at step {step}; "
-            + (f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"),
+            + (
+                f"the last good checkpoint is {checkpoint}"
+                if checkpoint
+                else "there is no checkpoint yet"
+            ),
             hint=f"start again with a smaller --set train.learning_rate (it was {rate:.3g} there)"
             + ("" if self.settings.warmup_epochs else ", a --set train.warmup_epochs")
             + ("" if self.settings.precision == "fp32" else ", or --set train.precision=fp32"),

@@ -1,4 +1,4 @@
-"""Losses read late: the device is not waited for, and the host does not run far ahead of it."""
+"""Losses that are read late, so that the host neither waits for the device nor runs far ahead."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 _AHEAD = 4
-"""Steps that the host may have given to the accelerator before their losses are known."""
+"""Steps that the host may submit to the accelerator before their losses are known."""
 
 
 class Losses:
-    """Takes each step's loss and gives it back once the device has computed it."""
+    """Holds each step's loss until the device has computed it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._waiting: deque[tuple[int, Tensor, torch.Event | None]] = deque()
 
     def put(self, step: int, loss: Tensor) -> None:
-        """Remember the loss of ``step``, still on the device."""
+        """Add the loss of ``step``, which is still on the device."""
         loss = loss.detach()
         if self._device.type == "cpu":
             self._waiting.append((step, loss, None))
@@ -32,7 +32,7 @@ class Losses:
         self._waiting.append((step, host, event))
 
     def ready(self, *, all: bool = False) -> list[tuple[int, float]]:
-        """The losses that are known by now; with ``all`` the device is waited for."""
+        """Return the losses that are known by now; with ``all``, wait for the device."""
         known: list[tuple[int, float]] = []
         while self._waiting:
             step, loss, event = self._waiting[0]
@@ -47,5 +47,5 @@ class Losses:
 
 
 def first_bad(losses: list[tuple[int, float]]) -> tuple[int, float] | None:
-    """The first step whose loss is not a finite number."""
+    """Return the first step whose loss is not finite, with its loss."""
     return next(((step, loss) for step, loss in losses if not math.isfinite(loss)), None)

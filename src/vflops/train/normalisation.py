@@ -1,11 +1,11 @@
-"""Batch norm by parts of a batch, or by the batch of all ranks; state dicts stay torch's own.
+"""Batch norm over parts of a batch, or over the batches of all ranks; state dicts are torch's.
 
-What a rank sees of a batch is part of the method: statistics over fewer samples are noisier, which
-changes the quality that a recipe reaches. Three kinds, by whose samples make the statistics:
+The number of samples behind the statistics is part of the method: fewer samples make them noisier,
+which changes the quality that a recipe reaches. There are three kinds:
 
-- *local*: the samples of a rank; torch's own layers.
-- *ghost*: each of ``ghosts`` equal parts of them by itself (Hoffer et al. 2017). One rank with k
-  ghosts computes what k ranks with local batch norm do.
+- *local*: the samples of one rank; torch's own layers.
+- *ghost*: each of ``ghosts`` equal parts of them separately (Hoffer et al. 2017). One rank with k
+  ghosts computes the same as k ranks with local batch norm.
 - *synchronised*: the samples of all ranks. torch.nn.SyncBatchNorm does the same on accelerators
   only, and there it makes the host wait in every layer.
 """
@@ -22,11 +22,11 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from vflops.errors import unknown_name
 
 Group = dist.ProcessGroup | None
-"""Ranks that work together; None is all of them."""
+"""A process group; None for all ranks."""
 
 
 class _Ghost(_BatchNorm):
-    """Batch norm of consecutive parts of a batch, in one go."""
+    """Batch norm of consecutive parts of a batch, computed at once."""
 
     def __init__(self, *args: Any, ghosts: int = 1, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -35,13 +35,15 @@ class _Ghost(_BatchNorm):
         self.ghosts = ghosts
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input`` normalised; in training by the statistics of each part."""
+        """Return ``input`` normalised, in training with the statistics of each part."""
         if not self.training or self.ghosts == 1:
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         if input.shape[0] % self.ghosts:
-            raise ValueError(f"a batch of {input.shape[0]} has no {self.ghosts} equal ghosts")
-        # Only the first dimension is split, which is a view in any memory format.
+            raise ValueError(
+                f"a batch of {input.shape[0]} cannot be divided into {self.ghosts} equal ghosts"
+            )
+        # Splitting the first dimension gives a view in any memory format.
         parts = _wide(input).unflatten(0, (self.ghosts, -1))
         axes = (1, *range(3, parts.dim()))
         mean = parts.mean(axes, keepdim=True)
@@ -62,20 +64,20 @@ class _Ghost(_BatchNorm):
         return result.flatten(0, 1).to(input.dtype)
 
     def extra_repr(self) -> str:
-        """Torch's words and the number of ghosts."""
-        words = super().extra_repr()  # type: ignore[no-untyped-call]
-        return f"{words}, ghosts={self.ghosts}"
+        """Return torch's text and the number of ghosts."""
+        text = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{text}, ghosts={self.ghosts}"
 
 
 class _Synchronised(_BatchNorm):
-    """Batch norm of the batch that the ranks of a group have between them."""
+    """Batch norm over the batches of all ranks of a group."""
 
     def __init__(self, *args: Any, group: Group = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.group = group
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input`` normalised; in training by the statistics over all ranks."""
+        """Return ``input`` normalised, in training with the statistics over all ranks."""
         if not self.training or _ranks(self.group) == 1:
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
@@ -105,10 +107,10 @@ class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
 
 
 class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
-    """nn.BatchNorm2d that in training treats ``ghosts`` equal consecutive parts each by itself.
+    """nn.BatchNorm2d that in training normalises ``ghosts`` equal consecutive parts separately.
 
-    Running statistics take the mean over the parts of mean and unbiased variance: what the
-    average of that many ranks' running statistics would be.
+    Running statistics take the mean over the parts of mean and unbiased variance: the same as the
+    average of that many ranks' running statistics.
     """
 
 
@@ -137,16 +139,19 @@ _KINDS: dict[str, tuple[type[_BatchNorm], ...]] = {
 
 
 def convert(model: nn.Module, kind: str, ghosts: int = 1, group: Group = None) -> nn.Module:
-    """``model`` with every batch norm of ``kind``, changed in place; parameters stay the same ones.
+    """Make every batch norm of ``model`` one of ``kind``, in place, with the same parameters.
 
-    The result is another object only where the model itself is a batch norm.
+    Return the model: a new object only if the model itself is a batch norm.
     """
     if kind not in _KINDS:
         raise unknown_name("kind of batch norm", kind, _KINDS)
     if ghosts != 1 and kind != "ghost":
-        raise ValueError(f"ghosts is {ghosts!r}: {kind} batch norm has none")
-    own: dict[str, dict[str, Any]] = {"ghost": {"ghosts": ghosts}, "synchronised": {"group": group}}
-    options = own.get(kind, {})
+        raise ValueError(f"ghosts is {ghosts!r}: {kind} batch norm has no ghosts")
+    by_kind: dict[str, dict[str, Any]] = {
+        "ghost": {"ghosts": ghosts},
+        "synchronised": {"group": group},
+    }
+    options = by_kind.get(kind, {})
     new: dict[nn.Module | None, nn.Module] = {
         layer: _replacement(layer, kind, options)
         for layer in model.modules()
@@ -160,10 +165,10 @@ def convert(model: nn.Module, kind: str, ghosts: int = 1, group: Group = None) -
 
 
 def average_buffers(model: nn.Module, group: Group = None) -> None:
-    """Make running statistics the mean over the ranks, the same on each; one message for all.
+    """Replace running statistics by their mean over the ranks, in one message.
 
-    For local batch norm, before evaluation and checkpoints. Other buffers are constants, which
-    a mean could change in their last digit.
+    For local batch norm, before evaluations and checkpoints. Other buffers are constants, which
+    a mean could change in the last digit.
     """
     ranks = _ranks(group)
     running = [
@@ -191,7 +196,7 @@ def _replacement(layer: _BatchNorm, kind: str, options: dict[str, Any]) -> nn.Mo
         layer.momentum,
         layer.affine,
         layer.track_running_stats,
-        device="meta",  # its own tensors are thrown away at once
+        device="meta",  # its tensors are replaced below
         **options,
     )
     for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
@@ -200,7 +205,7 @@ def _replacement(layer: _BatchNorm, kind: str, options: dict[str, Any]) -> nn.Mo
 
 
 class _Gather(torch.autograd.Function):
-    """The ranks' vectors as rows; a gradient goes back to the rank that its row came from."""
+    """The ranks' vectors as rows; a gradient goes back to the rank of its row."""
 
     @staticmethod
     def forward(ctx: Any, row: Tensor, group: Group) -> Tensor:
@@ -220,12 +225,12 @@ class _Gather(torch.autograd.Function):
 def _track(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: int | Tensor) -> None:
     """Move the running statistics towards a mean and a biased variance of ``count`` samples."""
     if isinstance(count, int) and count < 2:
-        raise ValueError(f"{count} value a channel: batch norm needs 2 or more in training")
+        raise ValueError(f"{count} value per channel: batch norm needs 2 or more in training")
     if layer.running_mean is None or layer.running_var is None:
         return
     assert layer.num_batches_tracked is not None
     layer.num_batches_tracked.add_(1)
-    if layer.momentum is None:  # torch's way to ask for the mean of all batches
+    if layer.momentum is None:  # in torch this means: the mean of all batches
         weight: float | Tensor = layer.num_batches_tracked.to(mean.dtype).reciprocal()
     else:
         weight = layer.momentum
@@ -234,7 +239,7 @@ def _track(layer: _BatchNorm, mean: Tensor, variance: Tensor, count: int | Tenso
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Statistics of halves are taken in fp32, as in torch's own kernels."""
+    """Return ``x`` at least in fp32, for statistics as in torch's own kernels."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 

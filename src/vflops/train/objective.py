@@ -1,4 +1,4 @@
-"""The model with its loss as one module, so that one compilation takes both."""
+"""The model with its loss as one module, so that both are compiled together."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from vflops.workloads.contract.workload import Workload
 
 
 class Casting(Protocol):
-    """What the objective needs of a precision."""
+    """The part of a precision that the objective needs."""
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """A context in which operators run in the precision."""
+        """Return a context in which operators run in the precision."""
 
 
 class Objective(nn.Module):
-    """From a batch to its loss in training, to predictions and loss in evaluation."""
+    """Maps a batch to its loss in training and to predictions in evaluation."""
 
     def __init__(self, model: nn.Module, workload: Workload, precision: Casting) -> None:
         super().__init__()
         self.model = model
         self.workload = workload
         self.precision = precision
-        self._taken = workload.model_inputs
+        self._input_count = workload.model_inputs
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The training loss of a batch."""
+        """Return the training loss of a batch."""
         with self.precision.autocast():
-            outputs = self.model(*inputs[: self._taken])
+            outputs = self.model(*inputs[: self._input_count])
             return self.workload.loss(outputs, inputs)
 
     def evaluate(self, *inputs: Tensor) -> Tensor:
-        """Predictions for a batch."""
+        """Return the predictions for a batch."""
         with self.precision.autocast():
-            outputs = self.model(*inputs[: self._taken])
+            outputs = self.model(*inputs[: self._input_count])
         return self.workload.predict(outputs)

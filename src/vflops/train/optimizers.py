@@ -1,4 +1,4 @@
-"""The papers' optimizers, built so that a step and a change of its learning rate never wait."""
+"""The papers' optimizers, built so that steps and new learning rates never wait."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 def parameter_groups(
     model: nn.Module, weight_decay: float, part: Callable[[Tensor], Tensor] = lambda whole: whole
 ) -> list[Group]:
-    """The trainable parameters in two groups: decayed and adapted, or neither.
+    """Return the trainable parameters in two groups: with decay and adapted steps, or neither.
 
-    ``part`` gives what is trained of each on this rank.
+    ``part`` returns the part of a parameter that this rank trains.
 
-    Norm layers and biases are in the second: decay there is no regularisation, and the norm of so
-    few numbers says nothing of a layer (You et al. 2017; the recipes of HPC AI500 do the same).
+    Norm layers and biases are in the second group: decay does not regularise them, and the norm of
+    so few numbers says little about a layer (You et al. 2017; the recipes of HPC AI500 agree).
     """
     weights: list[Tensor] = []
     others: list[Tensor] = []
@@ -50,7 +50,7 @@ def parameter_groups(
 
 @dataclass(frozen=True)
 class _Options:
-    """What the optimizers can be told; each takes what it knows."""
+    """The options of all optimizers; each uses those that it knows."""
 
     learning_rate: float
     momentum: float
@@ -78,10 +78,10 @@ def build(
     trust_coefficient: float = 0.001,
     fused: bool | None = None,
 ) -> Optimizer:
-    """The optimizer called ``name``: sgd, adam, adagrad, lars or lamb.
+    """Return the optimizer ``name``: sgd, adam, adagrad, lars or lamb.
 
-    ``weight_decay`` is for groups that name none; ``epsilon`` None is the optimizer's own.
-    ``fused`` None takes torch's fused kernels on an accelerator that has them: with those, and with
+    ``weight_decay`` is for groups without one; ``epsilon`` None is the optimizer's default.
+    ``fused`` None uses torch's fused kernels on an accelerator that has them: with those, and with
     LARS and LAMB, neither a step nor a GradScaler waits for the device.
     """
     if name not in _BUILDERS:
@@ -97,10 +97,10 @@ def build(
 
 
 def set_learning_rate(optimizer: Optimizer, value: float) -> None:
-    """Let the next steps of all groups use ``value``.
+    """Set the learning rate of all groups to ``value``.
 
-    A learning rate that is a tensor, as those of `build` are, is filled: the device is not waited
-    for, compiled code is not compiled again, and a captured graph reads the new value.
+    A learning rate that is a tensor, as those of `build` are, is filled: nothing waits for the
+    device, compiled code is not compiled again, and a captured graph reads the new value.
     """
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
@@ -110,7 +110,7 @@ def set_learning_rate(optimizer: Optimizer, value: float) -> None:
 
 
 def can_be_recorded(optimizer: Optimizer) -> bool:
-    """Whether a recorded step would see a new learning rate: its kernels read it themselves."""
+    """Whether a recorded step would see a new learning rate, because its kernels read it."""
     rates = [group["lr"] for group in optimizer.param_groups]
     return all(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates)
 
@@ -126,7 +126,7 @@ def _as_groups(parameters: Iterable[Tensor] | Iterable[Group]) -> list[Group]:
 
 def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
     if nesterov and name != "sgd":
-        raise UsageError(f"optimizer {name} has no Nesterov momentum", hint="use sgd, or leave it")
+        raise UsageError(f"optimizer {name} has no Nesterov momentum", hint="use sgd, or omit it")
     halves = any(p.dtype is torch.float16 for group in groups for p in group["params"])
     if halves and name in ("adam", "adagrad", "lamb"):
         raise UsageError(
@@ -137,18 +137,18 @@ def _refuse(name: str, groups: list[Group], nesterov: bool) -> None:
 
 
 def _sgd(groups: list[Group], options: _Options) -> Optimizer:
-    rate, way = _way(SGD, groups, options)
+    rate, kernels = _kernels(SGD, groups, options)
     optimizer = eager(SGD)(
         groups,
         lr=rate,
         momentum=options.momentum,
         nesterov=options.nesterov,
         weight_decay=options.weight_decay,
-        **way,
+        **kernels,
     )
     if options.momentum:
-        # torch makes them in the first step, and leaves them uninitialised where a GradScaler
-        # skips that one. From zeros the first step gives the same.
+        # torch creates them in the first step, and leaves them uninitialised if a GradScaler
+        # skips that step. Starting from zeros gives the same result.
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -156,19 +156,23 @@ def _sgd(groups: list[Group], options: _Options) -> Optimizer:
 
 
 def _adam(groups: list[Group], options: _Options) -> Optimizer:
-    rate, way = _way(Adam, groups, options)
-    if way["fused"]:
-        way["capturable"] = True
+    rate, kernels = _kernels(Adam, groups, options)
+    if kernels["fused"]:
+        kernels["capturable"] = True
     else:
-        way["foreach"] = False  # which would refuse a learning rate that is a tensor
+        kernels["foreach"] = False  # foreach would refuse a tensor as learning rate
     epsilon, decay = options.epsilon_or(1e-8), options.weight_decay
-    return eager(Adam)(groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **way)
+    return eager(Adam)(
+        groups, lr=rate, betas=options.betas, eps=epsilon, weight_decay=decay, **kernels
+    )
 
 
 def _adagrad(groups: list[Group], options: _Options) -> Optimizer:
-    rate, way = _way(Adagrad, groups, options)
+    rate, kernels = _kernels(Adagrad, groups, options)
     epsilon = options.epsilon_or(1e-10)
-    return eager(Adagrad)(groups, lr=rate, eps=epsilon, weight_decay=options.weight_decay, **way)
+    return eager(Adagrad)(
+        groups, lr=rate, eps=epsilon, weight_decay=options.weight_decay, **kernels
+    )
 
 
 def _lars(groups: list[Group], options: _Options) -> Optimizer:
@@ -200,12 +204,12 @@ _BUILDERS: dict[str, Callable[[list[Group], _Options], Optimizer]] = {
 }
 
 
-def _way(
+def _kernels(
     kind: Callable[..., Optimizer], groups: list[Group], options: _Options
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The learning rate where the kernels read it, and which kernels torch is to take.
+    """Return the learning rate as a tensor, and the options that select torch's kernels.
 
-    Without fused kernels torch reads it on the host: it stays there, so that no step waits.
+    Without fused kernels torch reads the rate on the host: it stays there, so that no step waits.
     """
     device = _device_of(groups)
     fused = options.fused
@@ -216,7 +220,7 @@ def _way(
 
 
 def _rate(value: float, device: torch.device) -> Tensor:
-    # torch's fused kernels read fp32; on the host nothing is lost.
+    # torch's fused kernels read fp32; on the host the rate keeps its digits.
     dtype = torch.float64 if device.type == "cpu" else torch.float32
     return torch.tensor(value, dtype=dtype, device=device)
 
@@ -227,7 +231,7 @@ def _device_of(groups: list[Group]) -> torch.device:
 
 
 def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
-    """Found by doing a step: what has kernels where differs between versions of torch."""
+    """Whether torch has fused kernels, tried with a step: it differs between versions of torch."""
     probes = {
         (p.device, p.dtype): torch.zeros(1, device=p.device, dtype=p.dtype, requires_grad=True)
         for group in groups
@@ -243,23 +247,23 @@ def _has_fused(kind: Callable[..., Optimizer], groups: list[Group]) -> bool:
 
 
 _KERNELS = ("fused", "foreach", "capturable")
-"""What a group says of its kernels."""
+"""The keys of a group that select its kernels."""
 
 
 def _load_like_built(optimizer: Optimizer) -> None:
-    """Have a state, perhaps of another device, fill the rate's tensor and leave our kernels."""
-    homes = [group["lr"] for group in optimizer.param_groups]
+    """Make ``load_state_dict`` fill the learning rate's tensor and keep the kernels."""
+    rates = [group["lr"] for group in optimizer.param_groups]
 
     def keep_kernels(built: Optimizer, state: Group) -> Group:
         groups = [dict(saved) for saved in state["param_groups"]]
-        for saved, own in zip(groups, built.param_groups, strict=False):  # torch counts them
-            saved.update({key: own[key] for key in _KERNELS if key in own})
+        for saved, group in zip(groups, built.param_groups, strict=False):  # torch checks the count
+            saved.update({key: group[key] for key in _KERNELS if key in group})
         return state | {"param_groups": groups}
 
     def fill(loaded: Optimizer) -> None:
-        for group, home in zip(loaded.param_groups, homes, strict=True):
-            home.copy_(torch.as_tensor(group["lr"]))
-            group["lr"] = home
+        for group, rate in zip(loaded.param_groups, rates, strict=True):
+            rate.copy_(torch.as_tensor(group["lr"]))
+            group["lr"] = rate
 
     optimizer.register_load_state_dict_pre_hook(keep_kernels)
     optimizer.register_load_state_dict_post_hook(fill)

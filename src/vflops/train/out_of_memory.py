@@ -1,4 +1,4 @@
-"""What fits into an accelerator's memory, found out after something did not."""
+"""Finds the largest batch that fits after a training ran out of memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vflops.machine.system.cpu_info import CpuInfo
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 
-_LEAVE = 0.95
-"""Of the memory may be used; the rest is lost between blocks."""
+_USABLE = 0.95
+"""Share of the memory that can be used; the rest is lost to fragmentation."""
 
 
 def device_name(device: torch.device) -> str:
-    """The product's name, as the driver gives it."""
+    """Return the name of the product, as reported by the driver."""
     if device.type == "cpu":
         try:
             return CpuInfo.read(Path("/")).model()
@@ -31,10 +31,10 @@ def device_name(device: torch.device) -> str:
 def fitting_batch(
     state: TrainState, workload: Workload, device: torch.device, batch: int
 ) -> int | None:
-    """The most samples at once that would fit, by steps with half as many, a quarter …
+    """Return the largest batch that would fit, from steps with half of ``batch``, a quarter …
 
-    The memory of a step grows with the batch in a straight line: two sizes that fit give it. The
-    weights are of no use after this.
+    The memory of a step grows linearly with the batch, so two sizes that fit determine it. This
+    overwrites the weights.
     """
     peaks: list[tuple[int, int]] = []
     size = batch // 2
@@ -48,9 +48,9 @@ def fitting_batch(
     if len(peaks) == 1:
         return peaks[0][0]
     (large, high), (small, low) = peaks
-    each = max((high - low) / (large - small), 1.0)
+    per_sample = max((high - low) / (large - small), 1.0)
     total = torch.accelerator.get_memory_info(device)[1]
-    fits = int((total * _LEAVE - (low - each * small)) / each)
+    fits = int((total * _USABLE - (low - per_sample * small)) / per_sample)
     step = 8 if batch >= 16 else 1
     return max(min(fits, batch - 1) // step * step, large)
 
@@ -58,11 +58,11 @@ def fitting_batch(
 def _peak_bytes(
     state: TrainState, workload: Workload, device: torch.device, size: int
 ) -> int | None:
-    state.take.optimizer.zero_grad(set_to_none=True)
+    state.update.optimizer.zero_grad(set_to_none=True)
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(device)
     try:
-        state.take([_random_inputs(workload, device, size)], 0.0)
+        state.update([_random_inputs(workload, device, size)], 0.0)
         torch.accelerator.synchronize(device)
     except RuntimeError:
         return None

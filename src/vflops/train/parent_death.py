@@ -1,4 +1,4 @@
-"""A process that does not outlive the one that started it."""
+"""Ends a process when its parent dies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def die_with(parent: int) -> None:
-    """End this process when ``parent``, which started it, is gone; at once if it already is."""
-    with suppress(OSError, AttributeError):  # only Linux has it
+    """End this process when ``parent``, which started it, ends; at once if it already has."""
+    with suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("the process that started this one is gone")
+        sys.exit("the process that started this one has ended")

@@ -1,4 +1,4 @@
-"""Where the time of a job goes: always in one phase, so the phases add up to the whole."""
+"""The time of a job by phase: it is always in one phase, so the phases add up to the total."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflops.record.formats.job_events import PHASES
 
 
 class Clock:
-    """Seconds in each phase since the process began."""
+    """Seconds in each phase since the process started."""
 
     def __init__(self) -> None:
         age_s = max(time.time() - psutil.Process().create_time(), 0.0)
@@ -21,19 +21,19 @@ class Clock:
         self._phase = "start-up"
 
     def enter(self, phase: str) -> str:
-        """Be in ``phase`` from now on; the phase before it is returned."""
+        """Enter ``phase``; return the phase before it."""
         before, now_s = self._phase, time.monotonic()
         self._spent_s[before] += now_s - self._since_s
         self._phase, self._since_s = phase, now_s
         return before
 
     def rename(self, phase: str) -> None:
-        """Count what has passed since the last change as ``phase`` too, and be in it."""
+        """Enter ``phase``, and count the time since the last change as ``phase`` too."""
         self._phase = phase
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A context in which time goes into ``name``."""
+        """Count the time inside the context as phase ``name``."""
         before = self.enter(name)
         try:
             yield
@@ -41,6 +41,6 @@ class Clock:
             self.enter(before)
 
     def spent_s(self) -> dict[str, float]:
-        """Seconds of every phase up to now."""
+        """Return the seconds of every phase up to now."""
         self.enter(self._phase)
         return {name: round(seconds, 6) for name, seconds in self._spent_s.items()}

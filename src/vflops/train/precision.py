@@ -1,7 +1,6 @@
-"""The papers' training precisions as policies: types of weights and arithmetic, loss scaling.
+"""The papers' training precisions: types of weights and arithmetic, and loss scaling.
 
-HPC AI500 V3.0's table 2 has FP16 as default, "mixed" and Int8 beside it; V2.0 measures FP32 and
-mixed.
+Table 2 of HPC AI500 V3.0 has FP16 as default, and "mixed" and Int8; V2.0 measures FP32 and mixed.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from vflops.train.eight_bit import Kind, convert
 
 LossScale = float | Literal["dynamic", "none"]
 
-Worst = Callable[[Tensor], Tensor]
-"""From what this rank found of overflows to what any rank found."""
+MaximumOverRanks = Callable[[Tensor], Tensor]
+"""Returns the maximum of a device scalar over the ranks: an overflow on one is one on all."""
 
 _FIRST_SCALE = 2.0**16
 
 
 @dataclass(frozen=True)
 class _Policy:
-    """What a name stands for, on any device."""
+    """The meaning of a precision's name, on any device."""
 
     ceiling: str
     weights: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
     loss_scale: LossScale = "none"
     products: Kind | None = None
-    """Of the layers that can have them, in 8 bits."""
+    """The 8-bit products of the layers that support them."""
 
 
 _POLICIES = {
@@ -59,58 +58,58 @@ _POLICIES = {
 
 @dataclass(frozen=True)
 class Precision:
-    """How a model is trained on a device; `named` makes one."""
+    """The precision of a training on a device; create it with `named`."""
 
     name: str
     device: torch.device
     ceiling: str
     """The precision of the measured ceiling that the training's speed is compared with."""
     weights: torch.dtype
-    """Of the parameters; batch norm keeps fp32 (see `prepare`)."""
+    """Type of the parameters; batch norm keeps fp32 (see `prepare`)."""
     operands: torch.dtype | None
-    """Of autocast's products and convolutions; None without autocast."""
+    """Type of autocast's products and convolutions; None without autocast."""
     loss_scale: LossScale
     emulated: str | None
-    """What to tell a reader when the device computes wider and converts."""
+    """A note for readers if the device computes in a wider type and converts."""
     products: Kind | None = None
-    """Matrix products of 8 bits, of the layers that can have them; None: there are none."""
+    """The 8-bit matrix products of the layers that support them; None for no such products."""
 
     @classmethod
     def named(
         cls, name: str, device: torch.device | str, *, loss_scale: LossScale | None = None
     ) -> Precision:
-        """The precision ``name`` on ``device``, or an error that says why there is none.
+        """Return the precision ``name`` on ``device``; raise if the device lacks it.
 
-        ``loss_scale`` None is the precision's own: dynamic where gradients are fp16.
+        ``loss_scale`` None is the precision's default: dynamic for fp16 gradients.
         """
         if name not in _POLICIES:
             raise unknown_name("training precision", name, _POLICIES)
-        policy, place = _POLICIES[name], Device(torch.device(device))
-        reason = _missing(place, policy)
+        policy, target = _POLICIES[name], Device(torch.device(device))
+        reason = _missing(target, policy)
         if reason is not None:
-            raise UsageError(f"precision {name} is not to be had here: {reason}", hint=_CURE)
+            raise UsageError(f"precision {name} is not available here: {reason}", hint=_HINT)
         return cls(
             name=name,
-            device=place.torch_device,
+            device=target.torch_device,
             ceiling=policy.ceiling,
             weights=policy.weights,
             operands=policy.autocast,
             loss_scale=_checked_scale(name, policy, loss_scale),
-            emulated=emulated(place, PRODUCTS[policy.ceiling]),
+            emulated=emulated(target, PRODUCTS[policy.ceiling]),
             products=policy.products,
         )
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """What samples are to be when they enter the model."""
+        """The type of the samples when they enter the model."""
         return self.operands or self.weights
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """``model`` with parameters of the right type, changed in place.
+        """Convert the parameters of ``model`` to the right type in place; return the model.
 
-        Pure fp16 leaves batch norm in fp32: its kernels take fp16 activations with fp32 parameters,
-        and a running variance in fp16 would be lost below 6e-8 and above 65504. Buffers stay
-        as they are: coordinates need their digits, and autocast casts what it multiplies.
+        Pure fp16 leaves batch norm in fp32: its kernels accept fp16 activations with fp32
+        parameters, and a running variance in fp16 would be lost below 6e-8 and above 65504. Buffers
+        are not converted: coordinates need their digits, and autocast casts what it multiplies.
         """
         if self.weights is not torch.float32:
             for module in model.modules():
@@ -122,22 +121,22 @@ class Precision:
         return model
 
     def autocast(self) -> AbstractContextManager[object]:
-        """A context for forward pass and loss; sums, norms and losses stay fp32 inside."""
+        """Return a context for forward pass and loss, in which sums, norms and losses stay fp32."""
         if self.operands is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.operands)
 
-    def scaler(self, worst: Worst = lambda found: found) -> LossScaler:
-        """A new scaler of the loss; where none is needed, one that does nothing."""
-        return LossScaler(self.device.type, self.loss_scale, worst)
+    def scaler(self, maximum: MaximumOverRanks = lambda value: value) -> LossScaler:
+        """Return a new loss scaler; if none is needed, one that does nothing."""
+        return LossScaler(self.device.type, self.loss_scale, maximum)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """A context in which fp32 products are as exact as the name says; old switches return.
+        """Set the accuracy of fp32 products inside the context, and restore it afterwards.
 
-        torch has old switches and new ones, and its compiler reads both: where they contradict each
+        torch has old switches and new ones, and its compiler reads both: if they contradict each
         other, reading fails. The old ones set both, but "exact" only as "what a global switch
-        says", so the new ones follow.
+        says", so the new ones are set again.
         """
         mode: Fp32Mode = PRODUCTS[self.ceiling].fp32_mode
         products, convolutions = torch.get_float32_matmul_precision(), _cudnn_tf32()
@@ -153,12 +152,12 @@ class Precision:
 
 
 class LossScaler(torch.amp.GradScaler):
-    """A GradScaler that can keep its scale and takes fp16 gradients of fp16 weights as well."""
+    """A GradScaler that can keep a static scale and accepts fp16 gradients of fp16 weights."""
 
     def __init__(
-        self, device_type: str, scale: LossScale, worst: Worst = lambda found: found
+        self, device_type: str, scale: LossScale, maximum: MaximumOverRanks = lambda value: value
     ) -> None:
-        self._worst = worst
+        self._maximum = maximum
         self.is_static = isinstance(scale, float | int)
         super().__init__(
             device_type,
@@ -167,7 +166,7 @@ class LossScaler(torch.amp.GradScaler):
         )
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """End a step; a static scale stays, though the step of an overflow was left out."""
+        """End a step; a static scale stays even if the step overflowed and was skipped."""
         if new_scale is None and self.is_static:
             new_scale = self._init_scale
         super().update(new_scale)
@@ -179,12 +178,12 @@ class LossScaler(torch.amp.GradScaler):
         found_inf: Tensor,
         allow_fp16: bool,
     ) -> dict[torch.device, Tensor]:
-        # torch refuses fp16 gradients here, since mixed precision has none; pure fp16 has.
-        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
-        return {device: self._worst(each) for device, each in found.items()}
+        # torch refuses fp16 gradients, since mixed precision has none; pure fp16 does.
+        overflows = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16=True)
+        return {device: self._maximum(overflow) for device, overflow in overflows.items()}
 
 
-_CURE = "use precision fp32, which every device has, or another device"
+_HINT = "use precision fp32, which every device has, or another device"
 
 
 def _missing(device: Device, policy: _Policy) -> str | None:
@@ -195,7 +194,7 @@ def _missing(device: Device, policy: _Policy) -> str | None:
     if policy.ceiling == "fp32":
         return None
     lacking = product_unavailable_reason(device, PRODUCTS[policy.ceiling])
-    if lacking is None and policy.products:  # what is emulated would be slow and show nothing
+    if lacking is None and policy.products:  # emulation would be slow and show nothing
         return emulated(device, PRODUCTS[policy.ceiling])
     return lacking
 
@@ -206,7 +205,7 @@ def _checked_scale(name: str, policy: _Policy, asked: LossScale | None) -> LossS
     if policy.autocast is not torch.float16:
         raise UsageError(
             f"loss scale {asked!r} with precision {name}: only fp16 gradients need one",
-            hint='leave it, or use "none"',
+            hint='omit it, or use "none"',
         )
     if asked != "dynamic" and not 0 < asked < float("inf"):
         raise UsageError(f"loss scale {asked!r} is not a number greater than 0", hint="try 128")

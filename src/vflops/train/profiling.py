@@ -1,4 +1,4 @@
-"""A few more steps under the profiler, after training: where its time goes, by kind of kernel."""
+"""Profiles a few more steps after training: the time by kind of kernel."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _STEPS = 3
 def profile_steps(
     state: TrainState, parts: Sequence[Inputs], device: torch.device
 ) -> KernelsProfiled:
-    """The share of every kind of kernel; the weights are of no use after this."""
+    """Return the share of every kind of kernel; this overwrites the weights."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type != "cpu":
         activities = [torch.profiler.ProfilerActivity.CUDA]
-    state.take(parts, 0.0)
+    state.update(parts, 0.0)
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(_STEPS):
-            state.take(parts, 0.0)
+            state.update(parts, 0.0)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
     shares = kernel_shares(profiler)
     return KernelsProfiled(
         steps=_STEPS,
         kernels=tuple(
-            KernelTime(kind=each.kind, time_s=each.time_s, share=each.share, calls=each.calls)
-            for each in shares
+            KernelTime(kind=share.kind, time_s=share.time_s, share=share.share, calls=share.calls)
+            for share in shares
         ),
     )

@@ -1,7 +1,7 @@
 """One rank of a job, as a process: ``python -m vflops.train.rank RUN JOB ATTEMPT``.
 
-It reads ``job.json``, runs the workload's runner and writes down how it ended. Its launcher is its
-parent: if that dies, so does the rank.
+It reads ``job.json``, runs the workload's runner and records how it ended. Its launcher is its
+parent: if the launcher dies, so does the rank.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from vflops.workloads.contract.registry import workload
 
 
 def main(run: str, job: str, attempt: str) -> int:
-    """Run this rank's part of the job; the exit code."""
+    """Run this rank's part of the job; return the exit code."""
     clock, stop = Clock(), StopRequest()
     die_with(int(os.environ["VFLOPS_LAUNCHER"]))
     folder = RunFolder.open(Path(run))
     rank = int(os.environ["RANK"])
     record = read_staged(folder.effective_job(int(job)))
-    place = folder.attempt_folder(int(job), int(attempt))
+    attempt_folder = folder.attempt_folder(int(job), int(attempt))
     log = folder.log(int(job), int(attempt)) if rank == 0 else nullcontext()
     with log as events:
         context = JobContext(
@@ -41,14 +41,14 @@ def main(run: str, job: str, attempt: str) -> int:
             rank=rank,
             local_rank=int(os.environ.get("LOCAL_RANK", rank)),
             local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", record.ranks)),
-            attempt=place,
+            attempt=attempt_folder,
             events=events,
             clock=clock,
             stop=stop,
             finished_step=_finished_step(folder, int(job)),
         )
         try:
-            for staged in staged_nodes(place):
+            for staged in staged_nodes(attempt_folder):
                 context.write_event("staged", staged)
             imported(workload(record.workload).runner)(context)
             if events is not None:
@@ -59,16 +59,17 @@ def main(run: str, job: str, attempt: str) -> int:
                 events.write("stopped", message=error.message)
             return error.exit_code
         except VflopsError as error:
-            _note(place, rank, error.message, error.hint, error.exit_code)
+            _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
             if events is not None:
-                with suppress(VflopsError):  # the disk that failed may be the one of the log
+                with suppress(VflopsError):  # the log may be on the disk that failed
                     events.write("failed", message=error.message)
             return error.exit_code
-        except Exception as error:  # a fault of ours or of a workload: all of it, in the rank's log
+        except Exception as error:  # a bug here or in a workload: all of it goes to the rank's log
             traceback.print_exc()
             lines = str(error).strip().splitlines() or ["no message"]
             message = f"{type(error).__name__}: {lines[0]}"
-            _note(place, rank, message, f"its traceback: {place / f'rank-{rank}.log'}", 3)
+            traceback_file = attempt_folder / f"rank-{rank}.log"
+            _write_error(attempt_folder, rank, message, f"its traceback: {traceback_file}", 3)
             if events is not None:
                 with suppress(VflopsError):
                     events.write("failed", message=message)
@@ -76,16 +77,16 @@ def main(run: str, job: str, attempt: str) -> int:
 
 
 def _finished_step(folder: RunFolder, job: int) -> int | None:
-    """The last step of an earlier attempt that came to its end, but not to that of the job."""
+    """Return the last step of an earlier attempt that finished training, but not the job."""
     finished = folder.history(job).events("finished")
     return finished[-1].payload(Finished).step if finished else None
 
 
-def _note(place: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
-    """Leave the reason for the launcher; nothing more can be done where that fails."""
+def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
+    """Write the reason to a file for the launcher, or to stderr if that fails."""
     data = {"message": message, "cure": hint, "exit_code": exit_code}
     try:
-        atomic.write_json(place / f"rank-{rank}.error.json", data)
+        atomic.write_json(folder / f"rank-{rank}.error.json", data)
     except VflopsError:
         print(json.dumps(data), file=sys.stderr)
 

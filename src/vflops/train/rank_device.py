@@ -1,4 +1,4 @@
-"""Where a rank computes: its device, and its share of the processor's cores."""
+"""The device of a rank, and its share of the CPU cores."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from vflops.machine.devices import pick
 
 
 def rank_device(name: str, local_rank: int) -> torch.device:
-    """The device of a rank: the named one, or that accelerator whose number is the rank's."""
-    place = pick(name, "train.device").torch_device
-    if place.type == "cpu":
-        return place
+    """Return the device of a rank: the named one, or the accelerator with the rank's number."""
+    device = pick(name, "train.device").torch_device
+    if device.type == "cpu":
+        return device
     if name == "auto" or ":" not in name:
-        place = torch.device(place.type, local_rank)
-    torch.accelerator.set_device_index(place.index)
-    return place
+        device = torch.device(device.type, local_rank)
+    torch.accelerator.set_device_index(device.index)
+    return device
 
 
 def use_threads(device: torch.device, ranks: int) -> int:
-    """Give each of a node's ranks its share of the cores; how many threads that are."""
+    """Set the threads of a rank to its share of the node's cores; return their number."""
     cores = len(host.usable_cores())
-    if "SLURM_CPUS_PER_TASK" in os.environ:  # an agent's; not every site binds it to them
+    if "SLURM_CPUS_PER_TASK" in os.environ:  # an agent's cores; not every site binds it to them
         cores = min(cores, int(os.environ["SLURM_CPUS_PER_TASK"]))
-    # A rank that is bound sees its own cores only.
+    # A bound rank sees only its own cores.
     count = max(cores // ranks, 1) if BINDING not in os.environ else len(host.usable_cores())
     if device.type == "cpu":
         torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""The learning rate of a step, as a pure function: a resumed run needs no schedule's state."""
+"""The learning rate of a step as a pure function: a resumed run needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEDULES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class _Decay:
-    """What comes after the warm-up."""
+    """The inputs of a schedule after the warm-up."""
 
     progress: float
     """0 at the end of the warm-up, 1 at the end of the training."""
@@ -56,11 +56,11 @@ def learning_rate(
     power: float = 2.0,
     end: float = 0.0,
 ) -> float:
-    """The learning rate of update ``step``, the first of ``steps`` being 0.
+    """Return the learning rate of update ``step``, counted from 0.
 
-    The warm-up is a line whose first step has peak / warmup_steps and whose last one has the peak;
-    the decay starts from there, at the peak again. Milestones count from the start of the training;
-    ``factor`` belongs to ``step``, ``power`` and ``end`` to ``polynomial``.
+    The warm-up is linear from peak / warmup_steps in the first step to the peak in its last one;
+    the decay starts at the peak again. Milestones count from the start of the training; ``factor``
+    belongs to ``step``, ``power`` and ``end`` to ``polynomial``.
     """
     if name not in _RULES:
         raise unknown_name("schedule", name, _RULES)
@@ -71,7 +71,7 @@ def learning_rate(
         return peak * ((step + 1) / warmup_steps)
     decay_steps = steps - warmup_steps
     decay = _Decay(
-        # All warm-up: the step after the last one is at the peak.
+        # If all steps are warm-up, the step after the last one is at the peak.
         progress=(step - warmup_steps) / decay_steps if decay_steps else 0.0,
         peak=peak,
         end=end,

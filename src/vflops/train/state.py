@@ -1,4 +1,4 @@
-"""All that training changes: the model, the optimizer, the scaler, the step."""
+"""The state of a training: the model, the optimizer, the scaler, the step."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ _PATIENCE = ("best", "worse", "judged")
 
 @dataclass
 class TrainState:
-    """A model in training, and how far it is."""
+    """A model in training and its progress."""
 
     model: nn.Module
-    take: Step | RecordedStep
+    update: Step | RecordedStep
     predict: Callable[..., Tensor | None]
     checkpoints: Checkpoints
     step: int = 0
     best: float | None = None
     """The best quality so far."""
     worse: int = 0
-    """Evaluations since."""
+    """Evaluations since the best one."""
     judged: int | None = None
-    """The step of the newest evaluation: one that is repeated after a resume counts once."""
+    """The step of the newest evaluation: one that is repeated after resuming counts once."""
     _taken: int = field(default=0, init=False)
 
     @property
     def warm(self) -> bool:
-        """Whether the steps that compile are behind us, in this process."""
-        return self._taken >= self.take.warm_steps
+        """Whether this process has taken all steps that compile."""
+        return self._taken >= self.update.warm_steps
 
     def take_step(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
-        """One step; its loss, still on the device."""
-        loss = self.take(parts, learning_rate)
+        """Take one step; return its loss, still on the device."""
+        loss = self.update(parts, learning_rate)
         self.step += 1
         self._taken += 1
         return loss
 
     def evaluate(self, evaluation: Callable[[Callable[..., Tensor | None]], Result]) -> Result:
-        """What ``evaluation`` finds; training goes on as if nothing had happened."""
+        """Return the result of ``evaluation``; the training is not affected."""
         self.model.eval()
         try:
             return evaluation(self.predict)
@@ -62,7 +62,7 @@ class TrainState:
             self.model.train()
 
     def since_best(self, quality: float, better: Better) -> int:
-        """Evaluations since the best one, this one of ``quality`` included."""
+        """Return the evaluations since the best one, including this one of ``quality``."""
         if self.judged != self.step:
             is_best = self.best is None or (
                 quality > self.best if better == "higher" else quality < self.best
@@ -72,51 +72,51 @@ class TrainState:
         return self.worse
 
     def save(self, plan: ParallelPlan) -> Checkpointed | None:
-        """Keep a checkpoint; weights that are not finite are not worth one.
+        """Write a checkpoint; raise if weights are not finite.
 
-        All ranks call it; what the rank that writes it kept, None on the others.
+        All ranks call it. Return the event of the rank that writes, None on the others.
         """
-        finite = torch.stack([local(each).isfinite().all() for each in self.model.parameters()])
-        if plan.worst(1.0 - finite.all().float()) > 0:
+        finite = torch.stack([local(p).isfinite().all() for p in self.model.parameters()])
+        if plan.maximum(1.0 - finite.all().float()) > 0:
             raise RunFailed(
                 f"the weights are not finite after step {self.step}; the last good checkpoint is "
                 f"{self.checkpoints.latest()}",
                 hint="start again with a smaller --set train.learning_rate",
             )
-        contents = plan.collect(self.model, self.take.optimizer)
+        contents = plan.collect(self.model, self.update.optimizer)
         if contents is None:
             return None
-        contents |= {"scaler": self.take.scaler.state_dict(), "step": self.step}
+        contents |= {"scaler": self.update.scaler.state_dict(), "step": self.step}
         contents |= {name: getattr(self, name) for name in _PATIENCE}
         return self.checkpoints.save(self.step, contents)
 
     def restore(self, plan: ParallelPlan, on_bad: Callable[[str, str], None]) -> str | None:
-        """Go back to the newest good checkpoint; its name, or None when there is none."""
-        found = self.checkpoints.load(on_bad)
-        if found is None:
+        """Load the newest good checkpoint; return its name, or None if there is none."""
+        checkpoint = self.checkpoints.load(on_bad)
+        if checkpoint is None:
             return None
-        name, contents = found
-        plan.spread(contents, self.model, self.take.optimizer)
-        self.take.scaler.load_state_dict(contents["scaler"])
+        name, contents = checkpoint
+        plan.restore(contents, self.model, self.update.optimizer)
+        self.update.scaler.load_state_dict(contents["scaler"])
         self.step = contents["step"]
-        for each in _PATIENCE:
-            setattr(self, each, contents[each])
+        for key in _PATIENCE:
+            setattr(self, key, contents[key])
         return name
 
     def weights_hash(self, plan: ParallelPlan) -> str | None:
-        """The SHA-256 of all weights and buffers, by name; None on ranks that do not lead."""
-        whole = plan.whole(self.model)
-        if whole is None:
+        """Return the SHA-256 of all weights and buffers; None on other ranks than the first."""
+        state = plan.full_state(self.model)
+        if state is None:
             return None
         digest = hashlib.sha256()
-        for name, tensor in sorted(whole.items()):
+        for name, tensor in sorted(state.items()):
             digest.update(name.encode())
             plain = tensor.detach().cpu().contiguous().reshape(-1)
             digest.update(plain.view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
     def peak_memory_bytes(self) -> int | None:
-        """The most memory of the accelerator that was in use; None on a CPU."""
+        """Return the peak memory use of the accelerator; None on a CPU."""
         device = next(self.model.parameters()).device
         if device.type == "cpu":
             return None

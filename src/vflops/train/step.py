@@ -1,4 +1,4 @@
-"""One update of the weights: forward, backward, exchange, optimizer; the host waits for nothing."""
+"""One update of the weights: forward, backward, exchange, optimizer; the host never waits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vflops.workloads.contract.workload import Inputs
 
 @dataclass(frozen=True)
 class Step:
-    """What a step needs; calling it does one."""
+    """A training step; calling it takes one."""
 
     module: nn.Module
-    """From a batch to its loss, wrapped by the parallel plan and compiled where that pays."""
+    """Maps a batch to its loss; wrapped by the parallel plan, and compiled if that pays."""
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     plan: ParallelPlan
     warm_steps: ClassVar[int] = 1
-    """Steps until nothing is compiled any more."""
+    """Steps until all code is compiled."""
 
     def __call__(
         self, parts: Sequence[Inputs], learning_rate: float, *, set_rate: bool = True
     ) -> Tensor:
-        """Update the weights with the mean gradient of ``parts``; the mean loss, on the device."""
+        """Update the weights with the mean gradient of ``parts``; return the mean loss."""
         if set_rate:
             set_learning_rate(self.optimizer, learning_rate)
         loss = self.plan.backward(self.module, parts, self.scaler.scale)
@@ -40,13 +40,13 @@ class Step:
 
 
 _WARM_STEPS = 3
-"""Steps before a recording: libraries choose their kernels and take their memory in these."""
+"""Steps before a recording, in which libraries choose their kernels and allocate memory."""
 
 
 class RecordedStep:
-    """A step that is recorded as a CUDA graph and replayed: the host launches one thing, not 600.
+    """A step that is recorded as a CUDA graph and replayed: one launch instead of 600.
 
-    The first steps run as they are, on the stream of the recording. They and the replays all train.
+    The first steps run normally, on the stream of the recording. They train, as the replays do.
     """
 
     warm_steps: ClassVar[int] = _WARM_STEPS + 1
@@ -70,7 +70,7 @@ class RecordedStep:
         return self._step.scaler
 
     def __call__(self, parts: Sequence[Inputs], learning_rate: float) -> Tensor:
-        """Update the weights; the mean loss, on the device."""
+        """Update the weights; return the mean loss, on the device."""
         current = torch.cuda.current_stream()
         self._taken += 1
         if self._taken <= _WARM_STEPS:
@@ -82,8 +82,8 @@ class RecordedStep:
         if self._graph is None:
             self._record(parts, learning_rate)
         set_learning_rate(self.optimizer, learning_rate)
-        for own, new in zip(self._inputs, parts, strict=True):
-            for tensor, value in zip(own, new, strict=True):
+        for recorded, part in zip(self._inputs, parts, strict=True):
+            for tensor, value in zip(recorded, part, strict=True):
                 tensor.copy_(value)
         assert self._graph is not None and self._loss is not None
         self._graph.replay()
@@ -93,6 +93,6 @@ class RecordedStep:
         self._inputs = [tuple(tensor.clone() for tensor in part) for part in parts]
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads go on reading and copying batches while this one records.
+        # Other threads keep reading and copying batches while this one records.
         with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
             self._loss = self._step(self._inputs, learning_rate, set_rate=False)

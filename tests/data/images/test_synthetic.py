@@ -195,7 +195,7 @@ def test_the_command_makes_a_folder_that_passes_its_check(vflops: Vflops, tmp_pa
     made = vflops("data", "synth", "image-classification", "shapes", *options)
 
     assert made.returncode == 0, made.stderr
-    assert "40 images to train on, 8 to validate with" in made.stdout
+    assert "40 images for training, 8 for validation" in made.stdout
     assert "data check shapes" in made.stderr
     about = json.loads((tmp_path / "shapes" / MARK).read_text())
     assert about["classes"] == 4 and about["format"] == "webp"

@@ -219,7 +219,7 @@ def test_a_concluded_run_and_its_page(
 ) -> None:
     """The findings that the manifest pins do not follow from it; an edited page is found."""
     monkeypatch.setattr(report_page, "write_report", _plain_page)  # the true one takes a second
-    findings = pipeline.conclude(run_folder, pipeline.Watch())
+    findings = pipeline.conclude(run_folder, pipeline.RunObserver())
     before = Manifest.read(run_folder.path / "manifest.json")
     assert [pin.path for pin in before.derived] == ["findings.json", "report.html", "score.json"]
     assert verify(run_folder.path).alterations == ()

@@ -15,7 +15,7 @@ from vflops.launch.controller import JobProgress
 from vflops.record.files import atomic
 from vflops.run import metrics_file
 from vflops.run.metrics_file import MetricsFile
-from vflops.run.pipeline import Watch
+from vflops.run.pipeline import RunObserver
 
 
 def values(path: Path) -> dict[tuple[str, str], float]:
@@ -36,9 +36,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_training_is_followed_from_its_events(handmade_run: HandmadeRun, tmp_path: Path) -> None:
     path = tmp_path / "vflops.prom"
     told: list[str] = []
-    seen = Watch(event=lambda kind, data: told.append(kind))
+    seen = RunObserver(event=lambda kind, data: told.append(kind))
     with MetricsFile(path) as metrics:
-        watch = metrics.beside(seen)
+        watch = metrics.added_to(seen)
         watch.folder(handmade_run.folder)
         watch.job(job(1), 2, 1000)
         for kind, data in (started(), progress(10, 0.5), evaluated(10, 0.7, evaluations=1)):
@@ -68,7 +68,7 @@ def test_jobs_side_by_side_are_counted_by_state(tmp_path: Path) -> None:
     states = ("running", "ended", "ended", "given up", "waiting")
     jobs = [JobProgress(job(number), state=state) for number, state in enumerate(states, 1)]
     with MetricsFile(path) as metrics:
-        metrics.beside(Watch()).jobs(jobs)
+        metrics.added_to(RunObserver()).jobs(jobs)
         found = values(path)
     counts = [found["vflops_jobs", state] for state in metrics_file.STATES]
     assert counts == [1, 1, 2, 1]
@@ -82,10 +82,10 @@ def test_it_is_not_written_more_often_than_every_few_seconds(
     metrics = MetricsFile(path)
     monkeypatch.setattr(atomic, "write_text", lambda *what: written.append(what))
     for done in range(100):
-        metrics.beside(Watch()).progress("making data", done, 100)
+        metrics.added_to(RunObserver()).progress("making data", done, 100)
     assert written == []
     monkeypatch.setattr(metrics_file, "EVERY_S", -1.0)
-    metrics.beside(Watch()).progress("making data", 1, 100)
+    metrics.added_to(RunObserver()).progress("making data", 1, 100)
     assert len(written) == 1
 
 
@@ -104,8 +104,8 @@ def test_a_file_that_fails_later_costs_a_line_and_not_the_run(
         (place / "vflops.prom").unlink()
         place.rmdir()
         for done in range(3):
-            metrics.beside(Watch()).progress("making data", done, 3)
-    assert capsys.readouterr().err.count("metrics are not written") == 1
+            metrics.added_to(RunObserver()).progress("making data", done, 3)
+    assert capsys.readouterr().err.count("the metrics file cannot be written") == 1
 
 
 @pytest.mark.usefixtures("at_once")
@@ -113,7 +113,7 @@ def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MetricsFile(tmp_path / "vflops.prom") as metrics:
-        watch = metrics.beside(Watch())
+        watch = metrics.added_to(RunObserver())
         watch.job(job(1), 1, None)
         watch.event(*started())
         watch.event(*progress(12, math.nan))
@@ -121,4 +121,6 @@ def test_figures_that_cannot_be_told_cost_a_line_and_not_the_run(
         monkeypatch.setattr(metrics_file, "prometheus", lambda families: 1 / 0)
         for _ in range(3):
             watch.event(*progress(13, 0.1))
-    assert capsys.readouterr().err.count("metrics are not written: ZeroDivisionError") == 1
+    assert (
+        capsys.readouterr().err.count("the metrics file cannot be written: ZeroDivisionError") == 1
+    )

@@ -393,8 +393,8 @@ def test_the_command_names_what_does_not_rank_and_what_is_left_out(
     assert f"  {packed.name}: " in first.stdout
     (runs / "notes.zip").write_bytes(b"")
     again = vflops(*words)
-    assert f"{packed.name} is among the submissions already\n" in again.stdout
-    left_out = "left out, neither run folder nor archive (.tar.bz2): runs/notes.zip"
+    assert f"{packed.name} is already among the submissions\n" in again.stdout
+    left_out = "left out, neither a run folder nor an archive (.tar.bz2): runs/notes.zip"
     assert left_out in again.stdout
 
 

@@ -47,7 +47,7 @@ def test_a_busy_machine_is_told_last_with_what_to_do(vflops: Vflops, run_folder:
     log.write_text(log.read_text().replace('"others_share": 0.02', '"others_share": 0.42'))
     last = " ".join(vflops("check", run_folder.path).stdout.split("not met:\n")[1].split())
     assert "other processes used 42.0 % of the CPUs while ceilings were measured" in last
-    assert "→ run it again when the machine is free" in last
+    assert "→ run it again on an idle machine" in last
 
 
 def test_json_is_a_document_or_a_list_of_them(vflops: Vflops, two: tuple[Path, Path]) -> None:

@@ -26,8 +26,8 @@ from vflops.results.score.score_file import EnsembleScore
 from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
 from vflops.results.score.twins import TwinsScore
-from vflops.run.jobs import in_order, prepare
-from vflops.train.ensemble.sample import drawn
+from vflops.run.jobs import placement_order, prepare
+from vflops.train.ensemble.sample import bag_indices
 from vflops.workloads.contract.run_settings import load, profile
 
 WORK = ("data", "training")
@@ -287,12 +287,12 @@ class TestPlan:
         more = "4 or 2" if given else "2"
         with pytest.raises(UsageError, match="twins come in pairs") as refused:
             prepare(settings, lambda text, done, whole: None)
-        assert refused.value.hint == f"take --models {more}"
+        assert refused.value.hint == f"use --models {more}"
 
     @pytest.mark.parametrize("models", [4, 6, 16])
     def test_twins_share_no_node_that_holds_half_of_the_models_or_fewer(self, models: int) -> None:
         settings = load(profile("tiny"), None, ["bagging.twins=true"])
-        order = in_order(models, settings)
+        order = placement_order(models, settings)
         assert sorted(order) == list(range(models))
         tries = dict.fromkeys(order, 1)
         for slots in range(1, models // 2 + 1):
@@ -313,7 +313,7 @@ class TestRealRun:
         assert first.bag is not None
         assert second.bag is not None
         assert (first.bag.model, second.bag.model) == (0, 1)
-        bags = drawn(first.bag, 256), drawn(second.bag, 256)
+        bags = bag_indices(first.bag, 256), bag_indices(second.bag, 256)
         assert bags[0] is not None
         assert bags[1] is not None
         assert bags[0].tolist() == bags[1].tolist()

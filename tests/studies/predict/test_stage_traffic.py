@@ -102,7 +102,7 @@ def stages(number: int) -> list[StageCut]:
 def test_layers_and_bytes_are_those_of_a_training_that_is_cut() -> None:
     found = cuts(capture(Given().model, Given().input_specs(), name="small"))
     assert found is not None
-    with pytest.raises(UsageError, match=f"{found.layers} of its layers could be one each"):
+    with pytest.raises(UsageError, match=f"it has layers for at most {found.layers}"):
         stages(found.layers + 1)
     model, passing = Given().model(), [torch.zeros(2, 3, 16, 16)]
     sent = []

@@ -17,7 +17,7 @@ from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.machine.host import usable_cores
 from vflops.record.folder import RunFolder
-from vflops.run.pipeline import Watch, conclude
+from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
@@ -132,7 +132,7 @@ def test_one_model_is_timed_as_an_ensemble_is(
     handmade_run.attempt(1, 100.0, *course(0.5, 0.7, 0.8))
     handmade_run.end()
     monkeypatch.setattr("vflops.publish.report.report_page.write_report", lambda contents: None)
-    conclude(handmade_run.folder, Watch())
+    conclude(handmade_run.folder, RunObserver())
     # By the clock that the test sets; times of day are those of the machine.
     monkeypatch.setattr("vflops.record.log.events.Event.utc_s", property(lambda each: each.time_s))
     window_s = 30 + 3 + 6 + 1.5 + 3  # from the job event on, so with 3 s of compilation
@@ -275,17 +275,17 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with folder.start_attempt(job=0) as log:
             log.write("end")
 
-    def start(parent: Path, workload: str, settings: Settings, watch: Watch) -> RunFolder:
+    def start(parent: Path, workload: str, settings: Settings, watch: RunObserver) -> RunFolder:
         folder = RunFolder.create(parent, workload, settings)
         finish(folder)
         done.append(("start", parent.name))
         return folder
 
-    def resume(folder: RunFolder, watch: Watch) -> None:
+    def resume(folder: RunFolder, watch: RunObserver) -> None:
         finish(folder)
         done.append(("resume", folder.path.parent.name))
 
-    def conclude(folder: RunFolder, watch: Watch) -> None:
+    def conclude(folder: RunFolder, watch: RunObserver) -> None:
         for path in folder.conclusions:
             path.touch()
         done.append(("conclude", folder.path.parent.name))
@@ -296,10 +296,10 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures[0])
     first = begun(made, points[0])
     finish(first)
-    conclude(first, Watch())
+    conclude(first, RunObserver())
     begun(made, points[1])
     done.clear()
-    found = made.run(Watch())
+    found = made.run(RunObserver())
     assert done == [
         ("resume", "2x1"),
         ("conclude", "2x1"),

@@ -15,7 +15,7 @@ from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
-from vflops.run.pipeline import Watch, conclude
+from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import Axis, axis_of
 from vflops.studies.scale.ensembles import Ensembles
 from vflops.studies.scale.experiment import Experiment, sizes
@@ -25,7 +25,7 @@ from vflops.studies.scale.variants import optimisations, parsed, precisions
 from vflops.workloads.contract.run_settings import load, profile
 
 WORKLOAD = "image-classification"
-NO_TF32 = "precision tf32 is not to be had here: a CPU has no tf32"
+NO_TF32 = "precision tf32 is not available here: a CPU has no tf32"
 
 
 def settings(*changes: str) -> Settings:
@@ -200,14 +200,14 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     experiment = made(tmp_path, precisions(["fp32", "tf32", "mixed-bf16"]), [1])
     ran: list[str] = []
 
-    def start(parent: Path, workload: str, wanted: Settings, watch: Watch) -> RunFolder:
+    def start(parent: Path, workload: str, wanted: Settings, watch: RunObserver) -> RunFolder:
         folder = RunFolder.create(parent, workload, wanted)
         with folder.start_attempt(job=0) as log:
             log.write("end")
         ran.append(str(parent.relative_to(tmp_path)))
         return folder
 
-    def conclude(folder: RunFolder, watch: Watch) -> None:
+    def conclude(folder: RunFolder, watch: RunObserver) -> None:
         for path in folder.conclusions:
             path.touch()
 
@@ -216,7 +216,7 @@ def test_only_what_can_be_had_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("vflops.studies.scale.scale_page.write_page", lambda scale, path: None)
     monkeypatch.setattr(Ensembles, "figures", lambda self, folder, size: figures)
     for _ in range(2):  # the same command goes on: there is nothing left
-        found = experiment.run(Watch())
+        found = experiment.run(RunObserver())
         assert ran == ["fp32/1x1", "mixed-bf16/1x1"]
     assert found.complete
     assert [each.refused for each in found.points] == [None, NO_TF32, None]
@@ -349,7 +349,7 @@ def test_figures_of_a_run_have_time_factor_and_bytes(
     *notes, end = course(0.5, 0.7, 0.8)
     handmade_run.attempt(1, 100.0, *notes, ("exchange", sent), ("exchange", sent), end)
     handmade_run.end()
-    conclude(handmade_run.folder, Watch())
+    conclude(handmade_run.folder, RunObserver())
     variants = precisions(["fp32"])
     found = axis_of("precisions", "rank", variants).figures(handmade_run.folder, Size(1, 2, "fp32"))
     assert isinstance(found, EnsembleFigures)

@@ -17,7 +17,7 @@ from tests.support.search_runs import HandmadeSearch, Note, one_worker, started
 from vflops.cli.schemas import schemas
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
-from vflops.run.pipeline import Watch, conclude
+from vflops.run.pipeline import RunObserver, conclude
 from vflops.studies.scale.axis import axis_of
 from vflops.studies.scale.experiment import Experiment
 from vflops.studies.scale.scale_page import write_page
@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             write_system(run.folder)
             for worker, written in enumerate(notes):
                 run.worker(worker, written(run))
-            conclude(run.end(), Watch())
+            conclude(run.end(), RunObserver())
     yield place
 
 
@@ -121,7 +121,7 @@ def test_a_dead_worker_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run.worker(1, other_worker(run)[:-1])
     run.worker(1, [(95.0, "job", started())], began_s=94.0)
     folder = run.end()
-    conclude(folder, Watch())
+    conclude(folder, RunObserver())
     own = AXIS.figures(folder, TWO)
     assert (own.partial, own.attempts) == (True, 2)
 
@@ -201,7 +201,7 @@ def test_all_points_search_in_the_order_of_the_largest(most: int, order: str) ->
 def test_what_a_search_could_not_be_run_with_is_refused_first(tmp_path: Path) -> None:
     for size, change, said in (
         (Size(4096, 1), "seed=1", "4096 workers × 1 ranks do not fit"),
-        (ONE, "repeat=2", "is a search, and a run holds one"),
+        (ONE, "repeat=2", "is a search, of which a run has only one"),
     ):
         with pytest.raises(UsageError, match=said):
             Experiment.of(tmp_path / "e", "automl", AXIS, [ONE, size], settings(change))

@@ -21,7 +21,7 @@ MODES = ("all-reduce", "hierarchical", "torus")
 
 
 def run(folder: Path, ranks: int, part: str) -> Any:
-    """What rank 0 found; all ranks ended well."""
+    """Return what rank 0 found; all ranks ended well."""
     words = [str(PROGRAM), str(folder), part]
     processes = [
         server().start(
@@ -45,7 +45,7 @@ def run(folder: Path, ranks: int, part: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def result(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Everything that four ranks found."""
     return run(tmp_path_factory.mktemp("ranks"), RANKS, "all")
 
@@ -57,7 +57,7 @@ def gradients() -> torch.Tensor:
 
 
 def bound(mode: str, precision: str) -> float:
-    """How far a mean may be off: roundings of the largest number, mean over the ranks."""
+    """Return how far a mean may be off: roundings of the largest number, mean over the ranks."""
     largest = float(gradients().abs().amax(1).mean())
     if precision == "int8":
         return (2 if mode == "all-reduce" else 3) * 1.01 * largest / 254
@@ -68,9 +68,9 @@ def bound(mode: str, precision: str) -> float:
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
 @pytest.mark.parametrize("mode", MODES)
 def test_every_way_gives_the_mean_within_its_rounding(
-    found: Any, mode: str, precision: str
+    result: Any, mode: str, precision: str
 ) -> None:
-    way = found["ways"][f"{mode} {precision}"]
+    way = result["ways"][f"{mode} {precision}"]
     assert way["error"] <= bound(mode, precision)
     assert way["differs"] == 0.0  # else the ranks' weights would part
     if precision != "fp32":
@@ -78,46 +78,49 @@ def test_every_way_gives_the_mean_within_its_rounding(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_int8_leaves_out_comes_later(found: Any, mode: str) -> None:
+def test_what_int8_leaves_out_comes_later(result: Any, mode: str) -> None:
     """Of many means of the same numbers only what the last one left out is missing."""
-    assert found["ways"][f"{mode} int8"]["later"] <= bound(mode, "int8") / 30
+    assert result["ways"][f"{mode} int8"]["later"] <= bound(mode, "int8") / 30
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_bytes_that_were_sent_are_those_of_the_formula(
-    found: Any, mode: str, precision: str
+    result: Any, mode: str, precision: str
 ) -> None:
-    way = found["ways"][f"{mode} {precision}"]
+    way = result["ways"][f"{mode} {precision}"]
     near = 2 if mode != "all-reduce" else RANKS
     assert way["near"] == near
     formula = bytes_sent(mode, precision, RANKS, near, NUMBERS)
     assert way["sent"] == [formula.near, formula.far]
 
 
-def test_a_number_that_is_not_finite_is_seen_by_all_and_forgotten(found: Any) -> None:
-    assert found["overflow"] == [False, True]
+def test_a_number_that_is_not_finite_is_seen_by_all_and_forgotten(result: Any) -> None:
+    assert result["overflow"] == [False, True]
 
 
-def test_groups_of_ranks_average_apart(found: Any) -> None:
-    assert found["halves"] == 0.0
+def test_groups_of_ranks_average_apart(result: Any) -> None:
+    assert result["halves"] == 0.0
 
 
-def test_a_ring_crosses_nodes_where_they_meet(found: Any) -> None:
+def test_a_ring_crosses_nodes_where_they_meet(result: Any) -> None:
     """Two nodes of two ranks: two of the four edges, 2 · 3/4 · 16 bytes each."""
-    assert found["by_node"] == [48, 48]
+    assert result["by_node"] == [48, 48]
 
 
-def test_buckets_of_a_backward_pass_are_averaged(found: Any) -> None:
-    errors = {precision: each["error"] for precision, each in found["buckets"].items()}
+def test_buckets_of_a_backward_pass_are_averaged(result: Any) -> None:
+    errors = {precision: item["error"] for precision, item in result["buckets"].items()}
     assert max(errors["fp32"], errors["plain"]) < 1e-6
     assert 1e-6 < errors["int8"] < 0.1
     assert 1e-6 < errors["powersgd"] < 1.0
 
 
-def test_an_exchange_reports_what_all_ranks_sent(found: Any) -> None:
-    torus, powersgd = found["buckets"]["fp32"], found["buckets"]["powersgd"]
-    plain, once = found["buckets"]["plain"], bytes_sent("all-reduce", "fp32", RANKS, 4, 4 * 65 * 64)
+def test_an_exchange_reports_what_all_ranks_sent(result: Any) -> None:
+    torus, powersgd = result["buckets"]["fp32"], result["buckets"]["powersgd"]
+    plain, once = (
+        result["buckets"]["plain"],
+        bytes_sent("all-reduce", "fp32", RANKS, 4, 4 * 65 * 64),
+    )
     assert (plain["bytes_near"], plain["bytes_far"], plain["steps"]) == (once.near, once.far, 1)
     assert plain["algorithm"] == "all-reduce: ring"
     shapes = [(64, 64), (64,)] * 4
@@ -133,8 +136,8 @@ def test_an_exchange_reports_what_all_ranks_sent(found: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "powersgd"])
-def test_what_is_left_out_follows_the_scale_of_the_loss(found: Any, precision: str) -> None:
-    assert found["scaled"][precision] < 1e-5
+def test_what_is_left_out_follows_the_scale_of_the_loss(result: Any, precision: str) -> None:
+    assert result["scaled"][precision] < 1e-5
 
 
 def test_a_rank_that_is_gone_is_an_error_of_the_backward_pass(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflops.train.communication.lane import ThreadLane
 
 
-def test_the_caller_goes_on_and_order_is_kept() -> None:
+def test_the_caller_continues_and_the_order_is_kept() -> None:
     go, done = threading.Event(), []
 
     def first() -> Tensor:
@@ -33,7 +33,7 @@ def test_the_caller_goes_on_and_order_is_kept() -> None:
 
 
 def test_an_error_is_that_of_all_that_follows() -> None:
-    """Else a rank would wait for what the others have given up."""
+    """Otherwise a rank would wait for an exchange that the others have abandoned."""
     done = []
 
     def fails() -> Tensor:

@@ -1,4 +1,4 @@
-"""Ranks on hosts of their own: the bytes on the wire are those that were counted."""
+"""Ranks on separate hosts: the bytes on the wire equal the counted bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIGABIT = 1e9
 
 @pytest.fixture(scope="module", autouse=True)
 def bench() -> None:
-    """Skips where there are no namespaces to be had; in CI a missing package is a failure."""
+    """Skip without network namespaces; in CI a missing package is a failure."""
     if os.environ.get("CI") and (missing := missing_tools()):
         pytest.fail(missing)
     if reason := lacking():
@@ -33,29 +33,29 @@ def bench() -> None:
 @pytest.fixture(scope="module")
 def starter(bench: None) -> Iterator[Starter]:
     """Ranks without their seconds of start."""
-    with Starter() as found:
-        yield found
+    with Starter() as result:
+        yield result
 
 
 def sent(
-    place: Path, places: list[Host], steps: int, starter: Starter, *assignments: str
+    directory: Path, places: list[Host], steps: int, starter: Starter, *assignments: str
 ) -> tuple[int, int]:
-    """Bytes on the wire and bytes that were counted, of a training of so many steps."""
+    """Return bytes on the wire and counted bytes of a training of ``steps`` steps."""
     sizes = (f"synthetic.train={32 * steps}", "train.batch=32", "train.epochs=1")
-    told = ("micro.benchmarks=[]", "train.warmup_epochs=0", "network.width=32", *sizes)
+    options = ("micro.benchmarks=[]", "train.warmup_epochs=0", "network.width=32", *sizes)
     settings = load(
         profile("tiny", ["image-classification"]),
         None,
-        [*told, f"train.ranks={len(places)}", *assignments],
+        [*options, f"train.ranks={len(places)}", *assignments],
     )
-    run = RunFolder.create(place, "image-classification", settings)
+    run = RunFolder.create(directory, "image-classification", settings)
     with run.start_attempt(0) as events:
         jobs.plan(run, events, None, lambda what, done, whole: None)
     logs = run.attempt_folder(1, 0)
     logs.mkdir(parents=True)
-    before = sum(each.sent_bytes() for each in places)
+    before = sum(item.sent_bytes() for item in places)
     train(run.path, 1, 0, places, logs, 29_700, starter=starter).wait(120)
-    wire = sum(each.sent_bytes() for each in places) - before
+    wire = sum(item.sent_bytes() for item in places) - before
     counted = run.history().events("exchange", job=1)[-1].payload(Exchanged)
     return wire, counted.bytes_near + counted.bytes_far
 
@@ -65,10 +65,10 @@ def test_bytes_on_the_wire_are_those_that_were_counted(
     tmp_path: Path, precision: str, starter: Starter
 ) -> None:
     """By the difference of two trainings: what is sent once, at the start, falls out."""
-    told = f"communication.precision={precision}"
+    options = f"communication.precision={precision}"
     with hosts(2, rate_bits=GIGABIT) as places:
-        few = sent(tmp_path / "few", places, 2, starter, told)
-        more = sent(tmp_path / "more", places, 12, starter, told)
+        few = sent(tmp_path / "few", places, 2, starter, options)
+        more = sent(tmp_path / "more", places, 12, starter, options)
     wire, counted = more[0] - few[0], more[1] - few[1]
     assert counted > 1e6
     assert wire == pytest.approx(counted, rel=0.05)
@@ -76,9 +76,9 @@ def test_bytes_on_the_wire_are_those_that_were_counted(
 
 def test_a_link_is_as_fast_as_it_is_shaped(tmp_path: Path) -> None:
     program = SUPPORT / "links_rank.py"
-    size, found = 4_000_000, tmp_path / "found.json"
+    size, result = 4_000_000, tmp_path / "found.json"
     with hosts(2, rate_bits=GIGABIT / 4) as places:
-        words = [sys.executable, str(program), str(size), str(found)]
+        words = [sys.executable, str(program), str(size), str(result)]
         Ranks(places, words, tmp_path, f"tcp://{places[0].address}:29701", {}).wait(120)
-    taken_s = json.loads(found.read_text())["fp32"]["large_s"]
+    taken_s = json.loads(result.read_text())["fp32"]["large_s"]
     assert taken_s > 0.9 * 8 * size / (GIGABIT / 4)

@@ -31,7 +31,7 @@ SIZE, SEED = 200_000, 11
 FAR = 4.5
 """Standard deviations that chance passes once in 150,000 times."""
 
-# Frozen: whoever changes these changes the bags of every published run.
+# Frozen: changing these would change the bags of every published run.
 GOLDEN_POISSON = [0, 2, 2, 3, 0, 2, 2, 1, 2, 1, 2, 1]
 GOLDEN_MULTINOMIAL = [0, 1, 0, 1, 0, 0, 0, 2, 1, 2, 4, 1]
 GOLDEN_BAG = [1, 5, 6, 8, 8, 11]
@@ -39,7 +39,7 @@ GOLDEN_DIGESTS = ["8ea93df2bf540653", "153fe019f713b872"]
 
 
 def test_the_words_are_those_of_the_published_generator() -> None:
-    # SplitMix64 from 1234567, as it is given wherever the generator is described.
+    # The published reference values of SplitMix64 from 1234567.
     published = (6457827717110365317, 3203168211198807973, 9817491932198370423)
     assert tuple(_words(1234567, 3).tolist()) == published
 
@@ -74,8 +74,8 @@ def test_63_percent_of_the_samples_appear(method: str, model: int) -> None:
 @pytest.mark.parametrize("method", DRAWN)
 def test_counts_follow_poisson(method: str) -> None:
     most = 7
-    found = counts(method, SEED, 0, SIZE)
-    seen = np.bincount(np.minimum(found, most), minlength=most + 1)
+    result = counts(method, SEED, 0, SIZE)
+    seen = np.bincount(np.minimum(result, most), minlength=most + 1)
     expected = stats.poisson.pmf(np.arange(most), 1)
     expected = np.append(expected, 1 - expected.sum()) * SIZE
     assert stats.chisquare(seen, expected).pvalue > 1e-3
@@ -98,9 +98,9 @@ def test_every_outcome_of_a_small_bag_is_as_likely_as_it_should_be() -> None:
     # Three draws from three samples: multinomial chances, known exactly.
     drawn = [tuple(counts("multinomial", SEED, model, 3).tolist()) for model in range(6000)]
     outcomes = sorted(set(drawn))
-    expected = [6000 * stats.multinomial.pmf(each, 3, [1 / 3] * 3) for each in outcomes]
+    expected = [6000 * stats.multinomial.pmf(item, 3, [1 / 3] * 3) for item in outcomes]
     assert len(outcomes) == 10
-    assert stats.chisquare([drawn.count(each) for each in outcomes], expected).pvalue > 1e-3
+    assert stats.chisquare([drawn.count(item) for item in outcomes], expected).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("method", DRAWN)
@@ -111,9 +111,9 @@ def test_models_are_independent(method: str, first: int, second: int) -> None:
 
 @pytest.mark.parametrize("method", DRAWN)
 def test_seeds_and_neighbouring_samples_are_independent(method: str) -> None:
-    found = counts(method, SEED, 0, SIZE)
-    _assert_unrelated(found, counts(method, SEED + 1, 0, SIZE))
-    _assert_unrelated(found[:-1], found[1:])
+    result = counts(method, SEED, 0, SIZE)
+    _assert_unrelated(result, counts(method, SEED + 1, 0, SIZE))
+    _assert_unrelated(result[:-1], result[1:])
 
 
 def _assert_unrelated(one: np.ndarray, other: np.ndarray) -> None:
@@ -143,9 +143,9 @@ def test_bag_and_out_of_bag_cover_everything_once(
     assert len(inside) > 0
     assert sorted({*inside.tolist(), *outside.tolist()}) == list(range(size))
     assert not {*inside.tolist()} & {*outside.tolist()}
-    found = counts(method, seed, model, size)
-    assert np.array_equal(np.bincount(inside, minlength=size), found)
-    assert found.dtype == inside.dtype == outside.dtype == np.int64
+    result = counts(method, seed, model, size)
+    assert np.array_equal(np.bincount(inside, minlength=size), result)
+    assert result.dtype == inside.dtype == outside.dtype == np.int64
 
 
 def test_of_two_samples_no_bag_is_empty_and_the_others_stay_as_likely() -> None:
@@ -229,10 +229,10 @@ def test_another_packages_bootstrap_draws_and_says_where_it_is_from() -> None:
 @pytest.mark.parametrize(
     ("method", "wrong"),
     [
-        ("floats", "gave float64 instead of whole numbers"),
-        ("short", "gave counts of shape (5,) for 6 samples"),
-        ("negative", "gave the count -2 for sample 1"),
-        ("empty", "left all 6 samples out"),
+        ("floats", "returned float64 instead of integers"),
+        ("short", "returned counts of shape (5,) for 6 samples"),
+        ("negative", "returned the count -2 for sample 1"),
+        ("empty", "left out all 6 samples"),
     ],
 )
 def test_another_packages_wrong_counts_are_refused(method: str, wrong: str) -> None:

@@ -9,23 +9,30 @@ import numpy as np
 import pytest
 
 from vflops.errors import FolderError
-from vflops.train.ensemble.predictions import KEPT_COLUMNS, KeptPredictions, keep, kept_files
+from vflops.train.ensemble.predictions import (
+    KEPT_COLUMNS,
+    KeptPredictions,
+    prediction_files,
+    write_predictions,
+)
 
 
 def probabilities(samples: int, classes: int, seed: int = 1) -> np.ndarray:
     random = np.random.default_rng(seed)
     scores = np.exp(random.normal(0, 3, (samples, classes)))
-    found: np.ndarray = (scores / scores.sum(1, keepdims=True)).astype(np.float32)
-    return found
+    result: np.ndarray = (scores / scores.sum(1, keepdims=True)).astype(np.float32)
+    return result
 
 
-def written(place: Path, predictions: np.ndarray, ranks: int = 1) -> KeptPredictions:
-    """Samples shared by ranks in turns of three, as evaluation shares them."""
+def written(directory: Path, predictions: np.ndarray, ranks: int = 1) -> KeptPredictions:
+    """Return samples shared by ranks in turns of three, as evaluation shares them."""
     places = np.arange(len(predictions))
     for rank in range(ranks):
         own = places[(places // 3) % ranks == rank]
-        keep(place, rank, own, predictions[own], [own * 10, np.stack([own, own], 1)])
-    return KeptPredictions.open(place, kept_files(place))
+        write_predictions(
+            directory, rank, own, predictions[own], [own * 10, np.stack([own, own], 1)]
+        )
+    return KeptPredictions.open(directory, prediction_files(directory))
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -52,19 +59,19 @@ def test_of_a_wide_table_the_largest_are_kept(tmp_path: Path) -> None:
     assert np.array_equal(rows[rows > 0], predictions[rows > 0])
     smallest = np.where(rows > 0, rows, 1).min(1)
     assert (np.where(rows == 0, predictions, 0).max(1) <= smallest).all()
-    size = sum(file.size_bytes for file in kept_files(tmp_path))
+    size = sum(file.size_bytes for file in prediction_files(tmp_path))
     assert size < predictions.nbytes / 5
 
 
 def test_a_rank_without_samples_leaves_nothing(tmp_path: Path) -> None:
     kept = written(tmp_path, probabilities(2, 4), ranks=3)
-    assert len(kept_files(tmp_path)) == 6  # two of them empty arrays
+    assert len(prediction_files(tmp_path)) == 6  # two of them empty arrays
     assert len(kept) == 2
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     written(tmp_path, probabilities(9, 4))
-    files = kept_files(tmp_path)
+    files = prediction_files(tmp_path)
     path = tmp_path / files[0].file
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -75,18 +82,18 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 
 def test_samples_that_are_missing_are_refused(tmp_path: Path) -> None:
     predictions = probabilities(4, 3)
-    keep(tmp_path, 0, np.array([0, 1, 3, 3]), predictions, [])
-    with pytest.raises(FolderError, match="one prediction for each sample"):
-        KeptPredictions.open(tmp_path, kept_files(tmp_path))
+    write_predictions(tmp_path, 0, np.array([0, 1, 3, 3]), predictions, [])
+    with pytest.raises(FolderError, match="one prediction per sample"):
+        KeptPredictions.open(tmp_path, prediction_files(tmp_path))
 
 
 def test_a_second_model_shares_all_but_its_predictions(tmp_path: Path) -> None:
     tables = []
     for number in range(2):
-        place = tmp_path / str(number)
-        place.mkdir()
-        tables.append(written(place, probabilities(20, 10, seed=number), ranks=2))
-    second = tables[1].beside(tables[0])
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        tables.append(written(directory, probabilities(20, 10, seed=number), ranks=2))
+    second = tables[1].sharing_arrays(tables[0])
     assert np.array_equal(second.rows(0, 20), tables[1].rows(0, 20))
     for name in ("_part", "_row"):
         assert getattr(second, name) is getattr(tables[0], name)
@@ -97,16 +104,18 @@ def test_models_that_were_judged_by_other_samples_are_not_put_together(tmp_path:
     first, other = tmp_path / "first", tmp_path / "other"
     first.mkdir()
     other.mkdir()
-    keep(other, 0, np.arange(9), probabilities(9, 4), [np.zeros(9), np.zeros((9, 2))])
-    with pytest.raises(FolderError, match="judged by different samples"):
-        KeptPredictions.open(other, kept_files(other)).beside(written(first, probabilities(9, 4)))
+    write_predictions(other, 0, np.arange(9), probabilities(9, 4), [np.zeros(9), np.zeros((9, 2))])
+    with pytest.raises(FolderError, match="evaluated on different samples"):
+        KeptPredictions.open(other, prediction_files(other)).sharing_arrays(
+            written(first, probabilities(9, 4))
+        )
 
 
 def test_more_models_than_a_process_may_have_files_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     table = np.eye(4, dtype=np.float32)
-    keep(tmp_path, 0, np.arange(4), table, [np.arange(4)])
-    files = kept_files(tmp_path)
+    write_predictions(tmp_path, 0, np.arange(4), table, [np.arange(4)])
+    files = prediction_files(tmp_path)
     now_open = sum(1 for _ in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (now_open + 20, hard))
     try:

@@ -16,7 +16,7 @@ from vflops.errors import UsageError
 from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 from vflops.models.resnet import ResNet
-from vflops.train.parallel.balance import balanced, most_parts
+from vflops.train.parallel.balance import balanced, max_parts
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.message import Layout
 from vflops.train.parallel.pipeline_parallel import bubble
@@ -52,13 +52,13 @@ Passed = list[tuple[list[Tensor], list[Tensor]]]
 
 
 def through(model: nn.Module, cuts: list[StageCut], *inputs: Tensor) -> Passed:
-    """What each stage receives, as leaves of its own graph, and what it makes."""
+    """Return what each stage receives, as leaves of its graph, and its output."""
     passed: Passed = []
-    for each in cuts:
+    for item in cuts:
         before = passed[-1][1] if passed else []
         received = [tensor.detach().clone().requires_grad_() for tensor in before]
-        own = [inputs[number] for number in each.inputs]
-        made = fx.GraphModule(model, each.graph)(*received, *own)
+        direct_inputs = [inputs[number] for number in item.inputs]
+        made = fx.GraphModule(model, item.graph)(*received, *direct_inputs)
         passed.append((received, list(made) if isinstance(made, tuple) else [made]))
     return passed
 
@@ -74,23 +74,23 @@ def test_stages_compute_what_the_model_does(number: int) -> None:
     for received, made in reversed(passed):
         torch.autograd.backward(made, gradients)
         gradients = [tensor.grad for tensor in received]
-    found = {name: each.grad for name, each in model.named_parameters()}
+    chosen = {name: item.grad for name, item in model.named_parameters()}
     model.zero_grad()
     whole = model(images)
     assert torch.equal(passed[-1][1][0], whole)
     whole.square().sum().backward()
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad, msg=name)
-    assert sum(each.operations for each in cuts) > 0 and len(cuts) == number
+        torch.testing.assert_close(chosen[name], parameter.grad, msg=name)
+    assert sum(item.operations for item in cuts) > 0 and len(cuts) == number
 
 
 def test_every_weight_is_on_one_stage_by_its_own_name() -> None:
     cuts = stages(small, 3, IMAGE)
-    parts = [keep_only(small(), [each]) for each in cuts]
+    parts = [keep_only(small(), [item]) for item in cuts]
     names = [name for part in parts for name in part.state_dict()]
     assert sorted(names) == sorted(small().state_dict())
-    sizes = [sum(each.numel() for each in part.parameters()) for part in parts]
-    assert sum(sizes) == sum(each.numel() for each in small().parameters())
+    sizes = [sum(item.numel() for item in part.parameters()) for part in parts]
+    assert sum(sizes) == sum(item.numel() for item in small().parameters())
     both = keep_only(small(), [cuts[0], cuts[2]])
     assert set(both.state_dict()) == {*parts[0].state_dict(), *parts[2].state_dict()}
 
@@ -99,27 +99,27 @@ def test_the_largest_part_is_the_least_possible_and_then_the_least_is_sent() -> 
     draw = random.Random(3)
     for _ in range(20):
         work = [draw.choice((0, 1, 2, 5, 9)) * 100 for _ in range(9)]
-        layers = [bool(each) for each in work]
-        places = [*sorted(draw.sample(range(1, 9), 6)), 9]
-        costs = [draw.randrange(1, 50) for _ in places]
+        layers = [bool(item) for item in work]
+        cut_points = [*sorted(draw.sample(range(1, 9), 6)), 9]
+        costs = [draw.randrange(1, 50) for _ in cut_points]
         parts = draw.randrange(2, 4)
         ways = [
             (*ends, 9)
-            for ends in itertools.combinations(places[:-1], parts - 1)
+            for ends in itertools.combinations(cut_points[:-1], parts - 1)
             if all(any(layers[a:b]) for a, b in itertools.pairwise((0, *ends, 9)))
         ]
-        assert bool(ways) == (most_parts(places, layers) >= parts)
+        assert bool(ways) == (max_parts(cut_points, layers) >= parts)
         if not ways:
             continue
 
         def judged(
-            ends: tuple[int, ...], work: Any = work, cost: Any = costs, at: Any = places
+            ends: tuple[int, ...], work: Any = work, cost: Any = costs, at: Any = cut_points
         ) -> Any:
             sizes = [sum(work[a:b]) for a, b in itertools.pairwise((0, *ends))]
             return max(sizes), sum(cost[at.index(end)] for end in ends)
 
-        found = tuple(balanced(places, work, layers, costs, parts))
-        assert judged(found) == min(judged(ends) for ends in ways)
+        chosen = tuple(balanced(cut_points, work, layers, costs, parts))
+        assert judged(chosen) == min(judged(ends) for ends in ways)
 
 
 def test_the_body_of_a_detector_is_cut_and_its_head_gets_the_truth_itself() -> None:
@@ -132,7 +132,7 @@ def test_the_body_of_a_detector_is_cut_and_its_head_gets_the_truth_itself() -> N
 
     shapes = InputSpec((4, 64, 96)), InputSpec((5, 4)), InputSpec((5,), "int64"), InputSpec(())
     cuts = stages(detector, 2, *shapes)
-    assert [each.inputs for each in cuts] == [(0,), (1, 2, 3)]
+    assert [item.inputs for item in cuts] == [(0,), (1, 2, 3)]
     assert "head" in cuts[1].uses and "body.stem.0" in cuts[0].uses
 
 
@@ -180,7 +180,7 @@ def pair(kind: type[nn.Module]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(ByShape, "torch.fx cannot follow"), (OnlyInTraining, "in training")]
+    ("kind", "reason"), [(ByShape, "torch.fx cannot trace"), (OnlyInTraining, "in training")]
 )
 def test_a_model_that_cannot_be_traced_is_refused(kind: type[nn.Module], reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
@@ -189,14 +189,14 @@ def test_a_model_that_cannot_be_traced_is_refused(kind: type[nn.Module], reason:
 
 
 def test_a_module_that_is_left_whole_may_do_what_it_likes() -> None:
-    assert [each.uses for each in stages(pair(Whole), 2, VECTOR)] == [{"0"}, {"1"}]
+    assert [item.uses for item in stages(pair(Whole), 2, VECTOR)] == [{"0"}, {"1"}]
 
 
 @pytest.mark.parametrize(("copies", "ranks"), [(1, 2), (2, 4)])
 def test_more_stages_than_layers_are_refused_with_what_fits(copies: int, ranks: int) -> None:
-    with pytest.raises(UsageError, match="cut into 3 stages: 2 of its layers") as caught:
+    with pytest.raises(UsageError, match="3 stages: it has layers for at most 2") as caught:
         stages(pair(nn.Linear), 3, VECTOR, copies=copies)
-    assert caught.value.hint == f"take --ranks {ranks} or fewer"
+    assert caught.value.hint == f"use --ranks {ranks} or fewer"
 
 
 def test_images_that_lie_channels_last_are_sent_as_they_lie() -> None:
@@ -206,7 +206,7 @@ def test_images_that_lie_channels_last_are_sent_as_they_lie() -> None:
     assert sent.is_contiguous() and sent.data_ptr() == images.data_ptr()
     assert torch.equal(layout.unpacked(sent), images)
     other = images.contiguous()
-    assert torch.equal(layout.packed(other), sent)  # whatever it lies like, it comes as expected
+    assert torch.equal(layout.packed(other), sent)  # whatever its memory format
 
 
 def test_the_bubble_of_theory() -> None:

@@ -1,4 +1,4 @@
-"""What a rank keeps of a model in each mode: reckoned before ranks start, as they then hold it."""
+"""The footprint of a rank in each mode, computed before ranks start, equals what they keep."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
 from vflops.models.resnet import ResNet
 from vflops.train.parallel.cut import cut
-from vflops.train.parallel.feasibility import held
-from vflops.train.parallel.footprint import HELD, Footprint
+from vflops.train.parallel.feasibility import footprint
+from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.train.parallel.stages import keep_only
 from vflops.workloads.contract.workload import Workload
 
@@ -57,7 +57,7 @@ def trained(ranks: int, accumulate: int = 1, **parallel: Any) -> TrainSettings:
 
 
 def kept(model: Any, settings: TrainSettings) -> Footprint:
-    return held(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
+    return footprint(cast(Workload, Given(model, 3, 16, 16)), "mine", settings)
 
 
 FIRST, SECOND, LAST = 12 + 12 + 3, 30 + 30 + 3, 15
@@ -69,21 +69,21 @@ def test_of_data_parallel_ranks_each_has_all_that_is_trained() -> None:
 
 def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
     """The rows of the first rank, which has the one more where they are not even."""
-    found = kept(Mlp, trained(2, mode="sharded"))
+    footprint = kept(Mlp, trained(2, mode="sharded"))
     first, second, last = 2 * 3 + 2 * 4 + 2, 5 * 3 + 2 * 10 + 2, 3 * 3
     gathered = LAST + SECOND
-    assert (found.parameters, found.besides) == (first + second + last, 2 * gathered)
+    assert (footprint.parameters, footprint.besides) == (first + second + last, 2 * gathered)
     parts = kept(Mlp, trained(2, accumulate=2, mode="sharded"))
     assert parts.besides == gathered + (FIRST + SECOND + LAST)
-    assert found.words.startswith(f"1/2 of {HELD}")
+    assert footprint.description.startswith(f"1/2 of {MODEL_STATE}")
 
 
 @pytest.mark.parametrize("mesh", [None, [2, 2]])
 def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | None) -> None:
     within = {"mode": "mixed", "mesh": mesh, "within": "model"} if mesh else {"mode": "model"}
-    found = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
-    assert found.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
-    assert found.words == f"{HELD}, of paired layers 1/2"
+    footprint = kept(Mlp, trained(4 if mesh else 2, split="tensor", **within))
+    assert footprint.parameters == (12 + 12) // 2 + 3 + (30 + 30) // 2 + 3 + LAST
+    assert footprint.description == f"{MODEL_STATE}, of paired layers 1/2"
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | N
         {"mode": "pipeline", "schedule": "interleaved"},
         {"mode": "mixed", "mesh": [2, 2]},
     ],
-    ids=lambda each: "-".join(map(str, each.values())),
+    ids=lambda item: "-".join(map(str, item.values())),
 )
 def test_a_rank_of_a_pipeline_has_its_stages(parallel: dict[str, Any]) -> None:
-    """The most that is left where a rank gives up the other stages."""
+    """The largest part that remains when a rank drops the other stages."""
     settings = trained(4 if "mesh" in parallel else 2, accumulate=2, **parallel)
     cuts = cut(cast(Workload, Given(small, 3, 16, 16)), settings)
     left = [keep_only(small(), cuts[rank::2]).parameters() for rank in range(2)]
-    sizes = [sum(each.numel() for each in parameters) for parameters in left]
-    assert sum(sizes) == sum(each.numel() for each in small().parameters())
-    found = kept(small, settings)
-    assert (found.parameters, found.besides) == (max(sizes), 0)
-    assert ("stages" if len(cuts) == 4 else "stage,") in found.words
+    sizes = [sum(item.numel() for item in parameters) for parameters in left]
+    assert sum(sizes) == sum(item.numel() for item in small().parameters())
+    footprint = kept(small, settings)
+    assert (footprint.parameters, footprint.besides) == (max(sizes), 0)
+    assert ("stages" if len(cuts) == 4 else "stage,") in footprint.description

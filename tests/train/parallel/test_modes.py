@@ -1,8 +1,8 @@
-"""Every way to share a model gives what one rank gives: losses, weights, statistics, momenta.
+"""Every parallel mode gives the result of one rank: losses, weights, statistics, momenta.
 
-20 steps in double precision, on two and on four ranks, against one rank whose batch norm sees the
-same samples: all of a batch where it is synchronised or the batch is not shared out, else a ghost
-for each share; with ``accumulate`` each part of the batch by itself.
+20 steps in double precision, on two and on four ranks, compared with one rank whose batch norm sees
+the same samples: the whole batch if it is synchronised or the batch is not shared, else one ghost
+per share; with ``accumulate`` each part of the batch separately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.support.team_runs import DEEP, SMALL, Team, Trained
 
 LIMIT = 1e-10
-"""What was measured is 1e-14."""
+"""The measured differences are 1e-14."""
 TENSOR = {"mode": "model", "split": "tensor"}
 SYNCHRONISED = {"batch_norm": "synchronised"}
 
@@ -28,12 +28,12 @@ def piped(schedule: str, ranks: int) -> dict[str, Any]:
     return {"ranks": ranks, "parallel": parallel, "accumulate": 4}
 
 
-def mixed(**told: Any) -> dict[str, Any]:
-    return {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2), **told}}
+def mixed(**options: Any) -> dict[str, Any]:
+    return {"ranks": 4, "parallel": {"mode": "mixed", "mesh": (2, 2), **options}}
 
 
 def shared(ranks: int) -> Ways:
-    """By so many ranks, whatever number that is."""
+    """Return the modes that work with any number of ranks."""
     ways: Ways = {
         f"{mode}-{norm}": {"ranks": ranks, "parallel": {"mode": mode}, "batch_norm": norm}
         for mode in ("data", "sharded")
@@ -53,12 +53,13 @@ MIXED: Ways = {
     "tensor-synchronised": {**mixed(within="model", split="tensor"), **SYNCHRONISED},
 }
 LAMB = {"optimizer": "lamb", "nesterov": False}
-"""It takes the norm of a layer, which ranks may have between them."""
+"""It needs the norm of a layer, which may be divided between ranks."""
 FURTHER: Ways = {
     "interleaved-two": piped("interleaved", 2),
     "interleaved-four": piped("interleaved", 4),
     "three-stages": {"ranks": 3, "parallel": {"mode": "model"}, "accumulate": 2},
     "data-parts": {"ranks": 2, "accumulate": 2},
+    "sharded-parts": {"ranks": 2, "accumulate": 2, "parallel": {"mode": "sharded"}},
     "sharded-lamb": {"ranks": 2, "parallel": {"mode": "sharded"}, **LAMB},
     "tensor-lamb": {"ranks": 2, "parallel": TENSOR, **LAMB},
     "layers-lamb": {"ranks": 2, "parallel": {"mode": "model"}, **LAMB},
@@ -74,14 +75,16 @@ def test_every_mode_trains_as_one_rank(
     network: tuple[str, ...], ways: Ways, tmp_path: Path
 ) -> None:
     team = Team(tmp_path, *network)
-    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    assert {len(mine.losses) for mine, _ in found.values()} == {20}
-    assert not apart(found)
+    trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {20}
+    assert not apart(trainings)
 
 
 def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -> None:
-    """Else the test above would hold whatever batch norm did. Parts that follow each other have
-    the weights of ghosts, and running statistics of their own."""
+    """Otherwise the test above would pass whatever batch norm did.
+
+    Consecutive parts give the weights of ghosts, but different running statistics.
+    """
     team = Team(tmp_path, *SMALL)
     ways = {
         "whole": {},
@@ -89,8 +92,8 @@ def test_what_batch_norm_sees_is_what_the_references_differ_in(tmp_path: Path) -
         "ghosts": {"ghosts": 4},
         "parts": {"accumulate": 4},
     }
-    found = team.train({name: (team.way(**way),) for name, way in ways.items()})
-    whole, halves, ghosts, parts = (mine for mine, _ in found.values())
+    trainings = team.train({name: (team.way(**way),) for name, way in ways.items()})
+    whole, halves, ghosts, parts = (mine for mine, _ in trainings.values())
     assert min(whole.losses_far(halves), whole.losses_far(ghosts), halves.losses_far(ghosts)) > 1e-3
     assert parts.far(ghosts, statistics=False) < LIMIT
     assert parts.far(ghosts) > 1e-3
@@ -121,7 +124,7 @@ DETECTOR: Ways = {
     "sharded": {"ranks": 2, "parallel": {"mode": "sharded"}},
     "layers": {"ranks": 2, "parallel": {"mode": "model"}},
     "tensor": {"ranks": 2, "parallel": TENSOR},
-    **{each: {**piped(each, 2), "accumulate": 2} for each in ("gpipe", "1f1b", "interleaved")},
+    **{item: {**piped(item, 2), "accumulate": 2} for item in ("gpipe", "1f1b", "interleaved")},
     "mixed-pipeline": {**mixed(), "accumulate": 2},
     "mixed-layers": mixed(within="model"),
     "mixed-tensor": mixed(within="model", split="tensor"),
@@ -132,17 +135,17 @@ def test_every_mode_trains_a_detector(tmp_path: Path) -> None:
     """Backbone, pyramid and heads: blocks are not called one after the other, biases are added
     once, and the stage with the head takes the boxes itself."""
     team = Team(tmp_path, *FRAMES, workload="extreme-weather")
-    found = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
-    assert {len(mine.losses) for mine, _ in found.values()} == {4}
-    assert not apart(found)
+    trainings = team.train({name: (team.way(**way),) for name, way in DETECTOR.items()})
+    assert {len(mine.losses) for mine, _ in trainings.values()} == {4}
+    assert not apart(trainings)
 
 
-def apart(found: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
-    """The trainings that differ from their references, and by how much."""
+def apart(trainings: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
+    """Return the trainings that differ from their references, and by how much."""
     return {
         name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
-        for name, (mine, alone) in found.items()
+        for name, (mine, alone) in trainings.items()
         if not mine.far(alone) < LIMIT
-        or not mine.losses_far(alone) < 1e-6  # a pipeline tells them in single precision
+        or not mine.losses_far(alone) < 1e-6  # a pipeline records them in single precision
         or mine.quality != alone.quality
     }

@@ -117,11 +117,11 @@ def test_a_worker_that_dies_for_good_is_told_and_the_others_come_to_their_end(
         (("--workers", "0"), "search.workers = 0"),
         (("--workers", "-1"), "search.workers = -1"),
         (("--workers", "4096"), "4096 workers"),
-        (("--for", "soon"), "'soon' is no length of time"),
-        (("--for", "0s"), "'0s' is no length of time"),
+        (("--for", "soon"), "'soon' is not a duration"),
+        (("--for", "0s"), "'0s' is not a duration"),
         (("--for", "999d"), "search.duration_s"),
-        (("--models", "2"), "take --workers 2"),
-        (("--repeat", "2"), "a run holds one"),
+        (("--models", "2"), "use --workers 2"),
+        (("--repeat", "2"), "a run has only one"),
         (("--set", "target=1.5"), "target = 1.5"),
         (("--set", "search.error=1"), "search.error = 1"),
         (("--set", "search.searcher=baysian"), "'bayesian', 'evolution' or 'random'"),
@@ -153,6 +153,6 @@ def test_a_plan_of_a_search_places_workers_and_promises_no_operations(vflops: Vf
     done = vflops("plan", "automl", "--profile", "tiny", "--workers", "2", "--ranks", "2", *there)
     assert done.returncode == 0, done.stderr
     assert "2 workers of 2 ranks" in done.stdout
-    assert "operations              not known before" in done.stdout
+    assert "operations            not known in advance" in done.stdout
     done = vflops("plan", "automl", "--profile", "tiny", "--workers", "5", *there)
-    assert done.returncode == 2 and "4 do: --workers 4" in done.stderr
+    assert done.returncode == 2 and "4 would fit: --workers 4" in done.stderr

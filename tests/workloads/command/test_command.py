@@ -157,7 +157,9 @@ def test_a_wrong_command_makes_no_folder(
     tmp_path: Path, command: str | None, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        pipeline.start(tmp_path / "runs", "command", settings(command, **changes), pipeline.Watch())
+        pipeline.start(
+            tmp_path / "runs", "command", settings(command, **changes), pipeline.RunObserver()
+        )
     assert caught.value.hint
     assert not (tmp_path / "runs").exists()
 

@@ -54,7 +54,7 @@ run(Path({str(tmp_path)!r}), {RESUMABLE!r})
     folder = latest(tmp_path / "runs")
     assert folder is not None
     assert (folder / "jobs/1/checkpoint/state").read_text() == "60"
-    pipeline.resume(RunFolder.open(folder), pipeline.Watch())
+    pipeline.resume(RunFolder.open(folder), pipeline.RunObserver())
     score = scored(RunFolder.open(folder))
     assert score.complete
     assert (score.attempts, score.samples_trained, score.samples_redone) == (2, 100, 0)
@@ -93,7 +93,7 @@ def test_another_script_is_another_run(tmp_path: Path) -> None:
     folder = latest(tmp_path / "runs")
     assert folder is not None
     with pytest.raises(UsageError, match="script has changed"):
-        pipeline.resume(RunFolder.open(folder), pipeline.Watch())
+        pipeline.resume(RunFolder.open(folder), pipeline.RunObserver())
 
 
 def test_who_does_not_stop_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,11 +94,11 @@ def _by_agents(folder: RunFolder) -> list[JobRecord]:
     """Return the jobs that run by agents: base models, workers, or all if the settings say so."""
     from vflops.record.formats.job import JobRecord
     from vflops.record.formats.job_events import JobPlanned
-    from vflops.run.jobs import by_agents
+    from vflops.run.jobs import uses_agents
 
     planned = [event.payload(JobPlanned).job for event in folder.history(0).events("job-planned")]
     records = [JobRecord.read(folder.job_file(job)) for job in dict.fromkeys(planned)]
-    all_jobs = by_agents(folder.record.settings)
+    all_jobs = uses_agents(folder.record.settings)
     return [
         record
         for record in records

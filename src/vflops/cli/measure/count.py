@@ -30,25 +30,29 @@ def register(app: typer.Typer) -> None:
 
 def count(
     model: Annotated[
-        str, typer.Argument(help="A built-in name (see vflops list) or package.module:callable.")
+        str, typer.Argument(help="A built-in name, see `vflops list`, or package.module:callable.")
     ],
     input: Annotated[
         list[str] | None,
-        typer.Option(help="Shape of one sample, e.g. 3x224x224 or 128:int64; once per input."),
+        typer.Option(
+            help="Shape of one sample, e.g. 3x224x224 or 128:int64; repeat for each input."
+        ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Samples in a batch.", min=1)] = 1,
-    rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
+    batch: Annotated[int, typer.Option(help="Batch size.", min=1)] = 1,
+    rules: Annotated[
+        str, typer.Option(help="Counting convention, see `vflops list`.")
+    ] = "hpcai500",
     against: Annotated[
-        str | None, typer.Option(help="A second counting convention to show beside the first.")
+        str | None, typer.Option(help="A second convention to compare with.")
     ] = None,
-    by: Annotated[By, typer.Option(help="Rows of the table.")] = By.KIND,
+    by: Annotated[By, typer.Option(help="What the rows of the table are.")] = By.KIND,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     export: Annotated[
         Export | None, typer.Option(help="Also write the table (html) or the graph (graph).")
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", help="File to export to.")] = None,
 ) -> None:
-    """Count the operations of one training step. Forward, backward, update."""
+    """Count the operations of one training step. Forward, backward and update."""
     from vflops.cli.terminal.console import console, next_step, shown, working
     from vflops.counting.conventions import convention
     from vflops.counting.count import count as count_graph
@@ -60,7 +64,7 @@ def count(
     inputs = [parse_input(text) for text in input or ()]
     with working("capturing the model"):
         graph = graph_of(model, inputs=inputs, batch=batch)
-    counts = [count_graph(graph, each) for each in sets]
+    counts = [count_graph(graph, rule) for rule in sets]
     if json:
         typer.echo(show.as_json(counts, by.value), nl=False)
     else:
@@ -78,8 +82,8 @@ def count(
         if against is None:
             other = "executed" if rules != "executed" else "hpcai500"
             command = f"vflops count {same} --rules {rules} --against {other}"
-            next_step(command, "beside what the framework runs")
+            next_step(command, "compare with what the framework executes")
         elif latest(Path("runs")) is None:
-            next_step("vflops micro", "the ceilings that bound it on this machine")
+            next_step("vflops micro", "measure the ceilings of this machine")
         else:
-            next_step(f"vflops roofline --model {same}", "what bounds it on this machine")
+            next_step(f"vflops roofline --model {same}", "show what limits it on this machine")

@@ -10,9 +10,9 @@ import typer
 from vflops.cli import options
 
 _FAMILIES = {"allreduce": ("all-reduce", "all-reduce-modes")}
-"""Words for several benchmarks."""
+"""Names for groups of benchmarks."""
 _FAMILY_S = 180.0
-"""Seconds where nobody says how many: each mode and precision starts ranks of its own."""
+"""Default seconds for a group: each mode and precision starts its own ranks."""
 
 
 def register(app: typer.Typer) -> None:
@@ -22,11 +22,14 @@ def register(app: typer.Typer) -> None:
 
 def micro(
     benchmarks: Annotated[
-        list[str] | None, typer.Argument(help="Which ones, e.g. gemm; allreduce: every mode.")
+        list[str] | None,
+        typer.Argument(
+            help="Benchmarks to run, e.g. gemm; allreduce for all its modes; by default all."
+        ),
     ] = None,
-    budget: Annotated[float | None, typer.Option(help="Seconds for all of them together.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Total seconds for all benchmarks.")] = None,
     precision: Annotated[
-        list[str] | None, typer.Option(help="Only this precision; repeatable.")
+        list[str] | None, typer.Option(help="Measure only this precision; repeatable.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     profile: options.Profile = None,
@@ -35,15 +38,15 @@ def micro(
     json: Annotated[bool, typer.Option("--json", help="Print the score as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure the ceilings. GEMM, convolution, memory, transfer, all-reduce and storage."""
+    """Measure the ceilings of this machine. GEMM, convolution, memory, network, storage."""
     from vflops.cli.terminal.run_display import Progress
     from vflops.run import pipeline
 
     assignments = [f"micro.device={device}", "count.models=[]"]
     if benchmarks:
-        named = [name for each in benchmarks for name in _FAMILIES.get(each, (each,))]
+        named = [name for given in benchmarks for name in _FAMILIES.get(given, (given,))]
         assignments.append(f"micro.benchmarks={named}")
-        if budget is None and any(each in _FAMILIES for each in benchmarks):
+        if budget is None and any(given in _FAMILIES for given in benchmarks):
             budget = _FAMILY_S
     if precision:
         assignments.append(f"micro.precisions={precision}")
@@ -51,8 +54,8 @@ def micro(
         assignments.append(f"micro.budget_s={budget}")
     settings = options.settings(profile, seed, None, assignments)
     with Progress(quiet=quiet or json) as progress:
-        folder = pipeline.start(out, "micro", settings, progress.watch)
-        findings = pipeline.conclude(folder, progress.watch)
+        folder = pipeline.start(out, "micro", settings, progress.observer)
+        findings = pipeline.conclude(folder, progress.observer)
     if json:
         typer.echo(folder.score_file.read_text(encoding="utf-8"), nl=False)
     else:

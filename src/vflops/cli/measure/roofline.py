@@ -1,4 +1,4 @@
-"""``vflops roofline``: what bounds a model on this machine, drawn and in words."""
+"""``vflops roofline``: what limits a model on this machine, as a picture and in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What the picture is written as."""
+    """File formats of the picture."""
 
     HTML = "html"
     SVG = "svg"
@@ -37,17 +37,17 @@ def roofline(
     input: Annotated[
         list[str] | None, typer.Option(help="Shape of one sample, for your own model.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples a step.", min=1)] = None,
+    batch: Annotated[int | None, typer.Option(help="Batch size.", min=1)] = None,
     precision: Annotated[
-        str | None, typer.Option(help="fp32, bf16 …; by default the fastest measured.")
+        str | None, typer.Option(help="fp32, bf16 …; by default the fastest one measured.")
     ] = None,
-    rules: Annotated[str, typer.Option(help="Rule set; see vflops list.")] = "hpcai500",
+    rules: Annotated[str, typer.Option(help="Rule set, see `vflops list`.")] = "hpcai500",
     export: Annotated[
-        Format | None, typer.Option(help="Page or picture; by default what --out ends with.")
+        Format | None, typer.Option(help="File format; by default that of --out, or html.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
-    """Place models under the measured ceilings. Says what bounds them."""
+    """Place models under the measured ceilings. Shows what limits them."""
     from vflops.cli.terminal import console
     from vflops.counting.conventions import convention
     from vflops.counting.count import count
@@ -56,17 +56,17 @@ def roofline(
 
     rule = convention(rules)
     export = export or _format(out)
-    contents = console.read_run(run or _newest_with_roofs())
+    contents = console.read_run(run or _newest_with_ceilings())
     folder = contents.folder
     if model is None and batch is None and input is None:
         trained = [graph for graph in contents.graphs if graph.model in _trained(contents)]
-        found = (trained or contents.graphs)[:1]
+        graphs = (trained or contents.graphs)[:1]
     else:
         inputs = [parse_input(text) for text in input or ()]
         size = batch or folder.record.settings.count.batch
         with console.working("capturing"):
-            found = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
-    counts = [count(each, rule) for each in found]
+            graphs = [graph_of(name, inputs=inputs, batch=size) for name in model or ["resnet50"]]
+    counts = [count(graph, rule) for graph in graphs]
     picture = Roofline.of(folder.record, contents.measurements, counts, precision)
     path = out or folder.path / f"{_name(model, batch)}.{export.value}"
     with console.working("drawing"):
@@ -76,30 +76,33 @@ def roofline(
     typer.echo(f"written: {console.shown(path)}")
     if export is Format.HTML:
         console.next_step(
-            f"vflops roofline {console.shown(folder.path)} --export svg", "for a paper"
+            f"vflops roofline {console.shown(folder.path)} --export svg",
+            "write a picture for a paper",
         )
     else:
-        console.next_step(f"vflops report {console.shown(folder.path)}", "the whole run as a page")
+        console.next_step(
+            f"vflops report {console.shown(folder.path)}", "write the report of the run"
+        )
 
 
 def _trained(contents: Contents) -> set[str]:
-    """The workloads of the run; their graphs have their names."""
+    """Return the names of the trained workloads, which are also those of their graphs."""
     return {job.record.workload for job in contents.trained}
 
 
 def _format(out: Path | None) -> Format:
-    """What the file's name asks for; a page where there is none."""
+    """Return the format of the file's suffix; html without a file."""
     suffix = out.suffix.removeprefix(".").lower() if out else Format.HTML.value
     if suffix not in list(Format):
         raise UsageError(
-            f"--out {out} ends neither with .html nor with .svg or .png",
-            hint="name it so, or say --export html, svg or png",
+            f"--out {out} does not end with .html, .svg or .png",
+            hint="rename it, or add --export html, svg or png",
         )
     return Format(suffix)
 
 
-def _newest_with_roofs() -> Path | None:
-    """The newest run under ``runs/`` that can have a roofline; the newest of all without one."""
+def _newest_with_ceilings() -> Path | None:
+    """Return the newest run under ``runs/`` with the ceilings of a roofline, if any."""
     from vflops.errors import VflopsError
     from vflops.record.folder import RunFolder
     from vflops.record.readout.contents import Contents

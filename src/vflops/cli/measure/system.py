@@ -21,11 +21,11 @@ def system(
             help="Write an MLPerf system description to this file instead of showing tables."
         ),
     ] = None,
-    submitter: Annotated[str, typer.Option(help="For MLPerf: who submits.")] = "",
+    submitter: Annotated[str, typer.Option(help="For MLPerf: name of the submitter.")] = "",
     division: Annotated[str, typer.Option(help="For MLPerf: open or closed.")] = "open",
-    name: Annotated[str, typer.Option(help="For MLPerf: the system's name.")] = "",
+    name: Annotated[str, typer.Option(help="For MLPerf: name of the system.")] = "",
 ) -> None:
-    """Describe the system: nine layers, gathered not typed."""
+    """Describe this system in nine layers. All facts are read from the machine."""
     from vflops.cli.terminal.console import console, next_step, shown, working
     from vflops.errors import unknown_name
     from vflops.machine.system.gather import gather
@@ -35,7 +35,7 @@ def system(
 
     if division not in DIVISIONS:
         raise unknown_name("division", division, DIVISIONS)
-    with working("looking at the system"):
+    with working("reading the system"):
         record = gather(Path.cwd())
     if json:
         typer.echo(record.to_json(), nl=False)
@@ -48,6 +48,6 @@ def system(
         typer.echo(f"written: {shown(mlperf)}", err=True)
         for option, value in (("--submitter", submitter), ("--name", name)):
             if not value:
-                typer.echo(f"{option} was not given: that field is empty", err=True)
+                typer.echo(f"{option} is not given: its field is empty", err=True)
     if not json:
-        next_step("vflops micro", "what this system can do at most")
+        next_step("vflops micro", "measure the ceilings of this system")

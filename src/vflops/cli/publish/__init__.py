@@ -1,1 +1,1 @@
-"""Commands that hand results on."""
+"""Commands that publish results."""

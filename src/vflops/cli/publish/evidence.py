@@ -1,4 +1,4 @@
-"""``vflops verify``, ``sign``, ``archive``, ``extract``, ``reproduce``: what others can check."""
+"""``vflops verify``, ``sign``, ``archive``, ``extract`` and ``reproduce``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RunOrArchive = Annotated[
     Path | None,
-    typer.Argument(help="A run folder or an archive; the newest run under runs/ when left out."),
+    typer.Argument(help="A run folder or an archive; by default the newest run under runs/."),
 ]
 
 
@@ -28,69 +28,77 @@ def register(app: typer.Typer) -> None:
 def verify(
     run: RunOrArchive = None,
     signers: Annotated[
-        Path | None, typer.Option(help="Keys that you trust: an allowed-signers file of SSH.")
+        Path | None, typer.Option(help="SSH allowed-signers file with the keys that you trust.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what of a run was altered. Exit code 0 only if nothing was (and a signer vouches)."""
+    """Show what was altered in a run. Exit code 0 only if it is intact and its signer trusted."""
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
-    from vflops.publish.evidence.verify import verify as look
+    from vflops.publish.evidence.verify import verify as verify_run
     from vflops.record.files.atomic import json_text
 
     path = run if run is not None else console.open_run(None).path
-    found = look(path, signers)
+    verification = verify_run(path, signers)
     if json:
-        typer.echo(json_text(found.model_dump(mode="json")), nl=False)
+        typer.echo(json_text(verification.model_dump(mode="json")), nl=False)
     else:
-        for line in _told(found):
+        for line in _lines(verification):
             console.say(line, indent=11, file=sys.stdout)
     name = console.shown(path)
-    if found.alterations:
-        what = f"{len(found.alterations)} alteration{'s' * (len(found.alterations) > 1)}"
-        raise CheckFailed(
-            f"{name} is not as it was concluded: {what}",
-            hint="fetch it once more from its author, and compare the SHA-256 of the archive",
+    if verification.alterations:
+        what = (
+            f"{len(verification.alterations)} alteration{'s' * (len(verification.alterations) > 1)}"
         )
-    if found.unconcluded is not None:
         raise CheckFailed(
-            f"{name} is not concluded yet: {found.unconcluded}",
-            hint="wait until it ends" if found.goes_on else f"go on with it: vflops resume {name}",
+            f"{name} was changed after it was concluded: {what}",
+            hint="get it again from its author, and compare the SHA-256 of the archive",
         )
-    if not found.accepted:
+    if verification.unconcluded is not None:
         raise CheckFailed(
-            f"{name} is not signed by one of {signers}",
-            hint="it is intact: ask its author to sign it, or for the line of their key",
+            f"{name} is not concluded yet: {verification.unconcluded}",
+            hint="wait until it ends"
+            if verification.goes_on
+            else f"resume it: vflops resume {name}",
+        )
+    if not verification.accepted:
+        raise CheckFailed(
+            f"{name} is not signed by a key of {signers}",
+            hint="it is intact: ask its author to sign it, or for the line with their key",
         )
     if json:
         return
     if path.is_file():
-        console.next_step(f"vflops reproduce {name}", "the same settings here: does it come out?")
-    elif found.signed:
-        console.next_step(f"vflops archive {name}", "one file to hand on")
+        console.next_step(f"vflops reproduce {name}", "run the same settings here and compare")
+    elif verification.signed:
+        console.next_step(f"vflops archive {name}", "write one file to hand on")
     else:
-        console.next_step(f"vflops sign {name}", "so that others know whose it is")
+        console.next_step(f"vflops sign {name}", "so that others know who made it")
 
 
-def _told(found: Verification) -> list[str]:
-    whole = "intact: every file is as it was when the run was concluded"
+def _lines(verification: Verification) -> list[str]:
+    whole = "intact: no file was changed after the run was concluded"
     return [
-        f"run        {found.run or 'unknown'}",
-        *([f"open       not concluded yet: {found.unconcluded}"] if found.unconcluded else []),
-        *(f"altered    {line}" for line in found.alterations),
-        *([f"files      {whole}"] if found.intact else []),
-        *(f"note       {line}" for line in found.notes),
-        f"signature  {found.signature}",
+        f"run        {verification.run or 'unknown'}",
+        *(
+            [f"open       not concluded yet: {verification.unconcluded}"]
+            if verification.unconcluded
+            else []
+        ),
+        *(f"altered    {line}" for line in verification.alterations),
+        *([f"files      {whole}"] if verification.intact else []),
+        *(f"note       {line}" for line in verification.notes),
+        f"signature  {verification.signature}",
     ]
 
 
 def sign(
     run: options.Run = None,
     key: Annotated[
-        Path | None, typer.Option(help="Your SSH key; the usual one in ~/.ssh by default.")
+        Path | None, typer.Option(help="Your SSH key; by default the usual one in ~/.ssh.")
     ] = None,
 ) -> None:
-    """Sign a run with your SSH key. What is signed is its manifest, in the namespace vflops."""
+    """Sign a run with your SSH key. Signs its manifest, in the namespace vflops."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.sign_run import UNNAMED, allowed_line, sign_run, signing_key
 
@@ -99,21 +107,21 @@ def sign(
     used = sign_run(folder, key)
     typer.echo(f"signed with {used}: {console.shown(folder.path / 'manifest.json.sig')}")
     if before not in (None, signing_key(folder)):
-        console.say(f"it replaces the signature by another key: {before}", file=sys.stdout)
+        console.say(f"it replaces the signature of another key: {before}", file=sys.stdout)
     line = allowed_line(used)
     if line is not None:
-        own = f", with your address for {UNNAMED}" if line.startswith(UNNAMED) else ""
-        typer.echo(f"readers put this line into their file of allowed signers{own}:\n{line}")
-    console.next_step(f"vflops archive {console.shown(folder.path)}", "one file to hand on")
+        note = f", with your address for {UNNAMED}" if line.startswith(UNNAMED) else ""
+        typer.echo(f"readers add this line to their allowed-signers file{note}:\n{line}")
+    console.next_step(f"vflops archive {console.shown(folder.path)}", "write one file to hand on")
 
 
 def archive(
     run: options.Run = None,
     out: Annotated[
-        str | None, typer.Option(help="File, or folder/, to write; beside the run by default.")
+        str | None, typer.Option(help="File or folder/ to write to; by default beside the run.")
     ] = None,
 ) -> None:
-    """Write a run into one file. No checkpoints; the same bytes from the same folder."""
+    """Write a run to one file. Without checkpoints; the same folder gives the same bytes."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.archive import archive as pack
     from vflops.record.files import atomic
@@ -125,37 +133,39 @@ def archive(
     with console.working("packing"):
         path = pack(folder, None if out is None else Path(out))
     typer.echo(f"{console.shown(path)}\nSHA-256 {file_digest(path).sha256}")
-    console.next_step(f"vflops verify {console.shown(path)}", "as whoever gets it will")
+    console.next_step(f"vflops verify {console.shown(path)}", "check it as its readers will")
 
 
 def extract(
-    file: Annotated[Path, typer.Argument(help="A file that `vflops archive` made.")],
+    file: Annotated[Path, typer.Argument(help="An archive written by `vflops archive`.")],
     out: options.Out = Path("runs"),
 ) -> None:
-    """Unpack the run folder of an archive. What is no plain run folder is refused."""
+    """Unpack the run folder of an archive. Refuses anything but a plain run folder."""
     from vflops.cli.terminal import console
     from vflops.publish.evidence.extract import extract as unpack
 
     path = unpack(file, out)
     typer.echo(console.shown(path))
-    console.next_step(f"vflops verify {console.shown(path)}", "was it altered?")
+    console.next_step(f"vflops verify {console.shown(path)}", "check whether it was altered")
 
 
 def reproduce(
     run: RunOrArchive = None,
     data: Annotated[
-        Path | None, typer.Option(help="Where that data is here; as recorded by default.")
+        Path | None, typer.Option(help="Where the data is on this machine; by default as recorded.")
     ] = None,
     on: options.On = None,
     container: options.Container = None,
     allow_command: Annotated[
         bool,
-        typer.Option("--allow-command", help="Run the author's own program, if the run did."),
+        typer.Option(
+            "--allow-command", help="Allow the author's own program to run, if the run used one."
+        ),
     ] = False,
     out: options.Out = Path("runs"),
     quiet: options.Quiet = False,
 ) -> None:
-    """Run the recorded settings again on this machine, and compare."""
+    """Run the recorded settings again on this machine and compare."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
     from vflops.cli.terminal.run_display import Progress
@@ -173,19 +183,21 @@ def reproduce(
         )
         with Progress(quiet=quiet) as progress:
             name = recorded.folder.record.workload
-            folder = pipeline.start(out, name, settings, progress.watch)
-            found = again.compare(recorded, folder)
-            found.write(again.reproduction_file(folder))
-            pipeline.conclude(folder, progress.watch)
+            folder = pipeline.start(out, name, settings, progress.observer)
+            reproduction = again.compare(recorded, folder)
+            reproduction.write(again.reproduction_file(folder))
+            pipeline.conclude(folder, progress.observer)
     print()
-    for sentence in found.sentences:
+    for sentence in reproduction.sentences:
         console.say(sentence, file=sys.stdout)
-    if found.figures:
-        print(columns([COLUMNS, *rows(found)], right=(1, 2, 3)))
+    if reproduction.figures:
+        print(columns([COLUMNS, *rows(reproduction)], right=(1, 2, 3)))
     print(f"\nwritten: {console.shown(again.reproduction_file(folder))}")
-    if found.contradictions:
+    if reproduction.contradictions:
         raise CheckFailed(
-            f"not reproduced: {'; '.join(found.contradictions)}",
-            hint=f"what differs: {console.shown(again.reproduction_file(folder))}",
+            f"not reproduced: {'; '.join(reproduction.contradictions)}",
+            hint=f"see what differs: {console.shown(again.reproduction_file(folder))}",
         )
-    console.next_step(f"vflops report {console.shown(folder.path)}", "the page of the new run")
+    console.next_step(
+        f"vflops report {console.shown(folder.path)}", "write the report of the new run"
+    )

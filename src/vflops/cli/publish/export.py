@@ -1,4 +1,4 @@
-"""``vflops export FORMAT RUN…``: runs in the forms that others read."""
+"""``vflops export FORMAT RUN…``: writes runs in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -28,29 +28,33 @@ def export(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A file, printed by default; of mllog a new folder, mlperf by default."),
+        typer.Option(
+            help="File to write; by default stdout. For mllog a new folder, by default mlperf."
+        ),
     ] = None,
     series: Annotated[
         bool, typer.Option("--series", help="For csv: a row a reading instead of a pass.")
     ] = False,
-    to: Annotated[str | None, typer.Option(help="For mlflow: its address, or a folder.")] = None,
-    submitter: Annotated[str, typer.Option(help="For mllog: who submits.")] = "unnamed",
-    system: Annotated[str | None, typer.Option(help="For mllog: the system's name.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="For mlflow: address of the server, or a folder.")
+    ] = None,
+    submitter: Annotated[str, typer.Option(help="For mllog: name of the submitter.")] = "unnamed",
+    system: Annotated[str | None, typer.Option(help="For mllog: name of the system.")] = None,
     division: Annotated[str, typer.Option(help="For mllog: open or closed.")] = "open",
     status: Annotated[
         str, typer.Option(help="For mllog: onprem, cloud, preview or research.")
     ] = "research",
 ) -> None:
-    """Write runs as CSV, JSON, OpenMetrics, for MLPerf, to MLflow."""
+    """Export runs to other tools. CSV, JSON, OpenMetrics, MLPerf, MLflow."""
     from vflops.cli.terminal.console import read_run
 
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
     if series and format != "csv":
-        raise UsageError(f"--series is for csv, and this is {format}", hint="leave it out")
+        raise UsageError(f"--series is for csv, but the format is {format}", hint="omit it")
     if (to is None) == (format == "mlflow"):
         raise UsageError(
-            "--to says where MLflow is, and only that",
+            "--to is required for mlflow, and only for mlflow",
             hint="vflops export mlflow RUN --to http://server:5000, or a folder",
         )
     contents = [read_run(run) for run in runs] if runs else [read_run(None)]
@@ -64,7 +68,7 @@ def export(
 
 
 def _must_differ(contents: Sequence[Contents]) -> None:
-    ids = [each.folder.record.id for each in contents]
+    ids = [run.folder.record.id for run in contents]
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise UsageError(f"run {twice[0]} is given twice", hint="give each run once")
@@ -85,11 +89,11 @@ def _writer(format: str, *, series: bool) -> Callable[[Sequence[Contents]], str]
 
 
 _USED = {
-    "csv": ("column -s, -t < {} | less -S", "as a table; spreadsheets read it too"),
-    "json": ("python -m json.tool {}", "all of it, indented"),
-    "openmetrics": ("promtool check metrics < {}", "Prometheus' own checker, where it is"),
+    "csv": ("column -s, -t < {} | less -S", "show it as a table"),
+    "json": ("python -m json.tool {}", "show it indented"),
+    "openmetrics": ("promtool check metrics < {}", "check it with Prometheus' tool, if installed"),
 }
-"""What a file of each format is read with."""
+"""The next step for a file of each format."""
 
 
 def _text(text: str, out: Path | None, format: str) -> None:
@@ -124,20 +128,21 @@ def _submission(
     for note in written.notes:
         say(f"note    {note}", indent=8)
     if submitter == "unnamed":
-        say("note    --submitter was not given: the submitter is 'unnamed'")
+        say("note    --submitter is not given: the submitter is 'unnamed'")
     check = f"python -m mlperf_logging.package_checker {shown(folder)} training {RULE_SET}"
-    next_step(check, "MLCommons' own checker: pip install mlperf-logging")
+    next_step(check, "check it with MLCommons' tool: pip install mlperf-logging")
 
 
 def _to_mlflow(contents: Sequence[Contents], to: str) -> None:
     from vflops.cli.terminal.console import next_step, working
     from vflops.publish.export.to_mlflow import log_run
 
-    for each in contents:
-        with working(f"writing {each.folder.record.id} to MLflow: some seconds"):
-            run = log_run(each, to)
-        print(f"{each.folder.record.id} is run {run} of MLflow at {to}")
+    for run in contents:
+        name = run.folder.record.id
+        with working(f"writing {name} to MLflow"):
+            mlflow_run = log_run(run, to)
+        print(f"{name} is run {mlflow_run} of MLflow at {to}")
     if to.startswith(("http://", "https://")):
-        next_step(f"open {to}", "the runs there")
+        next_step(f"open {to}", "show the runs")
     else:
-        next_step(f"mlflow ui --backend-store-uri {to}", "the runs there, in a browser")
+        next_step(f"mlflow ui --backend-store-uri {to}", "show the runs in a browser")

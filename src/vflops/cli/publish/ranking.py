@@ -1,4 +1,4 @@
-"""``vflops ranking DIR… --site OUT``: submissions as a static site of lists."""
+"""``vflops ranking DIR… --site OUT``: writes a static site that ranks submissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vflops.publish.ranking.lists import Ranking
 
 _SHOWN = 3
-"""Of what is left out, or does not rank."""
+"""Number of submissions shown that are left out or not ranked."""
 
 
 def register(app: typer.Typer) -> None:
@@ -21,21 +21,17 @@ def register(app: typer.Typer) -> None:
 
 
 def ranking(
-    folders: Annotated[
-        list[Path], typer.Argument(help="Folders that hold run folders or archives of runs.")
-    ],
-    site: Annotated[
-        Path, typer.Option(help="Folder of the pages; what is there is brought up to date.")
-    ],
+    folders: Annotated[list[Path], typer.Argument(help="Folders with run folders or archives.")],
+    site: Annotated[Path, typer.Option(help="Folder of the pages; an existing site is updated.")],
     add: Annotated[
         list[Path] | None,
-        typer.Option(help="An archive to copy into the first folder before; repeatable."),
+        typer.Option(help="An archive to copy into the first folder first; repeatable."),
     ] = None,
     signers: Annotated[
-        Path | None, typer.Option(help="Allowed-signers file, as for vflops verify.")
+        Path | None, typer.Option(help="SSH allowed-signers file, as for `vflops verify`.")
     ] = None,
 ) -> None:
-    """Rank submissions on pages that need no server. Only what changed is read again."""
+    """Rank submissions on a static site. Reads only what changed."""
     from vflops.cli.terminal import console
     from vflops.errors import UsageError
     from vflops.publish.ranking import static_site
@@ -46,27 +42,29 @@ def ranking(
         raise UsageError(f"--signers {signers}: no such file", hint="see docs/how-to/ranking.md")
     for archive in add or []:
         if not static_site.add(archive, folders[0]):
-            typer.echo(f"{archive.name} is among the submissions already")
+            typer.echo(f"{archive.name} is already among the submissions")
     built = static_site.build(folders, site, signers=signers, progress=_progress)
     typer.echo(f"{count(built.submissions, 'submission')}, {built.read} new or changed")
-    _tell(built.ranking)
+    _show_ranked(built.ranking)
     if built.skipped:
-        few = ", ".join(console.shown(each) for each in built.skipped[:_SHOWN])
+        few = ", ".join(console.shown(path) for path in built.skipped[:_SHOWN])
         more = f" and {len(built.skipped) - _SHOWN} more" if len(built.skipped) > _SHOWN else ""
-        typer.echo(f"left out, neither run folder nor archive ({ARCHIVE}): {few}{more}")
+        typer.echo(f"left out, neither a run folder nor an archive ({ARCHIVE}): {few}{more}")
     typer.echo(f"{count(built.written, 'page')} written, {console.shown(built.index)}")
-    console.next_step(f"open {built.index.resolve().as_uri()}", "offline; or copy the folder")
+    console.next_step(
+        f"open {built.index.resolve().as_uri()}", "the pages; copy the folder to publish them"
+    )
 
 
-def _tell(ranking: Ranking) -> None:
-    """How many rank, and of a few that do not the reason."""
+def _show_ranked(ranking: Ranking) -> None:
+    """Print how many results are ranked, and why a few are not."""
     from vflops.results.score.figure_text import count
 
     ranked, apart = count(len(ranking.ranked), "result"), ranking.apart
-    told = f", {len(apart)} not: the page says why" if apart else ""
-    typer.echo(f"{ranked} ranked{told}")
-    for each in apart if len(apart) <= _SHOWN else ():
-        typer.echo(f"  {each.entry.place}: {'; '.join(each.reasons)}")
+    note = f", {len(apart)} not: the page says why" if apart else ""
+    typer.echo(f"{ranked} ranked{note}")
+    for result in apart if len(apart) <= _SHOWN else ():
+        typer.echo(f"  {result.entry.place}: {'; '.join(result.reasons)}")
 
 
 def _progress(done: int, of: int) -> None:

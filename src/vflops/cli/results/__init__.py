@@ -1,1 +1,1 @@
-"""Commands that read results."""
+"""Commands that read the results of runs."""

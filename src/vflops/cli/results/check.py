@@ -1,4 +1,4 @@
-"""``vflops check``: run folders judged by the rules, from what they hold alone."""
+"""``vflops check``: checks run folders by the rules, from their contents alone."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from vflops.results.check.findings import Finding, Findings
 
 Runs = Annotated[
-    list[Path] | None, typer.Argument(help="Run folders; the newest under runs/ when left out.")
+    list[Path] | None, typer.Argument(help="Run folders; by default the newest under runs/.")
 ]
 Rules = Annotated[
     str | None,
-    typer.Option(help="Rule set (vflops list); by default the one of the run's profile."),
+    typer.Option(help="Rule set, see `vflops list`; by default that of the run's profile."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list where there are several.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; a list for several runs.")]
 
 _ADVICE = {
-    "complete": "vflops resume goes on with it",
-    "quiet": "run it again when the machine is free",
-    "plausible": "vflops micro gemm --budget 20 tries again, best when the machine is free",
-    "score": "vflops score makes it again",
-    "manifest": "vflops verify says what else is not as it was",
+    "complete": "vflops resume finishes it",
+    "quiet": "run it again on an idle machine",
+    "plausible": "vflops micro gemm --budget 20 measures again, best on an idle machine",
+    "score": "vflops score writes it again",
+    "manifest": "vflops verify shows what was changed",
     "ceilings": "run it again with its micro-benchmarks",
 }
-"""What to do about a rule that is not met, where there is one thing to do."""
+"""What to do about a rule that is not met."""
 
 
 def register(app: typer.Typer) -> None:
@@ -39,50 +39,57 @@ def register(app: typer.Typer) -> None:
 
 
 def check(runs: Runs = None, rules: Rules = None, json: Json = False) -> None:
-    """Judge runs by the rules. Exit code 0 only if each of them meets all of them."""
-    from vflops.cli.results.score import keep
+    """Check runs by the rules. Exit code 0 only if all runs meet all rules."""
+    from vflops.cli.results.score import write_result
     from vflops.cli.terminal import console
-    from vflops.results.check.checking import check as judge
+    from vflops.results.check.checking import check as check_run
     from vflops.results.check.rule_sets import rule_set_of
 
-    found: list[tuple[str, Findings]] = []
+    results: list[tuple[str, Findings]] = []
     folders = []
     for run in runs or (None,):
         contents = console.read_run(run)
-        findings = judge(contents, rules)
+        findings = check_run(contents, rules)
         if findings.rule_set == rule_set_of(contents.folder.record.settings).name:
-            keep(findings, contents.folder.findings_file, contents)
-        found.append((console.shown(contents.folder.path), findings))
+            write_result(findings, contents.folder.findings_file, contents)
+        results.append((console.shown(contents.folder.path), findings))
         folders.append(contents.folder)
     if json:
-        _print_json([findings for _, findings in found])
+        _print_json([findings for _, findings in results])
     else:
-        for name, findings in found:
-            _print_table(name if len(found) > 1 else "", findings)
-    _refuse(found, rules)
+        for name, findings in results:
+            _print_table(name if len(results) > 1 else "", findings)
+    _refuse(results, rules)
     if not json:
         console.open_report(folders[0])
 
 
-def _print_json(found: Sequence[Findings]) -> None:
-    if len(found) == 1:
-        typer.echo(found[0].to_json(), nl=False)
+def _print_json(documents: Sequence[Findings]) -> None:
+    if len(documents) == 1:
+        typer.echo(documents[0].to_json(), nl=False)
         return
-    documents = ",\n".join(findings.to_json().rstrip("\n") for findings in found)
-    typer.echo(f"[\n{documents}\n]")
+    text = ",\n".join(findings.to_json().rstrip("\n") for findings in documents)
+    typer.echo(f"[\n{text}\n]")
 
 
 def _print_table(name: str, findings: Findings) -> None:
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
     print(heading(f"{name}\n{rules}" if name else rules))
-    apply = [each for each in findings.findings if each.verdict != "not applicable"]
-    print(columns([(each.verdict, each.rule, f"{each.title}: {each.text}") for each in apply]))
-    others = [each.rule for each in findings.findings if each.verdict == "not applicable"]
+    apply = [finding for finding in findings.findings if finding.verdict != "not applicable"]
+    print(
+        columns(
+            [
+                (finding.verdict, finding.rule, f"{finding.title}: {finding.text}")
+                for finding in apply
+            ]
+        )
+    )
+    others = [finding.rule for finding in findings.findings if finding.verdict == "not applicable"]
     if others:
         print(columns([("do not apply:", ", ".join(others))]))
-    if findings.failures:  # the table is long: what is to be done stands last
+    if findings.failures:  # last, because the table is long
         print(heading("\nnot met:"))
-        print(columns([(each.rule, _with_advice(each)) for each in findings.failures]))
+        print(columns([(finding.rule, _with_advice(finding)) for finding in findings.failures]))
 
 
 def _with_advice(finding: Finding) -> str:
@@ -90,18 +97,18 @@ def _with_advice(finding: Finding) -> str:
     return f"{finding.text} → {advice}" if advice else finding.text
 
 
-def _refuse(found: Sequence[tuple[str, Findings]], rules: str | None) -> None:
-    """Say which rules are not met, and where the evidence is."""
+def _refuse(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:
+    """Raise if rules are not met."""
     from vflops.errors import CheckFailed
 
-    broken = [(name, findings) for name, findings in found if not findings.passed]
+    broken = [(name, findings) for name, findings in results if not findings.passed]
     if not broken:
         return
     name, findings = broken[0]
-    failed = [each.rule for each in findings.failures]
+    failed = [finding.rule for finding in findings.failures]
     are = "is" if len(failed) == 1 else "are"
-    words = f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}"
-    if len(found) > 1:
-        words = f"{len(broken)} of {len(found)} runs do not meet their rules; {name}: {words}"
+    message = f"{len(failed)} of {findings.applying} rules {are} not met: {', '.join(failed)}"
+    if len(results) > 1:
+        message = f"{len(broken)} of {len(results)} runs do not meet their rules; {name}: {message}"
     by = f" --rules {rules}" if rules else ""
-    raise CheckFailed(words, hint=f"all of its evidence: vflops check {name}{by} --json")
+    raise CheckFailed(message, hint=f"for the evidence: vflops check {name}{by} --json")

@@ -23,48 +23,48 @@ def register(app: typer.Typer) -> None:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Run folders; several repeats a side: A1 A2 A3 vs B1 B2 B3."),
+        typer.Argument(help="Run folders; with several repeats per side: A1 A2 A3 vs B1 B2 B3."),
     ],
-    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("compare.html"),
+    page: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("compare.html"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
 ) -> None:
-    """Compare runs with confidence. Figures, systems layer by layer, settings and versions."""
+    """Compare runs with confidence intervals. Figures, systems, settings and versions."""
     from vflops.cli.terminal import console
     from vflops.studies.compare.comparing import compare as compared
     from vflops.studies.compare.comparing import sides
 
     given = sides(runs)
-    found = compared(given)
+    comparison = compared(given)
     if json:
-        typer.echo(found.to_json(), nl=False)
+        typer.echo(comparison.to_json(), nl=False)
         return
     from vflops.studies.compare.compare_page import write_page
 
-    _show(found, console.console())
+    _show(comparison, console.console())
     with console.working("drawing"):
-        write_page(found, given, page)
+        write_page(comparison, given, page)
     typer.echo(f"\npage  {console.shown(page)}")
-    console.next_step(f"open {page.resolve().as_uri()}", "the curves over each other, offline")
+    console.next_step(f"open {page.resolve().as_uri()}", "the comparison with curves")
 
 
-def _show(found: Comparison, out: Console) -> None:
+def _show(comparison: Comparison, out: Console) -> None:
     from rich.table import Table
 
     from vflops.cli.terminal.console import cell
     from vflops.studies.compare import compare_text
 
-    for side in found.sides:
-        failed = "  [red]not every rule is met[/]" if side.failed else ""
+    for side in comparison.sides:
+        failed = "  [red]some rules are not met[/]" if side.failed else ""
         out.print(f"[bold]{side.name}[/]  {cell(compare_text.runs(side))}{failed}")
-    for warning in found.warnings:
+    for warning in comparison.warnings:
         out.print(f"[yellow]warning:[/] {cell(warning)}")
-    for side in found.sides[1:]:
+    for side in comparison.sides[1:]:
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(compare_text.figure_columns(side.name)):
             right = 0 < number < 5
             whole = number not in (1, 2, 4)  # values may be wrapped before their unit
             table.add_column(name, justify="right" if right else "left", no_wrap=whole)
-        for workload, figures in compare_text.by_workload(found.figures, side.name):
+        for workload, figures in compare_text.by_workload(comparison.figures, side.name):
             alone = compare_text.alone(figures)
             table.add_row(cell(workload), *[""] * 4, alone, style="dim" if alone else "bold")
             for figure in () if alone else figures:
@@ -72,22 +72,26 @@ def _show(found: Comparison, out: Console) -> None:
                 table.add_row(f"  {name}", *cells, style=_STYLES.get(figure.verdict, ""))
         out.print(f"\n[bold]{side.name} against A[/]")
         out.print(table)
-        for reason in compare_text.reasons(found.figures, side.name):
+        for reason in compare_text.reasons(comparison.figures, side.name):
             out.print(cell(reason), style="dim")
-        out.print(cell(compare_text.sentence(found, side)), style="bold")
+        out.print(cell(compare_text.sentence(comparison, side)), style="bold")
     for title, rows in (
-        ("systems", found.system),
-        ("settings", found.settings),
-        ("versions", found.versions),
+        ("systems", comparison.system),
+        ("settings", comparison.settings),
+        ("versions", comparison.versions),
     ):
-        _differences(title, rows, found, out)
-    if found.equal_layers:
-        out.print(f"\nequal layers of the system: {', '.join(found.equal_layers)}", style="dim")
-    for note in found.notes:
+        _differences(title, rows, comparison, out)
+    if comparison.equal_layers:
+        out.print(
+            f"\nequal layers of the system: {', '.join(comparison.equal_layers)}", style="dim"
+        )
+    for note in comparison.notes:
         out.print(cell(note), style="dim")
 
 
-def _differences(title: str, rows: tuple[Differing, ...], found: Comparison, out: Console) -> None:
+def _differences(
+    title: str, rows: tuple[Differing, ...], comparison: Comparison, out: Console
+) -> None:
     from rich.table import Table
 
     from vflops.cli.terminal.console import cell
@@ -97,7 +101,7 @@ def _differences(title: str, rows: tuple[Differing, ...], found: Comparison, out
         out.print(f"\nno difference between the {title}")
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("", "", *(side.name for side in found.sides)):
+    for name in ("", "", *(side.name for side in comparison.sides)):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*map(cell, compare_text.differing_row(row)))

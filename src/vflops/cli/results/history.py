@@ -1,4 +1,4 @@
-"""``vflops history [DIR]``: the runs of a folder over time; exit code 1 on a regression."""
+"""``vflops history [DIR]``: the figures of a folder's runs over time."""
 
 from __future__ import annotations
 
@@ -19,69 +19,69 @@ def register(app: typer.Typer) -> None:
 
 
 def history(
-    folder: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder with run folders.")] = Path("runs"),
     since: Annotated[
         str | None, typer.Option(help="Only runs from this day on, e.g. 2026-01-31.")
     ] = None,
     threshold: Annotated[
-        float, typer.Option(help="The smallest change that counts, in %.", min=0.0, max=100.0)
+        float, typer.Option(help="Smallest change that counts, in %.", min=0.0, max=100.0)
     ] = 2.0,
     page: Annotated[
-        Path | None, typer.Option(help="Where the page goes; history.html in the folder.")
+        Path | None, typer.Option(help="HTML page to write; by default history.html in the folder.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON and write no page.")] = False,
 ) -> None:
-    """Show how figures changed over time. Exit code 1 where one is worse than it was."""
+    """Show how figures changed over time. Exit code 1 if one got worse."""
     from vflops.cli.terminal import console
     from vflops.errors import FolderError, UsageError
     from vflops.studies.history.past_runs import moment
-    from vflops.studies.history.run_history import history as told
+    from vflops.studies.history.run_history import history as read_history
 
     try:
         from_ = moment(since) if since else None
     except FolderError as error:
         raise UsageError(f"--since {since}: {error.message}", hint=error.hint) from error
     with console.working("reading"):
-        found = told(folder, since=from_, least_change=threshold / 100)
+        record = read_history(folder, since=from_, least_change=threshold / 100)
     if json:
-        typer.echo(found.to_json(), nl=False)
+        typer.echo(record.to_json(), nl=False)
     else:
-        _show(found, folder, console.console())
-        place = page or folder / "history.html"
-        written = bool(found.groups) and _write(found, folder, place)
-    _refuse(found, folder)
+        _show(record, folder, console.console())
+        path = page or folder / "history.html"
+        written = bool(record.groups) and _write(record, folder, path)
+    _refuse(record, folder)
     if json:
         return
     if written:
-        console.next_step(f"open {place.resolve().as_uri()}", "the charts, offline")
-    elif not found.groups and found.left_out:
-        why = console.shown(folder / found.left_out[-1].folder)
-        console.next_step(f"vflops report {why}", "no run has come to its end, so there is no page")
+        console.next_step(f"open {path.resolve().as_uri()}", "the charts")
+    elif not record.groups and record.left_out:
+        why = console.shown(folder / record.left_out[-1].folder)
+        console.next_step(f"vflops report {why}", "see why no run finished: there is no page yet")
 
 
-def _write(found: HistoryRecord, folder: Path, place: Path) -> bool:
-    """Write the page where one may: a folder that is read-only still has its exit code."""
+def _write(record: HistoryRecord, folder: Path, path: Path) -> bool:
+    """Write the page if possible: a read-only folder still gets its exit code."""
     from vflops.cli.terminal import console
     from vflops.errors import VflopsError
     from vflops.studies.history.history_page import write_page
 
     try:
         with console.working("drawing"):
-            write_page(found, folder.resolve().name, place)
+            write_page(record, folder.resolve().name, path)
     except VflopsError as error:
-        console.say(f"no page: {error.message}")
+        console.say(f"the page cannot be written: {error.message}")
         return False
-    typer.echo(f"\npage  {console.shown(place)}")
+    typer.echo(f"\npage  {console.shown(path)}")
     return True
 
 
-def _show(found: HistoryRecord, folder: Path, out: Console) -> None:
+def _show(record: HistoryRecord, folder: Path, out: Console) -> None:
     from rich.table import Table
 
     from vflops.cli.terminal.console import cell, shown
     from vflops.studies.history import history_text
 
-    for group in found.groups:
+    for group in record.groups:
         out.print(f"[bold]{cell(history_text.group_title(group))}[/]  {history_text.span(group)}")
         out.print(cell(group.machine), style="dim")
         if apart := history_text.apart(group):
@@ -94,40 +94,40 @@ def _show(found: HistoryRecord, folder: Path, out: Console) -> None:
         for workload, courses in history_text.by_workload(group):
             table.add_row(cell(workload), style="bold")
             for course in courses:
-                name, *cells = map(cell, history_text.course_row(course, found.least_runs))
+                name, *cells = map(cell, history_text.course_row(course, record.least_runs))
                 changed = "red" if course.regression else "green" if course.changes else ""
                 table.add_row(f"  {name}", *cells, style=changed)
         out.print(table)
         if broken := history_text.breaking(group, lambda name: shown(folder / name)):
             out.print(f"[yellow]not valid:[/] {cell(broken)}", soft_wrap=True)
         out.print()
-    for each in found.left_out:
-        out.print(f"[yellow]left out:[/] {cell(f'{each.folder}: {each.reason}')}")
-    short = history_text.short(found)
+    for run in record.left_out:
+        out.print(f"[yellow]left out:[/] {cell(f'{run.folder}: {run.reason}')}")
+    short = history_text.short(record)
     if short:
         out.print(short)
-    out.print(history_text.method(found), style="dim")
+    out.print(history_text.method(record), style="dim")
 
 
-def _refuse(found: HistoryRecord, folder: Path) -> None:
-    """Exit code 1 where something got worse, or no longer comes to its end."""
+def _refuse(record: HistoryRecord, folder: Path) -> None:
+    """Raise if a figure got worse, or runs no longer finish."""
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
     from vflops.studies.history import history_text
 
-    worse = found.regressions
-    if found.stopped:
-        first = found.stopped[0]
-        place = console.shown(folder / first.unfinished[-1].folder)
+    worse = record.regressions
+    if record.stopped:
+        first = record.stopped[0]
+        run = console.shown(folder / first.unfinished[-1].folder)
         raise CheckFailed(
             f"not complete: {history_text.stopped(first)}",
-            hint=f"why: vflops report {place}; a run that was ended on purpose: remove it",
+            hint=f"see why: vflops report {run}; remove a run that was stopped on purpose",
         )
     if worse:
         more = f"; {len(worse) - 1} more figures got worse" if len(worse) > 1 else ""
         group, _, change = worse[0]
-        places = {run.run: console.shown(folder / run.folder) for run in group.runs}
+        paths = {run.run: console.shown(folder / run.folder) for run in group.runs}
         raise CheckFailed(
             f"regression: {history_text.regression(*worse[0])}{more}",
-            hint=f"what else differs: vflops compare {places[change.after]} {places[change.run]}",
+            hint=f"see what else differs: vflops compare {paths[change.after]} {paths[change.run]}",
         )

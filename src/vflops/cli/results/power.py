@@ -1,4 +1,4 @@
-"""``vflops power``: a node's or a PDU's own power log, added to a run."""
+"""``vflops power``: adds the power log of a node or a PDU to a run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ def register(app: typer.Typer) -> None:
 
 def power(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    log: Annotated[Path, typer.Argument(help="CSV: a time and power_w, power_kw or energy_j.")],
+    log: Annotated[
+        Path, typer.Argument(help="CSV file with a time and power_w, power_kw or energy_j.")
+    ],
 ) -> None:
-    """Add a node's or PDU's power log to a run. Its score and report are made again."""
+    """Add a node's or PDU's power log to a run. Writes its score and report again."""
     from vflops.cli.terminal import console
     from vflops.results.score import figure_text
     from vflops.results.score.score_file import Score
     from vflops.run import pipeline
 
     folder = console.open_run(run)
-    kept = pipeline.import_power(folder, log)
-    pipeline.conclude(folder, pipeline.Watch())
-    print(f"written: {console.shown(kept)}")
-    for each in Score.read(folder.score_file).trainings:
-        print(f"{each.workload}, seed {each.seed}: {figure_text.power(each.power)}")
-    console.next_step(f"vflops score {console.shown(folder.path)}", "with the power of the node")
+    copied = pipeline.import_power(folder, log)
+    pipeline.conclude(folder, pipeline.RunObserver())
+    print(f"written: {console.shown(copied)}")
+    for training in Score.read(folder.score_file).trainings:
+        print(f"{training.workload}, seed {training.seed}: {figure_text.power(training.power)}")
+    console.next_step(f"vflops score {console.shown(folder.path)}", "the score with this power")

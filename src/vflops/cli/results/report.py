@@ -1,4 +1,4 @@
-"""``vflops report RUN``: the page of a run."""
+"""``vflops report RUN``: writes the report of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def report(run: options.Run = None) -> None:
-    """Write report.html of a run, from its folder alone."""
+    """Write the report of a run, report.html, from its folder."""
     from vflops.cli.terminal import console
     from vflops.publish.report.report_page import write_report
 

@@ -1,4 +1,4 @@
-"""``vflops score``: figures, from the run folder alone."""
+"""``vflops score``: computes the figures of a run from its folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def register(app: typer.Typer) -> None:
     app.command()(score)
 
 
-def keep(document: Document, path: Path, contents: Contents) -> None:
-    """Write ``document`` where one may; a read-only run can still be read and judged.
+def write_result(document: Document, path: Path, contents: Contents) -> None:
+    """Write ``document`` if possible; a read-only run can still be scored and checked.
 
-    What follows from a run in progress is out of date at once, so it is not kept.
+    Results of a run in progress would be outdated at once, so they are not written.
     """
     from vflops.cli.terminal.console import say
 
@@ -38,17 +38,17 @@ def keep(document: Document, path: Path, contents: Contents) -> None:
     try:
         document.write(path)
     except UsageError as error:
-        say(f"not kept: {error.message}")
+        say(f"not written: {error.message}")
 
 
 def score(run: options.Run = None, json: Json = False) -> None:
-    """Recompute the score of a run. Writes score.json, the same bytes every time."""
+    """Compute the score of a run. Writes score.json, with the same bytes every time."""
     from vflops.cli.terminal import console
     from vflops.results.score.scoring import score as compute
 
     contents = console.read_run(run)
     result = compute(contents)
-    keep(result, contents.folder.score_file, contents)
+    write_result(result, contents.folder.score_file, contents)
     if json:
         typer.echo(result.to_json(), nl=False)
         return
@@ -69,11 +69,11 @@ def score(run: options.Run = None, json: Json = False) -> None:
             console.open_report(contents.folder)
         else:
             name = console.shown(contents.folder.path)
-            console.next_step(f"vflops check {name}", "does it meet the rules?")
+            console.next_step(f"vflops check {name}", "check it by the rules")
 
 
 def _trainings(result: Score) -> Iterator[str]:
-    """The trainings and how far repeats agree, each under its title, an empty line after each."""
+    """Yield the text of the trainings and their repeats, each under a title."""
     from vflops.results.score import figure_text, score_tables, search_text
 
     for ensemble in result.ensembles:
@@ -82,7 +82,7 @@ def _trainings(result: Score) -> Iterator[str]:
     for search in result.searches:
         yield search_text.search_line(search)
         yield columns(search_text.search_rows(search)) + "\n"
-        best = [search_text.candidate_row(each) for each in search_text.best(search)]
+        best = [search_text.candidate_row(candidate) for candidate in search_text.best(search)]
         if best:
             yield heading(f"the best of {figure_text.count(len(search.candidates), 'candidate')}")
             rows = [search_text.CANDIDATES, *best[: search_text.MOST_CANDIDATES]]

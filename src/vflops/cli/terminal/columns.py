@@ -1,4 +1,4 @@
-"""Plain columns for commands that must start at once: rich takes 50 ms to import."""
+"""Plain columns for commands that must start fast: importing rich takes 50 ms."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from vflops.text import printable
 
 _GAP = "  "
-_LEAST = 24
-"""Columns that the last one needs."""
+_MIN_WIDTH = 24
+"""Minimum width of the last column."""
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """``rows`` in aligned columns, those in ``right`` to the right; the last one is wrapped."""
+    """Return ``rows`` as aligned columns, right-aligned for ``right``; the last one is wrapped."""
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
-    rows = [[printable(each, keep="\n\t") for each in row] for row in rows]
+    rows = [[printable(text, keep="\n\t") for text in row] for row in rows]
     sizes = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
     beside = _fitting(sizes, width)
     indent = sum(sizes) + len(_GAP) * len(sizes)
     room = width - indent
-    fits = room >= _LEAST or all(len(row[-1]) <= room for row in rows)
+    fits = room >= _MIN_WIDTH or all(len(row[-1]) <= room for row in rows)
     lines = []
     for row in rows:
         cells = [
@@ -31,7 +31,7 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
             for index, (cell, size) in enumerate(zip(row, sizes, strict=False))
         ]
         start = _GAP.join([*cells[:beside], ""])
-        if beside < len(sizes) or not fits:  # no room beside the others: below
+        if beside < len(sizes) or not fits:  # not enough width: below the others
             rest = [cell.strip() for cell in (*cells[beside:], row[-1]) if cell.strip()]
             below = _wrapped(_GAP.join(rest), width - 4)
             lines += [start, *(" " * 4 + line for line in below)]
@@ -42,13 +42,13 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width``; a number stays with its unit."""
+    """Wrap ``text`` at ``width``, but not between a number and its unit."""
     joined = re.sub(r"(?<=\d) (?=[^\d\s(])", "\0", text)
     return [line.replace("\0", " ") for line in textwrap.wrap(joined, width)]
 
 
 def _fitting(sizes: Sequence[int], width: int) -> int:
-    """How many of the first columns fit beside each other; at least one is shown."""
+    """Return how many of the first columns fit side by side, at least one."""
     used = 0
     for count, size in enumerate(sizes):
         used += size + (len(_GAP) if count else 0)
@@ -58,5 +58,5 @@ def _fitting(sizes: Sequence[int], width: int) -> int:
 
 
 def heading(text: str) -> str:
-    """A title above columns: bold where there is a terminal."""
+    """Return a title, in bold on a terminal."""
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

@@ -1,4 +1,4 @@
-"""What every command shows alike: errors with their hint, and the next sensible step."""
+"""Output that all commands share: errors with a hint, and the next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """The terminal, or 100 plain columns when the output is a file or a pipe."""
+    """Return a console: the terminal, or 100 plain columns for a file or a pipe."""
     from rich.console import Console
 
     out = Console(highlight=False)
@@ -30,30 +30,32 @@ def console() -> Console:
 
 
 def cell(text: str) -> str:
-    """``text`` as it stands, for rich: no markup, and nothing that a terminal obeys."""
+    """Return ``text`` for rich, without markup and control characters."""
     from rich.markup import escape
 
     return escape(printable(text))
 
 
 def show_error(error: VflopsError) -> None:
-    """One sentence for what is wrong, one for what to do."""
+    """Print what is wrong and what to do."""
     say(f"error: {error.message}", indent=7)
     if error.hint:
-        words, _, command = error.hint.partition(": vflops ")
-        line = error.hint.replace("vflops ", f"{own_name()} ")
+        text, _, command = error.hint.partition(": vflops ")
+        line = error.hint.replace("vflops ", f"{command_name()} ")
         width = shutil.get_terminal_size().columns
         if command and sys.stderr.isatty() and len(line) + 7 > width:
-            say(f"       {words}:", indent=7)
-            print(f"       {own_name()} {command}", file=sys.stderr)  # whole, so it can be copied
+            say(f"       {text}:", indent=7)
+            print(
+                f"       {command_name()} {command}", file=sys.stderr
+            )  # unwrapped, so that it can be copied
         else:
             say(f"       {line}", indent=7)
 
 
 def next_step(command: str, why: str) -> None:
-    """Name the next sensible command, unbroken, on stderr so that piped output stays clean."""
+    """Print the next command, unwrapped, on stderr so that piped output stays clean."""
     if command.startswith("vflops "):
-        command = own_name() + command.removeprefix("vflops")
+        command = command_name() + command.removeprefix("vflops")
     line = f"next: {command}   ({why})"
     if sys.stderr.isatty() and len(line) > shutil.get_terminal_size().columns:
         line = f"next: {command}\n      ({why})"
@@ -61,15 +63,15 @@ def next_step(command: str, why: str) -> None:
 
 
 def open_report(folder: RunFolder) -> None:
-    """Name the page of a run as what to look at next, or how it is made."""
+    """Print how to open the report of a run, or how to write it."""
     if folder.report_file.is_file():
-        next_step(f"open {folder.report_file.resolve().as_uri()}", "the report, offline")
+        next_step(f"open {folder.report_file.resolve().as_uri()}", "the report")
     else:
-        next_step(f"vflops report {shown(folder.path)}", "the page to look at")
+        next_step(f"vflops report {shown(folder.path)}", "write the report")
 
 
 def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
-    """Print to stderr (or ``file``), wrapped at words in a terminal, as one line elsewhere."""
+    """Print to stderr or ``file``; wrap at words on a terminal."""
     out = file or sys.stderr
     text = printable(text, keep="\n\t")
     if out.isatty():
@@ -89,19 +91,19 @@ def say(text: str, *, indent: int = 0, file: TextIO | None = None) -> None:
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Show ``text`` in a terminal while the block runs: a sign of life that leaves no trace."""
-    alive = sys.stderr.isatty()
-    if alive:
+    """Show ``text`` on a terminal while the block runs, and remove it afterwards."""
+    on_terminal = sys.stderr.isatty()
+    if on_terminal:
         print(f"{text} …", end="\r", file=sys.stderr, flush=True)
     try:
         yield
     finally:
-        if alive:
+        if on_terminal:
             print(" " * (len(text) + 2), end="\r", file=sys.stderr, flush=True)
 
 
-def own_name() -> str:
-    """How this command is typed here: by its name, or by its path while that is not on PATH."""
+def command_name() -> str:
+    """Return how to type this command: its name, or its path if it is not on PATH."""
     started = Path(sys.argv[0])
     if shutil.which("vflops") or started.name != "vflops":
         return "vflops"
@@ -109,7 +111,7 @@ def own_name() -> str:
 
 
 def shown(path: Path) -> str:
-    """``path`` as short as it can be typed from here, quoted where a shell needs that."""
+    """Return ``path`` relative to the current folder if possible, quoted for a shell."""
     try:
         return shlex.quote(str(path.relative_to(Path.cwd())))
     except ValueError:
@@ -117,26 +119,26 @@ def shown(path: Path) -> str:
 
 
 def open_run(run: Path | None) -> RunFolder:
-    """The run that was named, or the newest under ``runs/``."""
+    """Return the given run, or the newest under ``runs/``."""
     from vflops.record.folder import RunFolder, latest
 
     path = run or latest(Path("runs"))
     if path is None:
         raise UsageError(
-            "no run was named, and there is none under runs/", hint="start one: vflops run"
+            "no run is given, and there is none under runs/", hint="start one: vflops run"
         )
     return RunFolder.open(path)
 
 
 def read_run(run: Path | None) -> Contents:
-    """What the named or newest run holds; one that has not ended is said to be so."""
+    """Return the contents of the given or newest run; print a note if it is not finished."""
     from vflops.record.readout.contents import Contents
 
     contents = Contents(open_run(run))
     state, name = contents.state, shown(contents.folder.path)
     if contents.in_progress:
-        say(f"run {name} is in progress: this is how far it has come")
+        say(f"run {name} is in progress: these are its results so far")
     elif not state.complete:
         say(f"incomplete run {name}: {state.reason}")
-        say(f"       go on with it: {own_name()} resume {name}")
+        say(f"       resume it: {command_name()} resume {name}")
     return contents

@@ -1,4 +1,4 @@
-"""The base models of an ensemble as a person sees them: a live table, or plain lines elsewhere."""
+"""Progress of an ensemble's base models: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINE_S = 5.0
 
 
 class JobsView:
-    """Shows where all jobs stand."""
+    """Shows the progress of all jobs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -35,14 +35,14 @@ class JobsView:
         self._keyboard: Keyboard | None = None
 
     def show(self, jobs: Sequence[JobProgress]) -> None:
-        """Take in where they stand now."""
+        """Show the present progress."""
         self._jobs = jobs
         if not self._console.is_terminal:
             if time.monotonic() - self._line_s >= _LINE_S:
                 self._line_s = time.monotonic()
                 print(f"  {self.line(jobs)}", file=sys.stderr)
             return
-        self._mind_the_keyboard(over=all(each.over for each in jobs))
+        self._watch_keyboard(over=all(job.over for job in jobs))
         if self._live is None:
             from rich.live import Live
 
@@ -51,24 +51,24 @@ class JobsView:
         self._live.update(self._table(max(self._console.height - 4, 4)))
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
-        """All of them in one line."""
+        """Return the progress of all jobs in one line."""
         return _line(jobs)
 
     def close(self) -> None:
-        """Leave the last state on the screen, and the keyboard as it was."""
-        self._mind_the_keyboard(over=True)
+        """Leave the last state on the screen, and restore the handling of Ctrl-C."""
+        self._watch_keyboard(over=True)
         if self._live is not None:
             self._pause()
             self._console.print(self._table(len(self._jobs)))
 
-    def _mind_the_keyboard(self, *, over: bool) -> None:
-        """Ctrl-C is a question while there are jobs that it could be about, and only then."""
+    def _watch_keyboard(self, *, over: bool) -> None:
+        """Make Ctrl-C ask a question while jobs run, and only then."""
         if over and self._keyboard is not None:
             self._keyboard.close()
             self._keyboard = None
         elif not over and self._keyboard is None and sys.stdin.isatty():
             self._keyboard = Keyboard()
-        if self._keyboard is not None and self._keyboard.struck:
+        if self._keyboard is not None and self._keyboard.pressed:
             self._pause()
             self._keyboard.ask()
 
@@ -78,7 +78,7 @@ class JobsView:
             self._live = None
 
     def _table(self, rows: int) -> Table:
-        """The jobs that fit, those that run first; the rest is counted in the title."""
+        """Return a table of the jobs that fit, running ones first; the title counts all."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
@@ -86,70 +86,68 @@ class JobsView:
             table.add_column(name)
         for name in ("epoch", "quality", "FLOPS", "attempt"):
             table.add_column(name, justify="right")
-        order = sorted(
-            self._jobs, key=lambda each: (each.shown_state != "running", each.record.job)
-        )
-        for each in order[:rows]:
-            bag = each.record.bag
+        order = sorted(self._jobs, key=lambda job: (job.shown_state != "running", job.record.job))
+        for job in order[:rows]:
+            bag = job.record.bag
             table.add_row(
-                str(bag.model + 1 if bag else each.record.job),
-                each.shown_state,
-                each.location,
-                f"{each.epoch:.2f}",
-                "" if each.quality is None else number(each.quality),
-                "" if each.flops is None else quantity(each.flops, "FLOPS"),
-                str(each.attempts or ""),
+                str(bag.model + 1 if bag else job.record.job),
+                job.shown_state,
+                job.location,
+                f"{job.epoch:.2f}",
+                "" if job.quality is None else number(job.quality),
+                "" if job.flops is None else quantity(job.flops, "FLOPS"),
+                str(job.attempts or ""),
             )
         return table
 
 
 class Keyboard:
-    """Ctrl-C as a question: it is asked when the jobs are looked at, never amid a submission.
+    """Handles Ctrl-C by a question, asked between updates and never during a submission.
 
-    A second Ctrl-C before there is an answer is one.
+    A second Ctrl-C before the answer interrupts.
     """
 
     def __init__(self) -> None:
-        self.struck = False
-        self._before = signal.signal(signal.SIGINT, self._strike)
+        self.pressed = False
+        self._before = signal.signal(signal.SIGINT, self._press)
 
     def close(self) -> None:
-        """Ctrl-C is again what it was."""
+        """Restore the earlier handling of Ctrl-C."""
         signal.signal(signal.SIGINT, self._before)
 
     def ask(self) -> None:
-        """Leave the jobs, end them, or go on, as the person wants."""
+        """Ask whether to leave the jobs running, stop them, or continue."""
         from vflops.launch.controller import Leave
 
-        words = "leave the jobs running (l), end them with checkpoints (e), or go on (Enter)? "
-        print(f"\n{words}", end="", file=sys.stderr, flush=True)
+        question = "leave the jobs running (l), end them with checkpoints (e), or go on (Enter)? "
+        print(f"\n{question}", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
-        wish = answer.strip().lower()[:1]
-        if wish == "l":
+        choice = answer.strip().lower()[:1]
+        if choice == "l":
             raise Leave
-        if wish == "e" or not answer:  # the terminal is gone
+        if choice == "e" or not answer:  # the terminal is closed
             raise KeyboardInterrupt
-        self.struck = False
+        self.pressed = False
 
-    def _strike(self, number: int, frame: FrameType | None) -> None:
-        if self.struck:
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed:
             raise KeyboardInterrupt
-        self.struck = True
+        self.pressed = True
 
 
 def _line(jobs: Sequence[JobProgress]) -> str:
-    """All of them in one line."""
-    states = Counter(each.shown_state for each in jobs)
-    said = ", ".join(f"{states[state]} {state}" for state in states)
-    places = {each.location for each in jobs}
-    if [*states] == ["waiting"] and len(places) == 1 and places != {""}:
-        said += f" ({places.pop()})"  # all of them in a queue, in its own words
-    epochs = [each.epoch for each in jobs]
-    known = [each.quality for each in jobs if each.quality is not None]
-    line = f"{count(len(jobs), 'model')}: {said}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
+    """Return the progress of all jobs in one line."""
+    states = Counter(job.shown_state for job in jobs)
+    summary = ", ".join(f"{states[state]} {state}" for state in states)
+    locations = {job.location for job in jobs}
+    if [*states] == ["waiting"] and len(locations) == 1 and locations != {""}:
+        summary += f" ({locations.pop()})"  # all of them wait in one queue
+    epochs = [job.epoch for job in jobs]
+    known = [job.quality for job in jobs if job.quality is not None]
+    line = f"{count(len(jobs), 'model')}: {summary}; epoch {min(epochs):.2f} to {max(epochs):.2f}"
     if known:
         line += f", {jobs[0].record.goal.quality} {number(min(known))} to {number(max(known))}"
-    speeds = [each.flops for each in jobs if each.flops and each.state in ("running", "ended")]
+    speeds = [job.flops for job in jobs if job.flops and job.state in ("running", "ended")]
     if speeds:
         line += f", together {quantity(sum(speeds), 'FLOPS')}"
     return line

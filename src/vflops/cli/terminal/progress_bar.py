@@ -1,4 +1,4 @@
-"""How far long work has come: a bar in a terminal, a line every few seconds elsewhere."""
+"""Progress of long operations: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE_EVERY_S = 5.0
 
 
 class Bar:
-    """Shows ``done`` of ``total`` on stderr; ``what`` says of what, e.g. ``images packed``."""
+    """Shows ``done`` of ``total`` on stderr; ``what`` is the unit, e.g. ``images packed``."""
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:
         self._what = what
@@ -52,7 +52,7 @@ class Bar:
             self._bar.stop()
 
     def show(self, done: int, total: int) -> None:
-        """``done`` of ``total``."""
+        """Show ``done`` of ``total``."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total)
             return

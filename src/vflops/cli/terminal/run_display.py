@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table in a terminal, plain lines elsewhere."""
+"""Progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.cli.terminal.console import console, next_step, open_report, say, sh
 from vflops.errors import CheckFailed
 from vflops.results.roofline.analysis import measured_ceilings
 from vflops.results.score.score_tables import absent_rows
-from vflops.run.pipeline import Watch
+from vflops.run.pipeline import RunObserver
 from vflops.units import percent, quantity
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Shows a run's steps and ceilings as they come; nothing when quiet."""
+    """Shows the steps and ceilings of a run; nothing if ``quiet``."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -47,7 +47,7 @@ class Progress:
         self._bar: Bar | None = None
         self._training: TrainingView | None = None
         self._ensemble: JobsView | SearchView | None = None
-        self.watch = Watch(
+        self.observer = RunObserver(
             step=self._step,
             progress=self._progress,
             plan=self._plan,
@@ -70,7 +70,7 @@ class Progress:
             print(f"{text} …", file=sys.stderr)
 
     def _progress(self, text: str, done: int, whole: int) -> None:
-        """How far the making of data is."""
+        """Show the progress of making data."""
         if self._quiet:
             return
         if self._bar is None:
@@ -102,7 +102,7 @@ class Progress:
         self._ensemble.show(jobs)
 
     def _view(self, jobs: Sequence[JobProgress]) -> JobsView | SearchView:
-        if any(each.record.worker for each in jobs):
+        if any(job.record.worker for job in jobs):
             from vflops.cli.terminal.search_table import SearchView
 
             return SearchView(self._console)
@@ -156,58 +156,58 @@ class Progress:
                 say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
-        """The run's outcome, its report, what is next; exit code 1 if a rule is not met."""
+        """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
         _results(folder)
         name = shown(folder.path)
         print(f"\nrun     {name}")
         print(f"checks  {findings.tally}")
         for finding in findings.failures:
-            why = f"        not met: {finding.title} ({finding.text})"
-            say(why, indent=8, file=sys.stdout)
+            line = f"        not met: {finding.title} ({finding.text})"
+            say(line, indent=8, file=sys.stdout)
         print(f"report  {shown(folder.report_file)}")
         machine = measured_ceilings(self._done)
         missed = _missed(folder)
         longer = None if missed is None else _longer(folder, missed)
         open_report(folder)
         if longer is not None:
-            next_step(longer, "the target was not reached: train longer")
+            next_step(longer, "train longer: the target was not reached")
         elif _searched(folder):
-            next_step(f"vflops replay {name}", "the same candidates as fixed work, on any machine")
+            next_step(f"vflops replay {name}", "train the same candidates as fixed work")
         elif folder.record.workload == "micro" and machine.precisions() and machine.memory:
-            next_step(f"vflops roofline {name}", "what bounds a model here")
+            next_step(f"vflops roofline {name}", "show what limits a model here")
         if not findings.passed:
             raise typer.Exit(CheckFailed.exit_code)
 
 
 @contextmanager
-def watched(watch: Watch, metrics_file: Path | None) -> Iterator[Watch]:
-    """``watch``, beside which a file of metrics is kept where one is asked for."""
+def with_metrics(observer: RunObserver, metrics_file: Path | None) -> Iterator[RunObserver]:
+    """Yield ``observer``, which also updates the metrics file if one is given."""
     if metrics_file is None:
-        yield watch
+        yield observer
         return
     from vflops.run.metrics_file import MetricsFile
 
     with MetricsFile(metrics_file) as metrics:
-        yield metrics.beside(watch)
+        yield metrics.added_to(observer)
 
 
 def _searched(folder: RunFolder) -> bool:
-    """Whether the run left a search that can be replayed."""
+    """Whether the run has a search that can be replayed."""
     from vflops.results.score.score_file import Score
 
     searches = Score.read(folder.score_file).searches
     ledger = (folder.path / "ledger.json").is_file()
-    trained = (e for e in searches if any(c.state == "trained" for c in e.candidates))
-    return ledger and any(not each.replay for each in trained)
+    trained = (s for s in searches if any(c.state == "trained" for c in s.candidates))
+    return ledger and any(not search.replay for search in trained)
 
 
 def _missed(folder: RunFolder) -> TrainingScore | None:
-    """A training by itself that ended without reaching its target."""
+    """Return a single training that finished without reaching its target."""
     from vflops.results.score.score_file import Score
 
     trainings = Score.read(folder.score_file).trainings
-    ended = (each for each in trainings if each.complete and each.model is None)
-    return next((each for each in ended if each.quality.time_to_quality_s is None), None)
+    ended = (t for t in trainings if t.complete and t.model is None)
+    return next((t for t in ended if t.quality.time_to_quality_s is None), None)
 
 
 def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
@@ -218,7 +218,7 @@ def _longer(folder: RunFolder, missed: TrainingScore) -> str | None:
 
 
 def _results(folder: RunFolder) -> None:
-    """What the trainings came to, a line each."""
+    """Print the results of the trainings, one line each."""
     from vflops.cli.terminal.columns import columns
     from vflops.results.score.score_file import Score
     from vflops.results.score.score_tables import ensemble_line, repeat_line, result_rows

@@ -1,4 +1,4 @@
-"""The workers of a search as a person sees them: a live table, or plain lines elsewhere."""
+"""Progress of a search's workers: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from vflops.launch.controller import JobProgress
 
 _COLUMNS = ("worker", "state", "where", "candidate", "epoch", "accuracy", "trained", "best")
-_WORDS = 4
-"""The first columns are words, the others numbers."""
+_TEXT_COLUMNS = 4
+"""The first columns are text, the others numbers."""
 
 
 class SearchView(JobsView):
-    """Shows where all workers stand, and what the search has come to."""
+    """Shows the progress of all workers and of the search."""
 
     def line(self, jobs: Sequence[JobProgress]) -> str:
-        """The search in one line."""
-        workers = [each.observer for each in jobs if isinstance(each.observer, WorkerProgress)]
-        running = sum(each.state == "running" for each in jobs)
-        told = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
+        """Return the progress of the search in one line."""
+        workers = [job.observer for job in jobs if isinstance(job.observer, WorkerProgress)]
+        running = sum(job.state == "running" for job in jobs)
+        parts = [f"{running} of {count(len(jobs), 'worker')} at work", *_so_far(workers)]
         left_s = max(
             (
                 job.observer.left_s()
@@ -37,41 +37,41 @@ class SearchView(JobsView):
             ),
             default=0.0,
         )
-        # A replay takes as long as it takes: its time is that of all candidates, not of a clock.
-        if left_s and not any(each.record.settings["search"]["ledger"] for each in jobs):
-            told.append(f"{seconds(float(round(left_s)))} left")
-        return ", ".join(told)
+        # A replay has no deadline: it ends with its last candidate.
+        if left_s and not any(job.record.settings["search"]["ledger"] for job in jobs):
+            parts.append(f"{seconds(float(round(left_s)))} left")
+        return ", ".join(parts)
 
     def _table(self, rows: int) -> Table:
-        """The workers that fit, those at work first."""
+        """Return a table of the workers that fit, running ones first."""
         from rich.table import Table
 
         table = Table(title=self.line(self._jobs), title_justify="left", box=None, pad_edge=False)
-        for place, name in enumerate(_COLUMNS):
-            table.add_column(name, justify="left" if place < _WORDS else "right")
-        order = sorted(self._jobs, key=lambda each: (each.state != "running", each.record.job))
-        for each in order[:rows]:
-            table.add_row(*_row(each))
+        for index, name in enumerate(_COLUMNS):
+            table.add_column(name, justify="left" if index < _TEXT_COLUMNS else "right")
+        order = sorted(self._jobs, key=lambda job: (job.state != "running", job.record.job))
+        for job in order[:rows]:
+            table.add_row(*_row(job))
         return table
 
 
 def _so_far(workers: Sequence[WorkerProgress]) -> list[str]:
-    """Candidates, the best of them, and the score, once there is one."""
-    told = [count(sum(each.trained for each in workers), "candidate") + " trained"]
-    elapsed_s = max((each.elapsed_s for each in workers), default=0.0)
-    ops = sum(each.ops for each in workers)
-    known = [each for each in workers if each.best is not None]
-    best = max(known, key=lambda each: each.best or 0.0, default=None)
+    """Return the number of candidates, the best of them, and the score so far."""
+    parts = [count(sum(worker.trained for worker in workers), "candidate") + " trained"]
+    elapsed_s = max((worker.elapsed_s for worker in workers), default=0.0)
+    ops = sum(worker.ops for worker in workers)
+    known = [worker for worker in workers if worker.best is not None]
+    best = max(known, key=lambda worker: worker.best or 0.0, default=None)
     if best is not None:
-        told.append(f"best accuracy {number(best.best or 0.0)} ({best.best_candidate})")
+        parts.append(f"best accuracy {number(best.best or 0.0)} ({best.best_candidate})")
     if ops and elapsed_s:
         ops_per_s = ops / elapsed_s
-        told.append(quantity(ops_per_s, "OPS"))
+        parts.append(quantity(ops_per_s, "OPS"))
         error = None if best is None else 1 - (best.best or 0.0)
         weighed = regulated_score_so_far(flops=ops_per_s, error=error)
         if weighed is not None:
-            told.append(f"regulated {quantity(weighed, 'OPS')}")
-    return told
+            parts.append(f"regulated {quantity(weighed, 'OPS')}")
+    return parts
 
 
 def _row(job: JobProgress) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Training as a person sees it: one live panel in a terminal, plain lines elsewhere."""
+"""Progress of one training: a live panel on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _LINE_S = 5.0
 """Seconds between two plain lines."""
 _NOTES = 10
-"""Notes that the speed is taken over: one alone jumps with every checkpoint."""
+"""Progress events that the speed is averaged over: a single one jumps with every checkpoint."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class TrainingView:
-    """Shows one training job from what it writes down."""
+    """Shows one training job from its events."""
 
     def __init__(
         self, console: Console, record: JobRecord, planned: int, ops_per_sample: int | None
@@ -58,7 +58,7 @@ class TrainingView:
             from rich.live import Live
             from rich.spinner import Spinner
 
-            # A sign of life while nothing is written: a model can take minutes to compile.
+            # Shows that it is alive: a model can take minutes to compile.
             self._spinner = Spinner("dots")
             self._live = Live(self._panel(), console=console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -66,7 +66,7 @@ class TrainingView:
             self._say(f"{self._title()} …")
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
-        """Take in what the job wrote down."""
+        """Show an event of the job."""
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(data)
@@ -93,19 +93,21 @@ class TrainingView:
 
     def _stopping(self, data: dict[str, Any]) -> None:
         self._state = "stopping"
-        self._say("  stopping after this step, with a checkpoint; once more to stop at once …")
+        self._say("  stopping after this step, with a checkpoint; press again to stop at once …")
 
     def _kernels(self, data: dict[str, Any]) -> None:
-        largest = [f"{each['kind']} {percent(each['share'])}" for each in data["kernels"][:4]]
+        largest = [f"{kernel['kind']} {percent(kernel['share'])}" for kernel in data["kernels"][:4]]
         self._say(f"  kernels: {', '.join(largest)} …")
 
     def _resumed(self, data: dict[str, Any]) -> None:
         self._first_sample = data["samples"]
         epoch = data["samples"] / (self._record.data.train or 1)
-        self._say(f"  goes on at step {data['step']:,}, epoch {epoch:.2f}, from {data['file']}")
+        self._say(f"  resumes at step {data['step']:,}, epoch {epoch:.2f}, from {data['file']}")
 
     def _fallback(self, data: dict[str, Any]) -> None:
-        self._say(f"  checkpoint {data['file']} cannot be used ({data['reason']}): the one before")
+        self._say(
+            f"  checkpoint {data['file']} cannot be used ({data['reason']}): using the one before"
+        )
 
     def _progress(self, data: dict[str, Any]) -> None:
         self._loss_step = data["step"]
@@ -122,16 +124,16 @@ class TrainingView:
 
     def _finished(self, data: dict[str, Any]) -> None:
         self._standing = {**self._standing, **data}
-        if self._loss_step != data["step"]:  # of some step that the clock chose
+        if self._loss_step != data["step"]:  # the loss of an earlier step
             self._standing.pop("loss", None)
         self._state = "ended"
         work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
-        # The mean over this attempt, as the score has it, and not the speed of the last moment.
+        # The mean over this attempt, as in the score, not the present speed.
         self._notes.clear()
         self._notes += [(0.0, self._first_sample), (work_s, data["samples"])]
 
     def _stand(self, data: dict[str, Any]) -> None:
-        """Take in where training stands; only time that counts as work makes the speed."""
+        """Update the progress; the speed counts only time of work phases."""
         self._state = "training"
         self._standing = {**self._standing, **data}
         work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
@@ -139,7 +141,7 @@ class TrainingView:
 
     @property
     def _rate(self) -> float | None:
-        """Samples a second over the last notes."""
+        """Samples per second over the last progress events."""
         if len(self._notes) < 2:
             return None
         (first_s, before), (last_s, now) = self._notes[0], self._notes[-1]
@@ -160,7 +162,7 @@ class TrainingView:
         return quality <= goal.target if goal.better == "lower" else quality >= goal.target
 
     def _rows(self) -> list[tuple[str, str]]:
-        """What is known by now, in the order in which it is read."""
+        """Return the rows of the panel: names and values."""
         now = self._standing
         epochs = self._record.settings.get("train", {}).get("epochs")
         rows = [("epoch", f"{now.get('epoch', 0):.2f}" + (f" of {epochs}" if epochs else ""))]
@@ -179,7 +181,7 @@ class TrainingView:
         return rows
 
     def _panel(self) -> RenderableType:
-        """The table under its title, which shows that something is going on."""
+        """Return the table under its title with a spinner."""
         from rich.console import Group
 
         busy = {"starting": " · starting the processes", "compiling": " · compiling"}
@@ -202,7 +204,7 @@ class TrainingView:
         return table
 
     def _curve(self, width: int) -> Any:
-        """The qualities so far as bars, green from the target on, full at the best or target."""
+        """Return the qualities so far as bars, green if they reach the target."""
         from rich.text import Text
 
         line = Text()

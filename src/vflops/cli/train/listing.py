@@ -1,4 +1,4 @@
-"""``vflops list``: what there is to run, count and choose from, with its origin."""
+"""``vflops list``: the names of workloads, models, rule sets and profiles, with their origin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> None:
-    """Workloads, models, rule sets, ceilings, profiles. Precisions too."""
+    """List workloads, models, rule sets, profiles. Also ceilings and precisions."""
     from vflops.cli.terminal.console import next_step
     from vflops.config.names import BENCHMARKS, PRECISIONS
     from vflops.config.profiles import PROFILES
@@ -36,7 +36,7 @@ def list_() -> None:
         ),
         (
             "rule sets of check",
-            [(f"{name}/{each.version}", each.title, "vflops") for name, each in NAMES.items()],
+            [(f"{name}/{rules.version}", rules.title, "vflops") for name, rules in NAMES.items()],
         ),
         ("ceilings", [(name, text, "vflops") for name, text in BENCHMARKS.items()]),
         ("precisions", [(name, text, "vflops") for name, text in PRECISIONS.items()]),
@@ -53,7 +53,7 @@ def list_() -> None:
                 ]
             )
         )
-    next_step("vflops run", "everything, at the profile that suits this machine")
+    next_step("vflops run", "run everything, with the profile for this machine")
 
 
 def _described(text: str, origin: str) -> str:

@@ -1,4 +1,4 @@
-"""``vflops plan``: what a run would do and need; nothing is run, and no run folder is made."""
+"""``vflops plan``: what a run would do and need, without running anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vflops.run.training_cost import Estimate
 
 _SHOWN = 3
-"""Models at either end of a long mapping that are shown."""
+"""Number of models shown at either end of a long plan."""
 
 
 def register(app: typer.Typer) -> None:
@@ -28,44 +28,48 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     workload: Annotated[
-        str | None, typer.Argument(help="What to train, see `vflops list`; everything by default.")
+        str | None,
+        typer.Argument(help="Workload to run, see `vflops list`; by default all of them."),
     ] = None,
     profile: options.Profile = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your own data, packed; synthetic data by default.")
+        Path | None, typer.Option(help="Your own data, packed; by default synthetic data.")
     ] = None,
     models: Annotated[
-        int | None, typer.Option(help="Base models, M; by default as many as fit.")
+        int | None, typer.Option(help="Number of base models, M; by default as many as fit.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Workers of a search.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of workers of a search.")] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", help="How long a search takes: 90s, 30m, 1h, 1h30m.")
+        str | None, typer.Option("--for", help="Duration of a search: 90s, 30m, 1h, 1h30m.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(help="Ranks of a model, P; by default the slots of a node.")
+        int | None,
+        typer.Option(help="Number of ranks per model, P; by default the slots of a node."),
     ] = None,
-    scale: Annotated[int | None, typer.Option(help="M × P, where one of them is open.")] = None,
+    scale: Annotated[
+        int | None, typer.Option(help="M × P, if only one of --models and --ranks is given.")
+    ] = None,
     on: options.On = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Nodes of a machine that is not here.", min=1)
+        int | None, typer.Option(help="Number of nodes of another machine.", min=1)
     ] = None,
-    slots: Annotated[
-        int | None, typer.Option(help="With --nodes: ranks that a node takes.", min=1)
-    ] = None,
+    slots: Annotated[int | None, typer.Option(help="With --nodes: ranks per node.", min=1)] = None,
     waves: Annotated[
-        bool, typer.Option("--waves", help="Let models that find no place wait for others.")
+        bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
     ] = False,
-    twins: Annotated[bool, typer.Option("--twins", help="Each model is trained twice.")] = False,
-    repeat: Annotated[int | None, typer.Option(help="Ensembles, each with the next seed.")] = None,
+    twins: Annotated[bool, typer.Option("--twins", help="Train each model twice.")] = False,
+    repeat: Annotated[
+        int | None, typer.Option(help="Number of ensembles, each with the next seed.")
+    ] = None,
     seed: options.Seed = None,
     like: Annotated[
-        Path | None, typer.Option(help="An earlier run that says how fast it would be.")
+        Path | None, typer.Option(help="An earlier run from which to estimate the speed.")
     ] = None,
     config: options.Config = None,
     set_: options.Set = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say what a run would do and need. Places, operations, bytes, memory, time."""
+    """Show what a run would do and need. Placement, operations, bytes, memory, time."""
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import placed as placed_workers
     from vflops.cli.train.plan_search import plan_search, refuse_ensemble, searched
@@ -94,26 +98,26 @@ def plan(
     asked = options.settings(profile, seed, config, given, workloads=what)
     devices = {section["train"]["device"] for section in asked.workloads.values()}
     device = devices.pop() if len(devices) == 1 else "auto"
-    there = known_nodes(asked.launch, device, nodes, slots)
+    available = known_nodes(asked.launch, device, nodes, slots)
     search = searched(asked)
     if search is not None:
         p = search["train"]["ranks"]
         counts: dict[str, object] = {"--workers": search["search"]["workers"], "--for": for_}
-        no_use = {"--models": models, "--scale": scale, "--like": like, "--waves": waves}
-        refuse_ensemble(asked, no_use)
-        mapping = placed_workers(there, search)
+        unused = {"--models": models, "--scale": scale, "--like": like, "--waves": waves}
+        refuse_ensemble(asked, unused)
+        mapping = placed_workers(available, search)
     else:
-        own_models, own_ranks = _wanted(asked)
-        m, p = defaults(there, models or own_models, ranks or own_ranks, scale=scale)
+        set_models, set_ranks = _set_counts(asked)
+        m, p = defaults(available, models or set_models, ranks or set_ranks, scale=scale)
         counts = {"--models": m}
-        mapping = placed(there, m, p, waves=asked.bagging.waves)
+        mapping = placed(available, m, p, waves=asked.bagging.waves)
         given += [f"bagging.models={m}", f"models={m}", f"train.ranks={p}"]
     added = []
     here = backend(asked.launch.on).is_this_machine
     if not here and asked.launch.ranks_per_node is None:
-        added = [f"launch.ranks_per_node={min(each.slots for each in there)}"]
+        added = [f"launch.ranks_per_node={min(node.slots for node in available)}"]
     settings = options.settings(asked.profile, seed, config, [*given, *added], workloads=what)
-    backend(settings.launch.on).check_layout(there, p)
+    backend(settings.launch.on).check_layout(available, p)
     check_all(settings, here=nodes is None)
     check_searches(settings)
     if search is not None:
@@ -123,20 +127,21 @@ def plan(
         _plan_models(settings, mapping, earlier, json=json)
     if json:
         return
-    said = {"--profile": settings.profile, **counts, "--ranks": p, "--on": on, "--data": data}
-    said |= {"--repeat": repeat, "--seed": seed, "--config": config}
-    again = ["vflops", "run", *([workload] if workload else [])]
-    again += [f"{w}" for name in said if said[name] is not None for w in (name, said[name])]
-    again += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
-    again += [word for each in (*(set_ or ()), *added) for word in ("--set", each)]
-    why = "there" if nodes and here else "to do it"
-    console.next_step(shlex.join(again), why)
+    shown = {"--profile": settings.profile, **counts, "--ranks": p, "--on": on, "--data": data}
+    shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
+    command = ["vflops", "run", *([workload] if workload else [])]
+    command += [f"{w}" for name in shown if shown[name] is not None for w in (name, shown[name])]
+    command += ["--waves"] * settings.bagging.waves + ["--twins"] * settings.bagging.twins
+    for assignment in (*(set_ or ()), *added):
+        command += ["--set", assignment]
+    why = "run it there" if nodes and here else "run it"
+    console.next_step(shlex.join(command), why)
 
 
-def _wanted(settings: Settings) -> tuple[int | None, int | None]:
-    """M and P that a file or ``--set`` gave; 1 is what they are when nobody does.
+def _set_counts(settings: Settings) -> tuple[int | None, int | None]:
+    """Return M and P from a file or ``--set``; None if they are the default, 1.
 
-    What cannot be bagged is one model.
+    Workloads that cannot be bagged have one model.
     """
     from vflops.workloads.contract.registry import workload
 
@@ -149,13 +154,13 @@ def _wanted(settings: Settings) -> tuple[int | None, int | None]:
 def _plan_models(
     settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool
 ) -> None:
-    """Say what the trainings take, and of the searches of a suite for how long they are."""
+    """Show the needs of the trainings, and the duration of the suite's searches."""
     import json as json_
 
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import show_search
     from vflops.run.estimate import estimate_run
-    from vflops.run.jobs import in_order
+    from vflops.run.jobs import placement_order
     from vflops.workloads.contract.registry import workload
 
     trained = {
@@ -163,38 +168,41 @@ def _plan_models(
         for name, section in settings.workloads.items()
         if not workload(name).is_search
     }
-    foreseen = settings.model_copy(update={"workloads": trained})
-    found = estimate_run(foreseen, mapping, earlier, console.working)
-    order = in_order(mapping.models, settings)
+    trainings = settings.model_copy(update={"workloads": trained})
+    estimates = estimate_run(trainings, mapping, earlier, console.working)
+    order = placement_order(mapping.models, settings)
     if json:
-        workloads = {name: each.model_dump(mode="json") for name, each in found.items()}
-        places = [
-            {"model": model, "wave": each.wave, "places": each.places}
-            for model, each in zip(order, mapping.placements, strict=True)
+        workloads = {name: estimate.model_dump(mode="json") for name, estimate in estimates.items()}
+        placement_text = [
+            {"model": model, "wave": placement.wave, "places": placement.places}
+            for model, placement in zip(order, mapping.placements, strict=True)
         ]
-        typer.echo(json_.dumps({"workloads": workloads, "placements": places}, indent=1))
+        typer.echo(json_.dumps({"workloads": workloads, "placements": placement_text}, indent=1))
         return
-    _show(mapping, order, found)
+    _show(mapping, order, estimates)
     for name, section in settings.workloads.items():
         if name not in trained:
             show_search(name, section["search"])
 
 
-def _show(mapping: Plan, order: Sequence[int], found: Mapping[str, Estimate]) -> None:
-    """``order``: the models as they are placed."""
+def _show(mapping: Plan, order: Sequence[int], estimates: Mapping[str, Estimate]) -> None:
+    """Print the placement of the models, in ``order``, and the estimates."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
-    from vflops.run.training_cost import places, words
+    from vflops.run.training_cost import estimate_rows, placement_text
 
     models, ranks = count(mapping.models, "model"), count(mapping.ranks, "rank")
     typer.echo(heading(f"{models} of {ranks}"))
     shown = tuple(zip(order, mapping.placements, strict=True))
     cut = len(shown) > 2 * _SHOWN + 2
     lines = (*shown[:_SHOWN], *shown[-_SHOWN:]) if cut else shown
-    table = [[f"{model + 1:,}", str(each.wave + 1), places(each)] for model, each in lines]
+    table = [
+        [f"{model + 1:,}", str(placement.wave + 1), placement_text(placement)]
+        for model, placement in lines
+    ]
     if cut:
         table.insert(_SHOWN, ["…", "", f"{len(shown) - len(lines):,} more"])
     typer.echo(columns([["model", "wave", "node: slots"], *table], right=(0, 1)))
-    for name, each in found.items():
+    for name, estimate in estimates.items():
         typer.echo("\n" + heading(name))
-        typer.echo(columns(words(each)))
+        typer.echo(columns(estimate_rows(estimate)))

@@ -1,4 +1,4 @@
-"""``vflops plan`` of a search: where its workers go, and for how long; its work is not foreseen."""
+"""``vflops plan`` of a search: the placement of its workers and its duration."""
 
 from __future__ import annotations
 
@@ -12,78 +12,83 @@ if TYPE_CHECKING:
     from vflops.launch.placement import Node, Plan
 
 _SHOWN = 3
-"""Workers at either end of a long mapping that are shown."""
+"""Number of workers shown at either end of a long plan."""
 
 
 def searched(settings: Settings) -> dict[str, Any] | None:
-    """The settings of the workload, if a search is all that the run does."""
+    """Return the settings of the workload if the run is a single search, else None."""
     from vflops.workloads.contract.registry import workload
 
-    name, *others = settings.workloads
-    return settings.workloads[name] if not others and workload(name).is_search else None
+    if len(settings.workloads) != 1:
+        return None
+    ((name, section),) = settings.workloads.items()
+    return section if workload(name).is_search else None
 
 
 def show_search(name: str, search: Mapping[str, Any]) -> None:
-    """What can be said of a search before it is done."""
+    """Print what is known about a search before it runs."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
     from vflops.units import seconds
 
-    most = search["candidates"]
-    ends = f", or {count(most, 'candidate')} of each worker" if most else ""
+    limit = search["candidates"]
+    ends = f", or {count(limit, 'candidate')} per worker" if limit else ""
     facts = [
         ["workers", f"{search['workers']:,}"],
         ["time", f"{seconds(search['duration_s'])}{ends}"],
-        ["operations", "not known before: what is trained is what the search finds"],
-        ["repeated as fixed work", "vflops replay RUN, once it has ended"],
+        ["operations", "not known in advance: they depend on what the search finds"],
+        ["repeat as fixed work", "vflops replay RUN, once it has finished"],
     ]
     typer.echo("\n" + heading(name))
     typer.echo(columns(facts))
 
 
 def refuse_ensemble(settings: Settings, given: Mapping[str, object]) -> None:
-    """Refuse options that a search has no use for."""
+    """Raise if options are given that a search does not have."""
     from vflops.errors import UsageError
 
-    asked = [option for option, value in given.items() if value]
-    if asked:
+    wrong = [option for option, value in given.items() if value]
+    if wrong:
         raise UsageError(
-            f"{next(iter(settings.workloads))} is a search: it has workers, and no {asked[0]}",
-            hint="take --workers W",
+            f"{next(iter(settings.workloads))} is a search: {wrong[0]} does not apply",
+            hint="use --workers W",
         )
 
 
-def placed(there: Sequence[Node], section: Mapping[str, Any]) -> Plan:
-    """Where the workers of a search would be; refused where they find no place."""
+def placed(available: Sequence[Node], section: Mapping[str, Any]) -> Plan:
+    """Return the placement of a search's workers; raise if they do not fit."""
     from vflops.errors import UsageError
     from vflops.launch.placement import plan
     from vflops.results.score.figure_text import count
 
     workers, ranks = section["search"]["workers"], section["train"]["ranks"]
     try:
-        return plan(there, workers, ranks)
+        return plan(available, workers, ranks)
     except UsageError as error:
-        slots = sum(node.slots // ranks for node in there)
+        slots = sum(node.slots // ranks for node in available)
         raise UsageError(
             f"{workers} workers of {count(ranks, 'rank')} do not fit",
-            hint=f"{slots} do: --workers {slots}" if slots else error.hint,
+            hint=f"{slots} would fit: --workers {slots}" if slots else error.hint,
         ) from error
 
 
 def plan_search(settings: Settings, mapping: Plan, *, json: bool = False) -> None:
-    """Say where the workers of a search would be, and for how long."""
+    """Print the placement of a search's workers and its duration."""
     import json as json_
 
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results.score.figure_text import count
-    from vflops.run.training_cost import places
+    from vflops.run.training_cost import placement_text
 
     if json:
-        found = [{"worker": each.model, "places": each.places} for each in mapping.placements]
-        typer.echo(json_.dumps({"placements": found, "operations": None}, indent=1))
+        placements = [
+            {"worker": placement.model, "places": placement.places}
+            for placement in mapping.placements
+        ]
+        typer.echo(json_.dumps({"placements": placements, "operations": None}, indent=1))
         return
     typer.echo(heading(f"{count(mapping.models, 'worker')} of {count(mapping.ranks, 'rank')}"))
-    table = [[f"{each.model + 1:,}", places(each)] for each in mapping.placements]
+    table = [[f"{p.model + 1:,}", placement_text(p)] for p in mapping.placements]
     if len(table) > 2 * _SHOWN + 2:
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))

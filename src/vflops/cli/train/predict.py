@@ -1,24 +1,19 @@
-"""``vflops predict``: how a training would scale, from a run or from typed figures."""
+"""``vflops predict``: how a training would scale, from a run or from given figures."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vflops.cli import options
-from vflops.config.flatten import flatten
+from vflops.cli.typed_values import counts
 from vflops.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from vflops.studies.predict.predict_page import Forecast
-    from vflops.studies.predict.validation import MeasuredScale
-
 _UPTO = 1024
+"""Default of --upto, as in `vflops.studies.predict.forecasting`, whose import costs time."""
 
 
 def register(app: typer.Typer) -> None:
@@ -27,32 +22,36 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    run: Annotated[
-        Path | None, typer.Argument(help="A run folder that figures are taken from.")
+    run: Annotated[Path | None, typer.Argument(help="A run folder to take figures from.")] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Numbers of models M, e.g. 1,8; by default 1.")
     ] = None,
-    models: Annotated[str | None, typer.Option(help="Models M, e.g. 1,8; by default 1.")] = None,
-    ranks: Annotated[str | None, typer.Option(help="Ranks P of each, e.g. 8,16,64.")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Numbers of ranks P per model, e.g. 8,16,64.")
+    ] = None,
     upto: Annotated[
         int | None,
-        typer.Option(help=f"P doubles up to so many accelerators; by default {_UPTO}."),
+        typer.Option(help=f"Double P up to this number of accelerators; by default {_UPTO}."),
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Page to write, with the curves.")] = None,
+    page: Annotated[Path | None, typer.Option(help="HTML page to write, with the curves.")] = None,
     measured: Annotated[
-        Path | None, typer.Option(help="scale.json or links.json, to be set beside.")
+        Path | None,
+        typer.Option(help="scale.json or links.json with measurements to compare with."),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="The published table beside predictions of it.")
+        bool, typer.Option("--published", help="Compare predictions with the published table.")
     ] = False,
     config: options.Config = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="One figure or choice, e.g. link.bandwidth=1.25e9; repeatable."),
+        typer.Option("--set", help="A figure or choice, e.g. link.bandwidth=1.25e9; repeatable."),
     ] = None,
 ) -> None:
-    """Predict speed and score of M × P accelerators. Step time, efficiency and energy too."""
+    """Predict speed and score of M × P accelerators. Also step time, efficiency and energy."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns, heading
     from vflops.studies.predict import predict_text
+    from vflops.studies.predict.forecasting import make_forecast
 
     if published:
         others: dict[str, object] = {"RUN": run, "--models": models, "--ranks": ranks}
@@ -60,25 +59,36 @@ def predict(
         _published([name for name, value in others.items() if value], page)
         return
     if ranks is not None and upto is not None:
-        raise UsageError(f"--ranks {ranks} and --upto {upto}", hint="give one of them")
-    forecast = _forecast(run, models, ranks, upto, measured, config, set_ or [])
+        raise UsageError(
+            f"--ranks {ranks} and --upto {upto} exclude each other", hint="give one of them"
+        )
+    forecast = make_forecast(
+        console.read_run(run) if run else None,
+        counts("--models", models, "8") if models is not None else [1],
+        counts("--ranks", ranks, "8") if ranks is not None else [],
+        upto,
+        measured,
+        config,
+        set_ or [],
+    )
     typer.echo(columns(forecast.given, right=[1]))
     typer.echo(f"\n{heading(predict_text.story(forecast.inputs))}")
     table = predict_text.prediction_rows(forecast.points)
     typer.echo(columns(table, right=range(len(table[0]))))
     for note in forecast.notes:
         console.say(f"· {note}", indent=2, file=sys.stdout)
-    beside = predict_text.measured_rows(forecast.measured, forecast.inputs)
-    if beside:
+    measured_table = predict_text.measured_rows(forecast.measured, forecast.inputs)
+    if measured_table:
         typer.echo(f"\n{heading('measured beside predicted efficiency')}")
-        typer.echo(columns(beside, right=range(1, 5)))
+        typer.echo(columns(measured_table, right=range(1, 5)))
     typer.echo(f"\n{heading('where each mode stops paying: an efficiency of a half')}")
     typer.echo(columns(predict_text.paying_rows(forecast.modes, forecast.scales), right=[1]))
     for sentence in predict_text.ranges(forecast.modes, forecast.scales):
         console.say(f"· {sentence}", indent=2, file=sys.stdout)
     if page is None:
         console.next_step(
-            f"vflops predict {_again(run, config, set_ or [])} --page predict.html", "the curves"
+            f"vflops predict {_arguments(run, config, set_ or [])} --page predict.html",
+            "the curves",
         )
         return
     from vflops.studies.predict.predict_page import write_page
@@ -95,94 +105,6 @@ def _drawn(page: Path) -> None:
     console.next_step(f"open {page.resolve().as_uri()}", "the curves, offline")
 
 
-def _forecast(
-    run: Path | None,
-    models: str | None,
-    ranks: str | None,
-    upto: int | None,
-    measured: Path | None,
-    config: Path | None,
-    assignments: list[str],
-) -> Forecast:
-    """All that is shown; refused where a figure is missing that the asked points need."""
-    from vflops.studies.predict.inputs import MOST, load
-    from vflops.studies.predict.measured_points import read_measured
-    from vflops.studies.predict.predict_page import Forecast
-    from vflops.studies.predict.predict_text import input_rows
-    from vflops.studies.predict.scaling_model import predict as at
-    from vflops.studies.predict.sweeps import exchange_lines, fitting, parallel_lines, scales_up_to
-
-    beside = read_measured(measured) if measured else []
-    base, sources, absent = _from_run(run)
-    if measured and not (run or config or assignments):
-        base, sources = _from_measured(beside, measured)
-    inputs = load(base, config, assignments)
-    own = _typed_names(config, assignments)
-    sources = {name: source for name, source in sources.items() if name not in own}
-    if upto is not None and not 1 <= upto <= MOST:
-        raise UsageError(
-            f"--upto {upto}: expected 1 to {MOST:,} accelerators", hint=f"e.g. --upto {_UPTO}"
-        )
-    many = _counts("--models", models) or [1]
-    each, left_out = _counts("--ranks", ranks), None
-    try:
-        if not each:
-            each, left_out = fitting(inputs, max(1, (upto or _UPTO) // max(many)))
-        points = [at(inputs, m, p) for m in many for p in each]
-    except UsageError as error:
-        raise _explained(error, absent) from None
-    asked = {point.ranks for point in points}
-    most = max(upto or _UPTO, *(point.accelerators for point in points))
-    scales = sorted({*scales_up_to(inputs, most), *asked})
-    return Forecast(
-        inputs=inputs,
-        given=input_rows(inputs, sources, absent),
-        points=points,
-        scales=scales,
-        modes=parallel_lines(inputs, scales),
-        exchanges=exchange_lines(inputs, scales),
-        measured=beside,
-        left_out=left_out,
-    )
-
-
-def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
-    """The same error, with the run's reason for a figure that is missing."""
-    missing = error.message.partition(" is not known")[0]
-    if missing not in absent:
-        return error
-    return UsageError(f"{error.message}; of the run: {absent[missing]}", hint=error.hint)
-
-
-def _from_run(run: Path | None) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
-    if run is None:
-        return {}, {}, {}
-    from vflops.cli.terminal import console
-    from vflops.studies.predict.from_run import read_inputs
-
-    found = read_inputs(console.read_run(run))
-    return found.sections(), found.sources, found.absent
-
-
-def _from_measured(
-    beside: Sequence[MeasuredScale], file: Path
-) -> tuple[dict[str, object], dict[str, str]]:
-    """The figures of the first point that has any: nothing else is said."""
-    own = next((each for each in beside if each.inputs and each.ranks > 1), None)
-    if own is None or own.inputs is None:
-        return {}, {}
-    known = {name: value for name, value in own.inputs.figures().items() if value is not None}
-    source = f"{file.name}: {own.series}, {own.models} × {own.ranks}"
-    return own.inputs.model_dump(exclude_unset=True), dict.fromkeys(known, source)
-
-
-def _typed_names(config: Path | None, assignments: list[str]) -> set[str]:
-    """The names of what the user says, ``step.time_s``."""
-    from vflops.studies.predict.inputs import given
-
-    return set(flatten(given(config, assignments)))
-
-
 def _published(others: list[str], page: Path | None) -> None:
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
@@ -191,36 +113,24 @@ def _published(others: list[str], page: Path | None) -> None:
 
     if others:
         raise UsageError(
-            f"--published and {', '.join(others)}: the published table has its own figures",
+            f"--published cannot be combined with {', '.join(others)}",
             hint="vflops predict --published",
         )
-    found = validate()
-    typer.echo(columns(published_rows(found), right=range(2, 6)))
+    validation = validate()
+    typer.echo(columns(published_rows(validation), right=range(2, 6)))
     typer.echo()
-    console.say(calibration(found), file=sys.stdout)
+    console.say(calibration(validation), file=sys.stdout)
     if page is not None:
         from vflops.studies.predict.published_page import write_page
 
-        write_page(found, page)
+        write_page(validation, page)
         _drawn(page)
         return
-    console.next_step("vflops predict RUN --set link.bandwidth=1.25e9", "your own machine")
+    console.next_step("vflops predict RUN --set link.bandwidth=1.25e9", "for your own machine")
 
 
-def _counts(option: str, text: str | None) -> list[int]:
-    if text is None:
-        return []
-    try:
-        found = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or found[0] < 1:
-        raise UsageError(f"{option} {text}: not whole numbers from 1 up", hint=f"e.g. {option} 8")
-    return found
-
-
-def _again(run: Path | None, config: Path | None, assignments: list[str]) -> str:
-    """The same command, as it was typed."""
+def _arguments(run: Path | None, config: Path | None, assignments: list[str]) -> str:
+    """Return the arguments of this command as typed."""
     import shlex
 
     parts = [str(run)] if run else []

@@ -17,28 +17,28 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     ledger: Annotated[
-        Path, typer.Argument(help="The run folder of a search that ended, or its ledger.json.")
+        Path, typer.Argument(help="Run folder of a finished search, or its ledger.json.")
     ],
     workers: Annotated[
-        int | None, typer.Option(help="Workers that share the candidates.", min=1)
+        int | None, typer.Option(help="Number of workers that share the candidates.", min=1)
     ] = None,
-    ranks: Annotated[int | None, typer.Option(help="Ranks of each worker.", min=1)] = None,
+    ranks: Annotated[int | None, typer.Option(help="Number of ranks per worker.", min=1)] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your own data, packed; that of the search by default.")
+        Path | None, typer.Option(help="Your own data, packed; by default that of the search.")
     ] = None,
     on: options.On = None,
     out: options.Out = Path("runs"),
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train once more what a search found. The same candidates, epochs and seeds, no search."""
+    """Train the candidates of a finished search again. Same epochs and seeds, no search."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.run_display import Progress
     from vflops.run import pipeline
     from vflops.workloads.automl.replay import SearchLedger
 
-    found = SearchLedger.find(ledger)
-    settings = found.replay_settings(
+    searched = SearchLedger.find(ledger)
+    settings = searched.replay_settings(
         ledger,
         {
             "search.workers": workers,
@@ -48,11 +48,11 @@ def replay(
         },
         set_ or [],
     )
-    if found.left_out:
-        console.say(f"{found.left_out} candidates have no result in the ledger and are left out:")
-        for reason, names in found.left_out_by_reason.items():
+    if searched.left_out:
+        console.say(f"{searched.left_out} candidates without a result in the ledger are left out:")
+        for reason, names in searched.left_out_by_reason.items():
             console.say(f"  {', '.join(names)}: {reason}")
     with Progress(quiet=quiet) as progress:
-        folder = pipeline.start(out, "automl", settings, progress.watch)
-        findings = pipeline.conclude(folder, progress.watch)
+        folder = pipeline.start(out, "automl", settings, progress.observer)
+        findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)

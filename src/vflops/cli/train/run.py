@@ -1,4 +1,4 @@
-"""``vflops run`` and ``vflops resume``: a workload, or all of them, into one run folder."""
+"""``vflops run`` and ``vflops resume``: one workload or all of them, in one run folder."""
 
 from __future__ import annotations
 
@@ -19,35 +19,41 @@ def register(app: typer.Typer) -> None:
 
 def run(
     workload: Annotated[
-        str | None, typer.Argument(help="What to train, see `vflops list`; everything by default.")
+        str | None,
+        typer.Argument(help="Workload to run, see `vflops list`; by default all of them."),
     ] = None,
     profile: options.Profile = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your own data; synthetic data by default.")
+        Path | None, typer.Option(help="Your own data; by default synthetic data.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(help="Ranks that train one model, an accelerator each.")
+        int | None, typer.Option(help="Number of ranks per model, one accelerator each.")
     ] = None,
     models: Annotated[
-        int | None, typer.Option(help="Base models of an ensemble, trained side by side.")
+        int | None, typer.Option(help="Number of base models of an ensemble, trained side by side.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Workers of a search, side by side; --ranks are of each.")
+        int | None, typer.Option(help="Number of workers of a search, each with --ranks ranks.")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", help="How long a search takes: 90s, 30m, 1h, 1h30m.")
+        str | None, typer.Option("--for", help="Duration of a search: 90s, 30m, 1h, 1h30m.")
     ] = None,
     on: options.On = None,
     container: options.Container = None,
     waves: Annotated[
-        bool, typer.Option("--waves", help="Let models that find no place wait for others.")
+        bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
     ] = False,
     twins: Annotated[
         bool,
-        typer.Option("--twins", help="Train each model twice: which nodes compute something else?"),
+        typer.Option(
+            "--twins", help="Train each model twice, to find nodes with differing results."
+        ),
     ] = False,
     repeat: Annotated[
-        int | None, typer.Option(help="Trainings, each with the next seed: how far do they agree?")
+        int | None,
+        typer.Option(
+            help="Number of trainings, each with the next seed, to see how far they agree."
+        ),
     ] = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Profile a few steps by kind of kernel.")
@@ -60,7 +66,7 @@ def run(
     metrics_file: options.MetricsFile = None,
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
-    from vflops.cli.terminal.run_display import Progress, watched
+    from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
     flags: dict[str, object] = {
@@ -76,7 +82,7 @@ def run(
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
     if waves and models is None:
         raise UsageError(
-            "--waves is for ensembles, and no number of models is given", hint="add --models M"
+            "--waves needs an ensemble, but --models is not given", hint="add --models M"
         )
     if waves:
         assignments.append("bagging.waves=true")
@@ -87,9 +93,12 @@ def run(
     settings = options.settings(
         profile, seed, config, [*(set_ or []), *assignments], workloads=workload or "suite"
     )
-    with Progress(quiet=quiet) as progress, watched(progress.watch, metrics_file) as watch:
-        folder = pipeline.start(out, workload or "suite", settings, watch)
-        findings = pipeline.conclude(folder, progress.watch)
+    with (
+        Progress(quiet=quiet) as progress,
+        with_metrics(progress.observer, metrics_file) as observer,
+    ):
+        folder = pipeline.start(out, workload or "suite", settings, observer)
+        findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)
 
 
@@ -97,25 +106,32 @@ def resume(
     run: options.Run = None,
     *,
     ranks: Annotated[
-        int | None, typer.Option(help="Go on with so many ranks; the result is not valid then.")
+        int | None,
+        typer.Option(help="Resume with another number of ranks; the result will not be valid."),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="How ranks share the model from now on, e.g. parallel.mode."),
+        typer.Option(
+            "--set",
+            help="Change how ranks share the model, e.g. parallel.mode=sharded; repeatable.",
+        ),
     ] = None,
     quiet: options.Quiet = False,
     metrics_file: options.MetricsFile = None,
 ) -> None:
-    """Go on with an interrupted run. What it measured is kept."""
+    """Resume an interrupted run. Finished work is kept."""
     from vflops.cli.terminal.console import open_run, say, shown
-    from vflops.cli.terminal.run_display import Progress, watched
+    from vflops.cli.terminal.run_display import Progress, with_metrics
     from vflops.run import pipeline
 
     folder = open_run(run)
     if run is None:
         say(f"resuming {shown(folder.path)}")
-    with Progress(quiet=quiet) as progress, watched(progress.watch, metrics_file) as watch:
-        told = [] if ranks is None else [f"train.ranks={ranks}"]
-        pipeline.resume(folder, watch, [*(set_ or []), *told])
-        findings = pipeline.conclude(folder, progress.watch)
+    with (
+        Progress(quiet=quiet) as progress,
+        with_metrics(progress.observer, metrics_file) as observer,
+    ):
+        changes = [] if ranks is None else [f"train.ranks={ranks}"]
+        pipeline.resume(folder, observer, [*(set_ or []), *changes])
+        findings = pipeline.conclude(folder, progress.observer)
     progress.summary(folder, findings)

@@ -1,4 +1,4 @@
-"""``vflops scale``: a workload at several scales, as the papers' experiments run it."""
+"""``vflops scale``: the papers' scaling experiments with one workload."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflops.cli import options
+from vflops.cli.typed_values import counts
 from vflops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """Which experiment."""
+    """The kinds of experiments."""
 
     WEAK = "weak"
     BAGGING_VS_DATA = "bagging-vs-data"
@@ -30,7 +31,7 @@ class Kind(StrEnum):
 
 
 class Batch(StrEnum):
-    """Whose batch stays the same when ranks are added."""
+    """Whose batch stays constant when ranks are added."""
 
     RANK = "rank"
     MODEL = "model"
@@ -44,7 +45,7 @@ _TAKES = {
     Kind.OPTIMISATIONS: ("--scales", "--variant", "--ranks", "--batch", "--repeat"),
     Kind.PRECISIONS: ("--scales", "--precisions", "--batch", "--repeat"),
 }
-"""The options that only some experiments have; the first says the points."""
+"""The options of each experiment; the first one sets the points."""
 
 
 def register(app: typer.Typer) -> None:
@@ -53,59 +54,65 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(
-    workload: Annotated[str, typer.Argument(help="What to train, see `vflops list`.")],
+    workload: Annotated[str, typer.Argument(help="Workload to run, see `vflops list`.")],
     kind: Annotated[
         Kind | None,
         typer.Option(
-            help="weak: M grows, the default; bagging-vs-data: M against P; trade-off: M × P at one"
+            help="weak (default): M grows; bagging-vs-data: M against P; trade-off: M × P at one"
             " scale; optimisations: original, mixed precision, compression; precisions: quality"
-            " against P in each; workers: those of a search, its default."
+            " over P in each; workers (default of a search): the number of workers grows."
         ),
     ] = None,
     scales: Annotated[
-        str | None, typer.Option(help="Scales, e.g. 1,2,4; by default 1, 2, 4 … that fit here.")
+        str | None, typer.Option(help="Scales, e.g. 1,2,4; by default all powers of two that fit.")
     ] = None,
     scale: Annotated[
-        int | None, typer.Option(help="The scale of a trade-off; by default all slots here.")
+        int | None, typer.Option(help="Scale of a trade-off; by default all slots.")
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(help="Workers of a search, e.g. 1,2,4; by default 1, 2, 4 … that fit here."),
+        typer.Option(
+            help="Workers of a search, e.g. 1,2,4; by default all powers of two that fit."
+        ),
     ] = None,
-    ranks: Annotated[int | None, typer.Option(help="Ranks of each model or worker.", min=1)] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="Number of ranks per model or worker.", min=1)
+    ] = None,
     variant: Annotated[
         list[str] | None,
         typer.Option(
-            help="An optimisation of your own, NAME=key=value,key=value; repeatable, the first is"
-            " what the others are compared with."
+            help="An optimisation to compare, NAME=key=value,key=value; repeatable; the first one"
+            " is the baseline."
         ),
     ] = None,
     precisions: Annotated[
         str | None, typer.Option(help="Precisions to compare, e.g. fp32,mixed-bf16.")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", help="How long each search takes: 90s, 30m, 1h.")
+        str | None, typer.Option("--for", help="Duration of each search: 90s, 30m, 1h.")
     ] = None,
     batch: Annotated[
         Batch | None,
-        typer.Option(help="Whose batch stays the same when a model gets more ranks: rank."),
+        typer.Option(
+            help="Whose batch stays constant when a model gets more ranks; by default rank."
+        ),
     ] = None,
     profile: options.Profile = None,
     on: options.On = None,
     container: options.Container = None,
     repeat: Annotated[
-        int | None, typer.Option(help="Trainings of each point, each with the next seed.")
+        int | None, typer.Option(help="Number of trainings per point, each with the next seed.")
     ] = None,
     seed: options.Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the experiment; one that is there is gone on with."),
+        typer.Option(help="Folder of the experiment; an existing one is resumed."),
     ] = None,
     config: options.Config = None,
     set_: options.Set = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train or search at several scales. Draws how speed and quality grow."""
+    """Train or search at several scales. Draws speed and quality over scale."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
     from vflops.cli.terminal.run_display import Progress
@@ -129,50 +136,50 @@ def scale(
     )
     ((name, section),) = settings.workloads.items()
     variants = _variants(chosen, variant, precisions, section["train"])
-    each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
+    ranks_each = ranks or section["train"]["ranks"] if "--ranks" in _TAKES[chosen] else 1
     option = _TAKES[chosen][0]
     if chosen is Kind.OPTIMISATIONS:
         points[option] = scales or "1"
-        if each == 1 and ranks is None:  # without a second rank nothing is exchanged
-            most = max(_counts(str(points[option]), option))
-            each = max(_room(settings, 1, "--ranks") // most, 1)
+        if ranks_each == 1 and ranks is None:  # a single rank exchanges nothing
+            largest = max(counts(option, str(points[option]), "2"))
+            ranks_each = max(_room(settings, 1, "--ranks") // largest, 1)
     axis = axis_of(chosen.value, batch.value if batch else "rank", variants, sharing)
-    found_sizes = sizes(
-        chosen.value, _scales(option, points[option], each, settings), each, variants
+    point_sizes = sizes(
+        chosen.value, _scales(option, points[option], ranks_each, settings), ranks_each, variants
     )
-    if sharing and all(size.ranks == 1 for size in found_sizes):
+    if sharing and all(size.ranks == 1 for size in point_sizes):
         key, value = next(iter(sharing.items()))
         raise UsageError(
-            f"{key}={value} is about ranks that share a model, and no point here has two",
-            hint=f"take {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
+            f"{key}={value} needs ranks that share a model, but every point has one rank",
+            hint=f"use {'--ranks 2' if '--ranks' in _TAKES[chosen] else option + ' 1,2'}",
         )
     experiment = Experiment.of(
-        out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, found_sizes, settings
+        out or Path("runs") / f"scale-{chosen.value}-{name}", name, axis, point_sizes, settings
     )
-    if experiment.refused:  # before hours are spent on the others
+    if experiment.refused:  # shown before hours are spent on the others
         refusals = [
             (axis.words(size), f"refused: {why}") for size, why in experiment.refused.items()
         ]
         typer.echo(columns(refusals) + "\n")
     with Progress(quiet=quiet) as progress:
-        found = experiment.run(progress.watch)
-    table = axis.table(found)
+        result = experiment.run(progress.observer)
+    table = axis.table(result)
     typer.echo("\n" + columns(table, right=range(axis.named_columns, len(table[0]) - 1)))
-    remarks = axis.remarks(found)
+    remarks = axis.remarks(result)
     if remarks:
         typer.echo("\n" + columns(remarks))
     typer.echo(f"\nfigures  {console.shown(experiment.figures_file)}")
     typer.echo(f"page     {console.shown(experiment.page_file)}")
-    failed = [p for p in found.points if p.figures and p.figures.checks_failed]
+    failed = [p for p in result.points if p.figures and p.figures.checks_failed]
     for point in failed:
-        typer.echo(f"not every rule is met: vflops check {experiment.folder / (point.run or '')}")
+        typer.echo(f"some rules are not met: vflops check {experiment.folder / (point.run or '')}")
     console.next_step(f"open {experiment.page_file.resolve().as_uri()}", "the curves, offline")
     if failed:
         raise typer.Exit(CheckFailed.exit_code)
 
 
 def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str, str]]:
-    """What holds at every point; and how ranks share a model, where a point has several."""
+    """Split assignments into those of every point, and those for points with several ranks."""
     rest, sharing = [], {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -186,16 +193,17 @@ def _sharing(assignments: list[str], workload: str) -> tuple[list[str], dict[str
 
 
 def _kind(kind: Kind | None, workload: str) -> Kind:
-    """The experiment that was asked for, or that of the workload; a search has its own."""
+    """Return the kind of the experiment; raise if it does not suit the workload."""
     from vflops.workloads.contract.registry import workload as find
 
     if workload == "suite":
-        raise UsageError("suite: an experiment has one workload", hint="see vflops list")
+        raise UsageError("an experiment needs one workload, not the suite", hint="see vflops list")
     searches = find(workload).is_search
     if kind is not None and (kind is Kind.WORKERS) != searches:
         raise UsageError(
-            f"--kind {kind.value} of {workload}, which is {'a' if searches else 'no'} search",
-            hint="leave --kind out" if searches else "vflops scale automl, or another --kind",
+            f"--kind {kind.value} does not apply to {workload}, which is "
+            f"{'a' if searches else 'not a'} search",
+            hint="omit --kind" if searches else "vflops scale automl, or another --kind",
         )
     return kind or (Kind.WORKERS if searches else Kind.WEAK)
 
@@ -203,7 +211,7 @@ def _kind(kind: Kind | None, workload: str) -> Kind:
 def _variants(
     kind: Kind, given: list[str] | None, precisions: str | None, train: Mapping[str, Any]
 ) -> tuple[Variant, ...]:
-    """What is compared at every size; nothing but in two of the experiments."""
+    """Return the variants to compare at every size; most experiments have none."""
     from vflops.studies.scale import variants
 
     if kind is Kind.OPTIMISATIONS:
@@ -216,37 +224,28 @@ def _variants(
 
 
 def _refuse_others(kind: Kind, given: Mapping[str, object]) -> None:
-    """Refuse options of other experiments."""
+    """Raise if options of other experiments are given."""
     for option, value in given.items():
         if value is not None and option not in _TAKES[kind]:
             raise UsageError(
-                f"{option} {value if value != '' else repr(value)} is not for --kind {kind.value}",
-                hint=f"that takes {', '.join(_TAKES[kind])}",
+                f"{option} {value if value != '' else repr(value)} does not apply to "
+                f"--kind {kind.value}",
+                hint=f"its options are {', '.join(_TAKES[kind])}",
             )
 
 
 def _scales(option: str, given: object, ranks: int, settings: Settings) -> list[int]:
-    """The scales that were asked for, rising; else those that fit here."""
+    """Return the given scales in ascending order, or those that fit."""
     if given is not None:
-        return _counts(str(given), option)
+        return counts(option, str(given), "2")
     most = _room(settings, ranks, option)
     if option == "--scale":
         return [most]
     return [1 << power for power in range(most.bit_length())] or [1]
 
 
-def _counts(text: str, option: str) -> list[int]:
-    try:
-        found = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or found[0] < 1:
-        raise UsageError(f"{option} {text}: not whole numbers from 1 up", hint=f"e.g. {option} 2")
-    return found
-
-
 def _room(settings: Settings, ranks: int, option: str) -> int:
-    """Jobs of ``ranks`` ranks that run at once here, or in the allocation that is held."""
+    """Return how many jobs of ``ranks`` ranks fit here, or in the present allocation."""
     from vflops.launch.factory import backend
     from vflops.launch.nodes import usable_nodes
     from vflops.launch.placement import capacity
@@ -254,8 +253,8 @@ def _room(settings: Settings, ranks: int, option: str) -> int:
     on = settings.launch.on
     if not backend(on).nodes_reserved():
         raise UsageError(
-            f"launch.on = {on} and no {option}: how much of it is yours?",
-            hint=f"say it: {option} …",
+            f"{option} is needed with launch.on = {on}: the size of the allocation is not known",
+            hint=f"add {option} …",
         )
     (section,) = settings.workloads.values()
     return capacity(usable_nodes(settings.launch, section["train"]["device"], ranks), ranks)

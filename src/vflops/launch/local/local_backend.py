@@ -30,9 +30,8 @@ class LocalBackend(Backend):
         """Raise UsageError if the settings name a container: only schedulers' jobs have one."""
         if settings.container is not None:
             raise UsageError(
-                f"the container {settings.container} is for the jobs of a scheduler, and they run"
-                " here",
-                hint="add --on slurm, or start vflops itself in the image",
+                f"the container {settings.container} needs a scheduler, but the jobs run locally",
+                hint="add --on slurm, or start vflops itself in the container",
             )
 
     def launcher(self, folder: RunFolder, records: Sequence[JobRecord]) -> LocalJobs:

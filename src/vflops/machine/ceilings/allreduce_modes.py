@@ -11,8 +11,8 @@ import torch.distributed as dist
 from vflops.machine.ceilings.allreduce_steps import Message, Rank
 from vflops.metrics.traffic import POWERSGD_RANK
 from vflops.train.communication import average
-from vflops.train.communication.bucket import MadeBucket
-from vflops.train.communication.codec import Leftovers
+from vflops.train.communication.bucket import FlatBucket
+from vflops.train.communication.codec import Residuals
 from vflops.train.communication.link import Link, Traffic
 from vflops.train.communication.powersgd import PowerSgd
 
@@ -54,7 +54,7 @@ class ModeRank(MeanRank):
     ) -> None:
         super().__init__(rank, ranks, backend, folder, end_s, seed)
         self._average = average(mode, precision, node=ranks)
-        self._leftovers: dict[int, Leftovers] = {}
+        self._leftovers: dict[int, Residuals] = {}
         """By the length of the message."""
 
     @property
@@ -93,7 +93,7 @@ class PowerSgdRank(MeanRank):
 
     def _reduce(self, data: torch.Tensor) -> None:
         matrix = data.view(_rows(len(data)), -1)
-        self._average(MadeBucket(len(data), data, [matrix]))
+        self._average(FlatBucket(len(data), data, [matrix]))
 
 
 def _rows(count: int) -> int:

@@ -21,7 +21,7 @@ from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder, latest
 from vflops.run import pipeline
-from vflops.run.pipeline import Watch
+from vflops.run.pipeline import RunObserver
 from vflops.studies.scale.axis import Axis
 from vflops.studies.scale.scale_result import Kind, Point, Scale, Size, Variant
 from vflops.workloads.contract.run_settings import load
@@ -99,7 +99,7 @@ class Experiment:
         section = self.settings.workloads[self.workload]
         return _changed(self.settings, self.axis.changes(section, size))
 
-    def run(self, watch: Watch) -> Scale:
+    def run(self, watch: RunObserver) -> Scale:
         """Run the missing points, and write the figures and the page after every one."""
         from vflops.studies.scale.scale_page import write_page
 
@@ -132,7 +132,7 @@ class Experiment:
             points=points,
         ).with_efficiency()
 
-    def _run(self, size: Size, watch: Watch) -> None:
+    def _run(self, size: Size, watch: RunObserver) -> None:
         folder = self._folder_of(size)
         try:
             if folder is None:

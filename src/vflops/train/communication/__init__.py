@@ -1,10 +1,10 @@
-"""How ranks average what they computed: modes, precisions, and the bytes that they send.
+"""Averaging of gradients over ranks: modes, precisions, and the bytes sent.
 
-    link (a group; what a call sends) → codec (a precision) → average (a mode)
+    link (a group, with the bytes of each call) → codec (a precision) → average (a mode)
     → exchange (a hook of DDP, in a lane beside the backward pass)
-    link → tally (what ranks that share a model send for it)
+    link → tally (the traffic of ranks that share a model)
 
-Knows process groups, and nothing of training or of workloads.
+This package knows process groups, but neither training nor workloads.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def exchange_gradients(
     group: dist.ProcessGroup | None,
     local_ranks: int,
 ) -> Exchange:
-    """Have the gradients of ``ddp`` averaged as the settings say.
+    """Average the gradients of ``ddp`` as the settings say; return the exchange, to be closed.
 
     ``group``: the ranks with a copy of the same parameters, None for all; ``local_ranks``: how many
-    of them are on a node. All of them call it at the same time, and ``close`` what they get.
+    of them are on a node. All of them call it at the same time.
     """
     exchange: Exchange
     device = next(ddp.parameters()).device
@@ -43,10 +43,10 @@ def exchange_gradients(
         link = Link.between(ranks, backend, min(local_ranks, len(ranks)), Traffic())
         exchange = PowerSgdExchange(settings, link, backend, device)
     else:
-        way = average(
+        averaging = average(
             settings.mode, settings.precision, group, node=local_ranks, near=settings.near
         )
-        exchange = CodedExchange(settings, way, device)
-    # A plain function: DDP reads the types of a hook, not the names of types.
+        exchange = CodedExchange(settings, averaging, device)
+    # A lambda: DDP checks the annotated types of a hook, and cannot resolve their names.
     ddp.register_comm_hook(exchange, lambda state, bucket: state.hook(bucket))
     return exchange

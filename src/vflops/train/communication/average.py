@@ -10,52 +10,52 @@ from torch import Tensor
 from torch.nn import functional
 
 from vflops.metrics.traffic import near_ranks
-from vflops.train.communication.codec import Codec, Leftovers, codec
+from vflops.train.communication.codec import Codec, Residuals, codec
 from vflops.train.communication.link import Link, Traffic
 
 
 class Average(ABC):
-    """Ranks that average; all of them build it at the same time, and call it in the same order."""
+    """An average over ranks, which all build it at the same time and call it in the same order."""
 
-    def __init__(self, ranks: Sequence[int], backend: str, near: int, code: Codec) -> None:
+    def __init__(self, ranks: Sequence[int], backend: str, near: int, codec: Codec) -> None:
         self.ranks, self.near, self.backend = len(ranks), near, backend
         self.traffic = Traffic()
-        self._code = code
+        self._codec = codec
         self._join(list(ranks))
 
-    def __call__(self, numbers: Tensor, left: Leftovers) -> None:
-        """Leave the mean over the ranks in the flat tensor ``numbers``, in its own type.
+    def __call__(self, numbers: Tensor, residuals: Residuals) -> None:
+        """Replace the flat tensor ``numbers`` by its mean over the ranks, in the same type.
 
-        They are divided first, so that a sum is no larger than what is summed.
+        The numbers are divided first, so that no sum overflows.
         """
         padded = functional.pad(numbers.float() / self.ranks, (0, -len(numbers) % self.ranks))
-        mean = self._code.decode(self._sum(padded, left)).view(-1)
+        mean = self._codec.decode(self._sum(padded, residuals)).view(-1)
         numbers.copy_(mean[: len(numbers)])
 
     @abstractmethod
     def _join(self, ranks: list[int]) -> None:
-        """Make the groups that this rank is in."""
+        """Create the groups of this rank."""
 
     @abstractmethod
-    def _sum(self, numbers: Tensor, left: Leftovers) -> Tensor:
-        """The wire of the sum of all ranks' ``numbers``, the same on each."""
+    def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
+        """Return the encoded sum of all ranks' ``numbers``, the same on each rank."""
 
     def _link(self, ranks: list[int], near: int) -> Link:
         return Link.between(ranks, self.backend, near, self.traffic)
 
 
 class Flat(Average):
-    """All ranks at once."""
+    """Averages over all ranks at once."""
 
     def _join(self, ranks: list[int]) -> None:
         self._all = self._link(ranks, self.near)
 
-    def _sum(self, numbers: Tensor, left: Leftovers) -> Tensor:
-        return self._code.all_reduce(self._all, numbers, left)
+    def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
+        return self._codec.all_reduce(self._all, numbers, residuals)
 
 
 class Rows(Average):
-    """Ranks in rows that are near each other; columns are those of the same place in a row."""
+    """Ranks in rows of near ranks; a column has the ranks with the same position in their rows."""
 
     def _join(self, ranks: list[int]) -> None:
         row, column = divmod(ranks.index(dist.get_rank()), self.near)
@@ -64,24 +64,24 @@ class Rows(Average):
 
 
 class Hierarchical(Rows):
-    """To the first of a row, between those, and back to the row."""
+    """Sums to the first rank of a row, then between these, and broadcasts to the row."""
 
-    def _sum(self, numbers: Tensor, left: Leftovers) -> Tensor:
-        total = self._code.reduce(self._row, numbers, left, "near")
+    def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
+        total = self._codec.reduce(self._row, numbers, residuals, "near")
         if total is None:
-            wire = self._code.blank(len(numbers), self._column.ranks, numbers.device)
+            wire = self._codec.blank(len(numbers), self._column.ranks, numbers.device)
         else:
-            wire = self._code.all_reduce(self._column, total, left)
+            wire = self._codec.all_reduce(self._column, total, residuals)
         self._row.broadcast(wire)
         return wire
 
 
 class Torus(Rows):
-    """Scattered along rows, summed along columns, gathered along rows."""
+    """Scatters along rows, sums along columns, gathers along rows."""
 
-    def _sum(self, numbers: Tensor, left: Leftovers) -> Tensor:
-        piece = self._code.reduce_scatter(self._row, numbers, left, "near")
-        return self._row.all_gather(self._code.all_reduce(self._column, piece, left))
+    def _sum(self, numbers: Tensor, residuals: Residuals) -> Tensor:
+        piece = self._codec.reduce_scatter(self._row, numbers, residuals, "near")
+        return self._row.all_gather(self._codec.all_reduce(self._column, piece, residuals))
 
 
 _MODES: dict[str, type[Average]] = {
@@ -99,7 +99,7 @@ def average(
     node: int,
     near: int | None = None,
 ) -> Average:
-    """The average over a group (None: all ranks) of which ``node`` ranks at a time are on a node.
+    """Return the average over a group (None: all ranks) with ``node`` consecutive ranks per node.
 
     All ranks of the group call it at the same time.
     """

@@ -1,4 +1,4 @@
-"""Gradients that are averaged at once: a bucket that DDP filled, or one that was put together."""
+"""Buckets of gradients that are averaged at once: those of DDP, and ones built here."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 class Bucket(Protocol):
-    """What averaging asks of a bucket, with the names that torch gave it."""
+    """The part of torch's ``GradBucket`` that averaging needs."""
 
     def index(self) -> int:
-        """Its number, the same each time."""
+        """Return its number, the same in every step."""
 
     def buffer(self) -> Tensor:
-        """All its numbers, flat."""
+        """Return all its numbers as a flat tensor."""
 
     def gradients(self) -> list[Tensor]:
-        """The same memory by parameters, each in its shape."""
+        """Return views of the same memory in the shapes of the parameters."""
 
     def is_last(self) -> bool:
-        """Whether it ends a backward pass."""
+        """Whether it is the last bucket of a backward pass."""
 
 
 @dataclass(frozen=True)
-class MadeBucket:
-    """A bucket that nobody's backward pass filled."""
+class FlatBucket:
+    """A bucket made from tensors, without a backward pass."""
 
     number: int
     numbers: Tensor
@@ -34,17 +34,17 @@ class MadeBucket:
     last: bool = True
 
     def index(self) -> int:
-        """Its number."""
+        """Return its number."""
         return self.number
 
     def buffer(self) -> Tensor:
-        """All its numbers, flat."""
+        """Return all its numbers as a flat tensor."""
         return self.numbers
 
     def gradients(self) -> list[Tensor]:
-        """The same memory, by shape."""
+        """Return the views."""
         return self.views
 
     def is_last(self) -> bool:
-        """As it was told."""
+        """Whether it was declared the last one."""
         return self.last

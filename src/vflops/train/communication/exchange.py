@@ -1,4 +1,4 @@
-"""Gradients averaged in a way of their own: a hook of torch's DDP, and what it has sent."""
+"""Averaging of DDP's gradients by a communication hook, with the bytes that it sends."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vflops.config.parallel import CommunicationSettings
 from vflops.metrics.traffic import GLOO_ALGORITHMS
 from vflops.record.formats.job_events import Exchanged
 from vflops.train.communication.average import Average
-from vflops.train.communication.codec import Leftovers
+from vflops.train.communication.codec import Residuals
 from vflops.train.communication.lane import lane
 from vflops.train.communication.link import Link, Traffic
 
 
 class Exchange(ABC):
-    """The gradients of one DDP: a bucket is averaged while the backward pass fills the next."""
+    """Averages the gradients of one DDP: a bucket, while the backward pass fills the next."""
 
     def __init__(self, settings: CommunicationSettings, near: int, backend: str) -> None:
         self._settings, self._near, self._backend = settings, near, backend
@@ -34,23 +34,23 @@ class Exchange(ABC):
     @property
     @abstractmethod
     def traffic(self) -> Traffic:
-        """What this rank has sent."""
+        """The traffic of this rank."""
 
     @abstractmethod
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """What DDP calls when the gradients of a bucket are ready: their mean over the ranks."""
+        """Average a bucket over the ranks; DDP calls it when its gradients are ready."""
 
     @abstractmethod
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """A backward pass begins, of a loss that ``scale`` scales."""
+        """Start a backward pass, with a loss that ``scale`` scales."""
 
     def note(self, bucket: GradBucket) -> None:
-        """Count a bucket that is to be averaged."""
+        """Count a bucket."""
         self.steps += bucket.is_last()
         self._elements += bucket.buffer().numel()
 
     def report(self, copies: dist.ProcessGroup | None, device: torch.device) -> Exchanged:
-        """What all ranks have sent, each to its ``copies``; all of them call it."""
+        """Return the traffic of all ranks, each with its ``copies``; all ranks call it."""
         sent = torch.tensor([self.traffic.near, self.traffic.far, self._elements], device=device)
         dist.all_reduce(sent)
         how, reason = algorithm(self._backend, self.traffic.calls)
@@ -70,11 +70,11 @@ class Exchange(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more buckets."""
+        """Stop; accept no more buckets."""
 
 
 class PlainExchange(Exchange):
-    """By the library's all-reduce, as DDP does it by itself, and counted."""
+    """DDP's default: the library's all-reduce, with its traffic counted."""
 
     def __init__(self, settings: CommunicationSettings, link: Link, backend: str) -> None:
         super().__init__(settings, link.near, backend)
@@ -82,24 +82,24 @@ class PlainExchange(Exchange):
 
     @property
     def traffic(self) -> Traffic:
-        """By the buckets' sizes, in rings."""
+        """Counted from the buckets' sizes, for rings."""
         return self._link.traffic
 
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is no error feedback."""
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """Torch's own."""
+        """Call torch's all-reduce."""
         self.note(bucket)
         self._link.count_all_reduce(bucket.buffer().nbytes)
         return allreduce_hook(self._link.group, bucket)
 
     def close(self) -> None:
-        """Nothing of its own is open."""
+        """Do nothing."""
 
 
-class OwnExchange(Exchange):
-    """In a lane of its own beside the backward pass."""
+class CustomExchange(Exchange):
+    """An exchange in a lane beside the backward pass."""
 
     def __init__(
         self, settings: CommunicationSettings, near: int, backend: str, device: torch.device
@@ -108,74 +108,74 @@ class OwnExchange(Exchange):
         self._lane, self._device = lane(device), device
         self._scale: Tensor | None = None
         self._scales: dict[int, Tensor] = {}
-        """Of the loss when a bucket was averaged last, where losses are scaled."""
+        """The loss scale when each bucket was last averaged, if losses are scaled."""
 
     def begin(self, scale: Callable[[Tensor], Tensor]) -> None:
-        """What was left out before is added in units of this loss."""
+        """Remember the scale, so that rounding errors are added in the same units."""
         one = torch.ones((), device=self._device)
         scaled = scale(one)
         self._scale = None if scaled is one else scaled
 
     @abstractmethod
     def average(self, bucket: GradBucket) -> Tensor:
-        """The mean of a bucket over the ranks, in the bucket's own memory."""
+        """Return the mean of a bucket over the ranks, in the bucket's own memory."""
 
     def hook(self, bucket: GradBucket) -> Future[Tensor]:
-        """Put into the lane."""
+        """Average in the lane."""
         self.note(bucket)
         return self._lane.put(lambda: self.average(bucket))
 
-    def rescale(self, index: int, left: Iterable[Tensor]) -> None:
-        """Turn what was ``left`` out of a bucket into units of the loss as it is scaled now."""
+    def rescale(self, index: int, residuals: Iterable[Tensor]) -> None:
+        """Convert the ``residuals`` of a bucket to the present loss scale."""
         if self._scale is None:
             return
         before = self._scales.get(index, self._scale)
-        for each in left:
-            each.mul_(self._scale / before)
+        for residual in residuals:
+            residual.mul_(self._scale / before)
         self._scales[index] = self._scale
 
     def close(self) -> None:
-        """Take no more buckets."""
+        """Stop; accept no more buckets."""
         self._lane.close()
 
 
-class CodedExchange(OwnExchange):
-    """By a mode and a codec of ours."""
+class CodedExchange(CustomExchange):
+    """An exchange by a mode and a codec of this package."""
 
     def __init__(
         self, settings: CommunicationSettings, average: Average, device: torch.device
     ) -> None:
         super().__init__(settings, average.near, average.backend, device)
         self._average = average
-        self._left: dict[int, tuple[list[int], Leftovers]] = {}
+        self._residuals: dict[int, tuple[list[int], Residuals]] = {}
 
     @property
     def traffic(self) -> Traffic:
-        """As counted call by call."""
+        """Counted call by call."""
         return self._average.traffic
 
     def average(self, bucket: GradBucket) -> Tensor:
-        """With what was left out of it the last time."""
+        """Average with the rounding errors of the last time added."""
         buffer: Tensor = bucket.buffer()
-        left = self._leftovers(bucket)
-        self.rescale(bucket.index(), left.values())
-        self._average(buffer, left)
+        residuals = self._residuals_of(bucket)
+        self.rescale(bucket.index(), residuals.values())
+        self._average(buffer, residuals)
         return buffer
 
-    def _leftovers(self, bucket: GradBucket) -> Leftovers:
-        """Those of the same parameters: DDP fills its buckets otherwise after the first step."""
-        parameters = [id(each) for each in bucket.parameters()]
-        known, left = self._left.get(bucket.index(), (None, {}))
+    def _residuals_of(self, bucket: GradBucket) -> Residuals:
+        """Return the residuals of the same parameters: DDP rebuilds its buckets once."""
+        parameters = [id(parameter) for parameter in bucket.parameters()]
+        known, residuals = self._residuals.get(bucket.index(), (None, {}))
         if known != parameters:
-            left = {}
-            self._left[bucket.index()] = (parameters, left)
-        return left
+            residuals = {}
+            self._residuals[bucket.index()] = (parameters, residuals)
+        return residuals
 
 
 def algorithm(backend: str, calls: set[str]) -> tuple[str | None, str | None]:
-    """How the library does what was called, or why that is not known."""
+    """Return the library's algorithm for the calls, or the reason why it is not known."""
     if backend == "gloo":
         return "; ".join(f"{call}: {GLOO_ALGORITHMS[call]}" for call in sorted(calls)), None
     if backend == "nccl" and (chosen := os.environ.get("NCCL_ALGO")):
         return f"NCCL_ALGO={chosen}", None
-    return None, f"{backend} chooses by itself, a size at a time, and does not say what"
+    return None, f"{backend} chooses an algorithm for each size and does not report it"

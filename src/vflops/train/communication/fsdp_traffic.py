@@ -1,4 +1,4 @@
-"""The messages of FSDP2, as torch sends them by itself, and counted."""
+"""The collectives of FSDP2, with their traffic counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vflops.train.communication.traffic_tally import Tally
 
 
 class CountedGather(DefaultAllGather):
-    """The weights of a block, of which each rank has a piece."""
+    """All-gather of the weights of a block."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -27,13 +27,13 @@ class CountedGather(DefaultAllGather):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Torch's own."""
+        """Call torch's all-gather."""
         self._tally.gathers(input_tensor)
         return super().__call__(output_tensor, input_tensor, group, async_op)
 
 
 class CountedScatter(DefaultReduceScatter):
-    """The gradients of a block, of which each rank gets a piece of the sum."""
+    """Reduce-scatter of the gradients of a block."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -46,6 +46,6 @@ class CountedScatter(DefaultReduceScatter):
         op: Any,
         async_op: bool = False,
     ) -> dist.Work:
-        """Torch's own."""
+        """Call torch's reduce-scatter."""
         self._tally.scatters(input_tensor)
         return super().__call__(output_tensor, input_tensor, group, op, async_op)

@@ -1,4 +1,4 @@
-"""Where averages are computed beside the backward pass, one after the other in the order given."""
+"""Lanes: averages computed beside the backward pass, one after the other."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch import Tensor
 from torch.futures import Future
 
 _LEAVE_S = 2.0
-"""A thread that waits for a rank that is gone is left behind after this."""
+"""Seconds to wait for the thread, which may be waiting for a rank that has died."""
 
 Work = Callable[[], Tensor]
 
 
 class Lane(ABC):
-    """Does one thing after the other, while the caller goes on."""
+    """Does one task after the other while the caller continues."""
 
     @abstractmethod
     def put(self, work: Work) -> Future[Tensor]:
-        """What ``work`` will have given; an error of it is raised where that is waited for."""
+        """Return the future result of ``work``; its error is raised where the result is awaited."""
 
     @abstractmethod
     def close(self) -> None:
-        """Take nothing more."""
+        """Stop; accept no more tasks."""
 
 
 class ThreadLane(Lane):
-    """A thread, for collectives that block. After an error it does nothing more but give it."""
+    """A thread, for collectives that block. After an error, every task fails with that error."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Work, Future[Tensor]] | None] = queue.SimpleQueue()
@@ -38,15 +38,15 @@ class ThreadLane(Lane):
         self._thread.start()
 
     def put(self, work: Work) -> Future[Tensor]:
-        """Done in the thread."""
+        """Run ``work`` in the thread."""
         promise: Future[Tensor] = Future()
-        # ``then``: an error that is only set would reach C++ as a value that is no tensor.
+        # ``then``: an error that is only set would reach C++ as a value that is not a tensor.
         answer: Future[Tensor] = promise.then(lambda done: done.value())
         self._queue.put((work, promise))
         return answer
 
     def close(self) -> None:
-        """End the thread; all that was put has been waited for."""
+        """Stop the thread; all results have been awaited."""
         self._queue.put(None)
         self._thread.join(_LEAVE_S)
 
@@ -64,14 +64,14 @@ class ThreadLane(Lane):
 
 
 class StreamLane(Lane):
-    """A stream of an accelerator beside the one that computes; not seen on several of them yet."""
+    """A stream of an accelerator beside the one that computes; not tested on several of them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.Stream(device)
 
     def put(self, work: Work) -> Future[Tensor]:
-        """Launched now; whoever waits for it waits on the device."""
+        """Launch ``work`` now; waiting for its result happens on the device."""
         self._stream.wait_stream(torch.accelerator.current_stream(self._device))
         promise: Future[Tensor] = Future(devices=[self._device])
         with self._stream:
@@ -79,10 +79,10 @@ class StreamLane(Lane):
         return promise
 
     def close(self) -> None:
-        """Wait for what was launched."""
+        """Wait for the launched work."""
         self._stream.synchronize()
 
 
 def lane(device: torch.device) -> Lane:
-    """The one that suits the device."""
+    """Return the lane for the device."""
     return ThreadLane() if device.type == "cpu" else StreamLane(device)

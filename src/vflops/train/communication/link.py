@@ -1,9 +1,9 @@
-"""A process group as its messages use it: what each call sends, and over which links.
+"""A process group that counts the bytes of each call, and over which links they go.
 
-The counts are those of gloo, read in its source and seen on an interface: all-reduce and
-all-gather are rings, a broadcast is a binomial tree, all-to-all, gather and send go straight. Its
-reduce-scatter is a whole all-reduce, and its reduce sends (n+1)/n as much as a gather: we call
-neither, but FSDP2 does the first.
+The counts are those of gloo, from its source and confirmed on a network interface: all-reduce and
+all-gather are rings, a broadcast is a binomial tree, all-to-all, gather and send are direct. Its
+reduce-scatter is a whole all-reduce, and its reduce sends (n+1)/n as much as a gather: nothing here
+calls these two, but FSDP2 calls the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMEOUT = timedelta(minutes=10)
 
 @dataclass
 class Traffic:
-    """Bytes that this rank has sent, and by which calls."""
+    """Bytes that this rank has sent, and the calls that sent them."""
 
     near: int = 0
     far: int = 0
@@ -29,13 +29,13 @@ class Traffic:
 
     @property
     def all(self) -> int:
-        """Over whichever links."""
+        """Bytes over all links."""
         return self.near + self.far
 
 
 @dataclass(frozen=True)
 class Link:
-    """The ranks of a group, ``near`` after ``near`` of them close to each other."""
+    """The ranks of a group, of which each ``near`` consecutive ones are near each other."""
 
     group: dist.ProcessGroup
     rank: int
@@ -45,14 +45,14 @@ class Link:
 
     @property
     def backend(self) -> str:
-        """The library."""
+        """The name of the library."""
         return dist.get_backend(self.group)
 
     @classmethod
     def between(cls, ranks: Sequence[int], backend: str, near: int, traffic: Traffic) -> Link:
-        """A new group of these ranks of the job; each of them calls it, in the same order.
+        """Return a new group of these ranks of the job; each of them calls it, in the same order.
 
-        Its own: messages of two threads in one group would be taken for each other's.
+        A new one, because messages of two threads in one group would be mixed up.
         """
         group = dist.new_group(
             list(ranks), timeout=_TIMEOUT, backend=backend, use_local_synchronization=True
@@ -62,36 +62,36 @@ class Link:
 
     @classmethod
     def of(cls, group: dist.ProcessGroup | None, near: int, traffic: Traffic) -> Link:
-        """A group that is there; None is all ranks."""
-        own = dist.group.WORLD if group is None else group
-        assert own is not None
-        return cls(own, dist.get_rank(own), dist.get_world_size(own), near, traffic)
+        """Return an existing group; None for all ranks."""
+        chosen = dist.group.WORLD if group is None else group
+        assert chosen is not None
+        return cls(chosen, dist.get_rank(chosen), dist.get_world_size(chosen), near, traffic)
 
     def all_reduce(self, data: Tensor) -> None:
-        """Leave the sum over the ranks in ``data``."""
+        """Replace ``data`` by its sum over the ranks."""
         self.count_all_reduce(data.nbytes)
         dist.all_reduce(data, group=self.group)
 
     def count_all_reduce(self, size_bytes: int) -> None:
-        """Count an all-reduce of ``size_bytes`` that somebody else calls."""
+        """Count an all-reduce of ``size_bytes`` made elsewhere."""
         self._sent("all-reduce", self._before, 2 * (self.ranks - 1) * size_bytes // self.ranks)
 
     def count_reduce_scatter(self, size_bytes: int) -> None:
-        """Count a reduce-scatter of ``size_bytes`` of each rank that somebody else calls."""
+        """Count a reduce-scatter of ``size_bytes`` of each rank made elsewhere."""
         times = 2 if self.backend == "gloo" else 1
         sent = times * (self.ranks - 1) * size_bytes // self.ranks
         self._sent("reduce-scatter", self._before, sent)
 
     def count_all_gather(self, piece_bytes: int) -> None:
-        """Count an all-gather of pieces of ``piece_bytes`` that somebody else calls."""
+        """Count an all-gather of pieces of ``piece_bytes`` made elsewhere."""
         self._sent("all-gather", self._before, (self.ranks - 1) * piece_bytes)
 
     def count_send(self, size_bytes: int, to: int) -> None:
-        """Count a message to a rank of the group that somebody else sends."""
+        """Count a message to a rank of the group that is sent elsewhere."""
         self._sent("send", to, size_bytes)
 
     def all_to_all(self, pieces: Tensor) -> Tensor:
-        """What each rank has for this one; piece i of ``pieces`` is for rank i."""
+        """Send piece i of ``pieces`` to rank i; return what each rank has for this one."""
         for other in range(self.ranks):
             if other != self.rank:
                 self._sent("all-to-all", other, pieces.nbytes // self.ranks)
@@ -100,7 +100,7 @@ class Link:
         return received
 
     def all_gather(self, piece: Tensor) -> Tensor:
-        """The pieces of all ranks, by rank along a new first dimension."""
+        """Return the pieces of all ranks, by rank along a new first dimension."""
         self.count_all_gather(piece.nbytes)
         pieces = piece.new_empty((self.ranks, *piece.shape))
         # The second name is that of torch before 2.13, which deprecates it.
@@ -109,8 +109,8 @@ class Link:
         return pieces
 
     def gather(self, piece: Tensor) -> Tensor | None:
-        """On the first rank the pieces of all, as ``all_gather`` gives them; None elsewhere."""
-        self.traffic.calls.add("gather")  # where nothing is sent, too
+        """Return the pieces of all ranks on the first rank; None elsewhere."""
+        self.traffic.calls.add("gather")  # also on the rank that sends nothing
         if self.rank:
             self._sent("gather", 0, piece.nbytes)
             dist.gather(piece, group=self.group, group_dst=0)
@@ -120,7 +120,7 @@ class Link:
         return pieces
 
     def broadcast(self, data: Tensor) -> None:
-        """Leave what the first rank has in ``data``."""
+        """Replace ``data`` by that of the first rank."""
         for bit in range((self.ranks - 1).bit_length()):
             child = self.rank + (1 << bit)
             if self.rank % (2 << bit) == 0 and child < self.ranks:

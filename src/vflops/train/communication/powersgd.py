@@ -12,14 +12,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from vflops.config.parallel import CommunicationSettings
 from vflops.metrics.traffic import POWERSGD_GAIN, POWERSGD_RANK, POWERSGD_START
 from vflops.train.communication.bucket import Bucket
-from vflops.train.communication.exchange import OwnExchange
+from vflops.train.communication.exchange import CustomExchange
 from vflops.train.communication.link import Link, Traffic
 
 
 class PowerSgd:
-    """Means over the ranks of a link: what is left out is added the next time.
+    """Averages over the ranks of a link with error feedback.
 
-    Each product begins with the last one. ``start`` backward passes are exchanged in full.
+    Each product starts from the last one. ``start`` backward passes are exchanged in full.
     """
 
     def __init__(self, link: Link, *, start: int = POWERSGD_START) -> None:
@@ -35,14 +35,14 @@ class PowerSgd:
 
     @property
     def traffic(self) -> Traffic:
-        """By the numbers that the hook says it sends, in rings."""
+        """Counted from the numbers that the hook reports, for rings."""
         return self._link.traffic
 
     def __call__(self, bucket: Bucket) -> Tensor:
-        """The mean of a bucket, in its own memory; when this is over, all of it is sent.
+        """Return the mean of a bucket, in the bucket's memory, once all of it is sent.
 
-        Left to itself the hook would sum two buckets at a time, and not in the same order on each
-        rank.
+        Without waiting, the hook would sum two buckets at a time, in an order that differs between
+        ranks.
         """
         self._forget_overflow(bucket.index())
         before = int(self._state.total_numel_after_compression)
@@ -53,24 +53,26 @@ class PowerSgd:
         self._finite[bucket.index()] = mean.isfinite().all()
         return mean
 
-    def left(self, index: int) -> list[Tensor]:
-        """What was left out of a bucket the last time; the narrow matrices have no unit."""
-        found = self._state.error_dict.get(index)
-        return [] if found is None else [found]
+    def residuals(self, index: int) -> list[Tensor]:
+        """Return the errors of a bucket's last average, which depend on the loss scale."""
+        error = self._state.error_dict.get(index)
+        return [] if error is None else [error]
 
     def _forget_overflow(self, index: int) -> None:
-        """Begin a bucket anew whose last mean was not finite: what is kept of it is not either.
+        """Reset a bucket whose last mean was not finite, since its stored state is not either.
 
-        All ranks have the same mean, so all of them do. It is read a step late, when it is there.
+        All ranks have the same mean, so all of them do it. The mean is read a step late, when it is
+        known.
         """
         if bool(self._finite.get(index, True)):
             return
-        for kept in (self._state.error_dict, self._state.p_memory_dict, self._state.q_memory_dict):
-            kept.pop(index, None)
+        state = self._state
+        for stored in (state.error_dict, state.p_memory_dict, state.q_memory_dict):
+            stored.pop(index, None)
 
 
-class PowerSgdExchange(OwnExchange):
-    """A DDP's gradients by PowerSGD."""
+class PowerSgdExchange(CustomExchange):
+    """Averages a DDP's gradients by PowerSGD."""
 
     def __init__(
         self, settings: CommunicationSettings, link: Link, backend: str, device: torch.device
@@ -80,10 +82,10 @@ class PowerSgdExchange(OwnExchange):
 
     @property
     def traffic(self) -> Traffic:
-        """By the numbers that the hook says it sends, in rings."""
+        """Counted from the numbers that the hook reports, for rings."""
         return self._average.traffic
 
     def average(self, bucket: GradBucket) -> Tensor:
-        """With what was left out of it the last time."""
-        self.rescale(bucket.index(), self._average.left(bucket.index()))
+        """Average with the rounding errors of the last time added."""
+        self.rescale(bucket.index(), self._average.residuals(bucket.index()))
         return self._average(bucket)

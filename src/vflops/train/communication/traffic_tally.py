@@ -1,4 +1,4 @@
-"""What ranks that share a model send each other for it, in the steps of a training."""
+"""Traffic between ranks that share a model, in the steps of a training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf
 
 
 class Tally:
-    """Counts of one rank; those of evaluations and checkpoints are left out."""
+    """Counts the traffic of one rank in training steps, without evaluations and checkpoints."""
 
     def __init__(self, mode: ModelSharing, group: dist.ProcessGroup, near: int) -> None:
         self._mode = mode
@@ -27,7 +27,7 @@ class Tally:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """What is sent in here is that of one more step."""
+        """Count the traffic inside the context as that of one step."""
         traffic = self._link.traffic
         near, far = traffic.near, traffic.far
         yield
@@ -36,36 +36,36 @@ class Tally:
         self._steps += 1
 
     def all_reduce(self, data: Tensor) -> None:
-        """Leave the sum over the ranks in ``data``."""
+        """Replace ``data`` by its sum over the ranks."""
         self._types.add(data.dtype)
         self._link.all_reduce(data)
 
     def gathers(self, piece: Tensor) -> None:
-        """Somebody gathers such a piece of every rank."""
+        """Count an all-gather of such a piece of every rank."""
         self._types.add(piece.dtype)
         self._link.count_all_gather(piece.nbytes)
 
     def scatters(self, data: Tensor) -> None:
-        """Somebody adds up the ranks' ``data``, of which each gets a piece."""
+        """Count a reduce-scatter of ``data``."""
         self._types.add(data.dtype)
         self._link.count_reduce_scatter(data.nbytes)
 
     def sends(self, data: Tensor, to: int) -> None:
-        """Somebody sends ``data`` to a rank of the group."""
+        """Count a message with ``data`` to a rank of the group."""
         self._types.add(data.dtype)
         self._link.count_send(data.nbytes, to)
 
     def report(self, device: torch.device) -> list[tuple[str, Exchanged]]:
-        """What all ranks have sent; all of them call it. Nothing where no step was taken."""
+        """Return the traffic of all ranks, which all call it; empty if no step was taken."""
         if not self._steps:
             return []
         link = self._link
         sent = torch.tensor([self._near, self._far], device=device)
         dist.all_reduce(sent)
         how, reason = algorithm(link.backend, link.traffic.calls)
-        told = Exchanged(
+        exchanged = Exchanged(
             mode=self._mode,
-            precision="+".join(sorted(_PRECISIONS.get(each, str(each)) for each in self._types)),
+            precision="+".join(sorted(_PRECISIONS.get(dtype, str(dtype)) for dtype in self._types)),
             ranks=link.ranks,
             near=link.near,
             backend=link.backend,
@@ -75,4 +75,4 @@ class Tally:
             bytes_far=int(sent[1]),
             steps=self._steps,
         )
-        return [("exchange", told)]
+        return [("exchange", exchanged)]

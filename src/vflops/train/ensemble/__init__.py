@@ -1,1 +1,1 @@
-"""M base models × P ranks: what each learns from, where it trains, what they are together."""
+"""Ensembles: the sample of each base model, its predictions, and their aggregation."""

@@ -1,4 +1,4 @@
-"""What base models are worth together: their predictions combined and judged, piece by piece."""
+"""The quality of an ensemble: the models' predictions combined and evaluated, piece by piece."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vflops.train.ensemble.predictions import KeptPredictions
 from vflops.workloads.contract.registry import workload
 
 _PIECE_BYTES = 1 << 26
-"""Of all models' predictions that are in memory at once, whatever the number of models."""
+"""Size of the predictions of all models that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Member:
 
 
 def ensembles(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
-    """The jobs of each ensemble of a run: one for each workload and repeat."""
+    """Return the jobs of each ensemble of a run: one ensemble per workload and repeat."""
     groups: dict[tuple[str, int], list[JobRecord]] = {}
     for record in records:
         if record.bag is not None:
@@ -34,15 +34,18 @@ def ensembles(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
     return list(groups.values())
 
 
-def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> Ensembled | None:
-    """The quality of the models of one ensemble together; None where no job came to its end."""
+def evaluate_ensemble(
+    folder: RunFolder, history: History, records: Sequence[JobRecord]
+) -> Ensembled | None:
+    """Return the quality of one ensemble; None if none of its jobs finished."""
     started_s = time.monotonic()
     members: list[_Member] = []
     for record in records:
-        found = _predictions(folder, history, record)
-        if found is not None:
-            found = found.beside(members[0].predictions) if members else found
-            members.append(_Member(record, found))
+        predictions = _predictions(folder, history, record)
+        if predictions is not None:
+            if members:
+                predictions = predictions.sharing_arrays(members[0].predictions)
+            members.append(_Member(record, predictions))
     if not members:
         return None
     first = members[0].record
@@ -64,23 +67,23 @@ def judge(folder: RunFolder, history: History, records: Sequence[JobRecord]) -> 
 
 
 def _different(members: Sequence[_Member]) -> list[_Member]:
-    """Of twins the first that came to its end: a model does not count twice."""
-    found: dict[int, _Member] = {}
+    """Return the first finished one of each pair of twins, so that a model counts once."""
+    by_model: dict[int, _Member] = {}
     for member in members:
         bag = member.record.bag
-        found.setdefault(bag.number if bag else 0, member)
-    return list(found.values())
+        by_model.setdefault(bag.number if bag else 0, member)
+    return list(by_model.values())
 
 
 def _predictions(folder: RunFolder, history: History, record: JobRecord) -> KeptPredictions | None:
-    """What a job has left; None where it did not come to its end."""
+    """Return the predictions of a job; None if it did not finish."""
     if not history.ended(record.job):
         return None
-    kept = [e for e in history.jobs[record.job][-1].events if e.kind == "predictions"]
-    if not kept:
+    written = [e for e in history.jobs[record.job][-1].events if e.kind == "predictions"]
+    if not written:
         return None
-    place = folder.logged_attempts(record.job)[-1]
-    return KeptPredictions.open(place, kept[-1].payload(Predicted).files)
+    attempt = folder.logged_attempts(record.job)[-1]
+    return KeptPredictions.open(attempt, written[-1].payload(Predicted).files)
 
 
 def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
@@ -95,15 +98,15 @@ def _qualities(members: Sequence[_Member], sizes: Sequence[int]) -> list[float]:
     for start in range(0, samples, step):
         stop = min(start + step, samples)
         rows = [member.predictions.rows(start, stop) for member in members]
-        truth = [torch.from_numpy(each[start:stop]) for each in first.predictions.truth]
-        nothing = torch.empty(stop - start, 0)  # in the place of the samples themselves
+        truth = [torch.from_numpy(labels[start:stop]) for labels in first.predictions.truth]
+        no_samples = torch.empty(stop - start, 0)  # meters read only the labels
         for models, meter in zip(sizes, meters, strict=True):
             combined = torch.from_numpy(combine(rows[:models]))
-            meter.update(combined, (nothing, *truth), torch.ones(stop - start, dtype=torch.bool))
+            meter.update(combined, (no_samples, *truth), torch.ones(stop - start, dtype=torch.bool))
     return [float(code.quality([meter.summary()])) for meter in meters]
 
 
 def _sizes(models: int) -> list[int]:
-    """1, 2, 4 … and all of them."""
+    """Return 1, 2, 4 … and ``models``."""
     doubled = [1 << power for power in range(models.bit_length()) if 1 << power < models]
     return [*doubled, models]

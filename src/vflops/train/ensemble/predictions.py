@@ -1,8 +1,8 @@
-"""What a base model predicts for the validation set, kept so that many models' fit on a disk.
+"""A base model's predictions for the validation set, stored compactly for many models.
 
-A rank writes two files: its predictions as one plain array, which is read piece by piece whatever
-its size, and beside it the places of its samples with what is true of them. Rows of candidates are
-kept as they are; of a wide table, class probabilities, the largest of each row are kept.
+A rank writes two files: its predictions as one array, which is read piece by piece, and beside it
+the positions of its samples with their true labels. Rows of candidates are stored completely; of a
+wide table of class probabilities, only the largest of each row are stored.
 """
 
 from __future__ import annotations
@@ -23,32 +23,36 @@ from vflops.record.folder import file_hash
 from vflops.record.formats.job_events import KeptFile
 
 _INDEX_BYTES = 8
-"""Of the sample's index beside its predictions."""
+"""Size of the sample's position beside its predictions."""
 KEPT_COLUMNS = 32
-"""Probabilities that are kept of a row: 512 models of ImageNet take 6.6 GB instead of 102."""
+"""Probabilities stored per row: 512 models of ImageNet take 6.6 GB instead of 102."""
 
 Array = NDArray[Any]
 
 
-def keep(
-    place: Path, rank: int, places: Array, predictions: NDArray[np.float32], truth: Sequence[Array]
+def write_predictions(
+    folder: Path,
+    rank: int,
+    positions: Array,
+    predictions: NDArray[np.float32],
+    truth: Sequence[Array],
 ) -> None:
-    """Write what a rank predicted into the attempt's folder ``place``."""
-    about: dict[str, Array] = {"places": places.astype(np.int64)}
+    """Write the predictions of a rank into the attempt's ``folder``."""
+    about: dict[str, Array] = {"places": positions.astype(np.int64)}
     about |= {f"truth_{number}": array for number, array in enumerate(truth)}
     if predictions.ndim == 2 and predictions.shape[1] > KEPT_COLUMNS:
         about["columns"] = np.asarray(predictions.shape[1])
         predictions = _largest(predictions)
-    path = place / f"predictions-{rank}.npy"
+    path = folder / f"predictions-{rank}.npy"
     _write(path, lambda file: np.save(file, predictions, allow_pickle=False))
     _write(path.with_suffix(".npz"), lambda file: np.savez(file, **about))  # type: ignore[arg-type]
 
 
-def kept_files(place: Path) -> tuple[KeptFile, ...]:
-    """What all ranks have written; a rank that had no sample has written nothing."""
+def prediction_files(folder: Path) -> tuple[KeptFile, ...]:
+    """Return the files that the ranks have written; a rank without samples writes none."""
     return tuple(
         KeptFile(file=path.name, sha256=file_hash(path), size_bytes=path.stat().st_size)
-        for path in sorted(place.glob("predictions-*.np[yz]"))
+        for path in sorted(folder.glob("predictions-*.np[yz]"))
     )
 
 
@@ -57,30 +61,31 @@ class KeptPredictions:
     """The predictions of one base model, by sample."""
 
     truth: tuple[Array, ...]
-    """What is true of the samples, in their order."""
+    """True labels of the samples, in order."""
     row_bytes: int
-    """Of one sample in memory."""
+    """Size of one sample's predictions in memory."""
     _files: tuple[Path, ...]
-    """Mapped piece by piece: of many models more files than a process may have open."""
+    """Mapped piece by piece: many models have more files than a process may open."""
     _shape: tuple[int, ...]
-    """Of one sample's predictions in the files."""
+    """Shape of one sample's predictions in the files."""
     _part: Array
     _row: Array
     _columns: int
 
     @classmethod
-    def open(cls, place: Path, files: Sequence[KeptFile]) -> KeptPredictions:
-        """Those of an attempt; files that are not what the log says are refused."""
+    def open(cls, folder: Path, files: Sequence[KeptFile]) -> KeptPredictions:
+        """Return the predictions of an attempt; raise if a file differs from the log."""
         for file in files:
-            if file_hash(place / file.file) != file.sha256:
-                raise FolderError(f"{place / file.file} is not what was written: its hash differs")
+            path = folder / file.file
+            if file_hash(path) != file.sha256:
+                raise FolderError(f"{path} was changed after it was written: its hash differs")
         names = [file.file for file in files if file.file.endswith(".npy")]
-        parts = [np.load(place / name, mmap_mode="r") for name in names]
-        abouts = [_loaded((place / name).with_suffix(".npz")) for name in names]
-        places = np.concatenate([about["places"] for about in abouts])
-        order = np.argsort(places, kind="stable")
-        if not np.array_equal(places[order], np.arange(len(places))):
-            raise FolderError(f"{place} has not one prediction for each sample")
+        parts = [np.load(folder / name, mmap_mode="r") for name in names]
+        abouts = [_loaded((folder / name).with_suffix(".npz")) for name in names]
+        positions = np.concatenate([about["places"] for about in abouts])
+        order = np.argsort(positions, kind="stable")
+        if not np.array_equal(positions[order], np.arange(len(positions))):
+            raise FolderError(f"{folder} does not have exactly one prediction per sample")
         truths = sum(name.startswith("truth_") for name in abouts[0])
         columns = int(abouts[0].get("columns", 0))
         width = columns if columns else int(np.prod(parts[0].shape[1:]))
@@ -90,7 +95,7 @@ class KeptPredictions:
                 for number in range(truths)
             ),
             row_bytes=4 * width,
-            _files=tuple(place / name for name in names),
+            _files=tuple(folder / name for name in names),
             _shape=parts[0].shape[1:],
             _part=np.repeat(np.arange(len(parts)), [len(part) for part in parts])[order],
             _row=np.concatenate([np.arange(len(part)) for part in parts])[order],
@@ -100,37 +105,39 @@ class KeptPredictions:
     def __len__(self) -> int:
         return len(self._row)
 
-    def beside(self, first: KeptPredictions) -> KeptPredictions:
-        """The same without arrays of its own that ``first`` has too: many models then take no more
-        memory than one. Predictions for other samples are refused."""
+    def sharing_arrays(self, first: KeptPredictions) -> KeptPredictions:
+        """Return the same predictions with the arrays of ``first`` where they are equal.
+
+        So many models take no more memory than one. Raise if the samples differ.
+        """
         same = len(self.truth) == len(first.truth) and all(
-            np.array_equal(own, its) for own, its in zip(self.truth, first.truth, strict=True)
+            np.array_equal(a, b) for a, b in zip(self.truth, first.truth, strict=True)
         )
         if len(self) != len(first) or not same:
-            raise FolderError("two models of an ensemble were judged by different samples")
+            raise FolderError("two models of an ensemble were evaluated on different samples")
         shared = replace(self, truth=first.truth)
         if np.array_equal(self._part, first._part) and np.array_equal(self._row, first._row):
             shared = replace(shared, _part=first._part, _row=first._row)
         return shared
 
     def rows(self, start: int, stop: int) -> NDArray[np.float32]:
-        """The predictions for samples ``start`` to ``stop``."""
+        """Return the predictions for samples ``start`` to ``stop``."""
         part, row = self._part[start:stop], self._row[start:stop]
-        found = np.empty((len(row), *self._shape), np.float32)
+        result = np.empty((len(row), *self._shape), np.float32)
         for number, file in enumerate(self._files):
-            found[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
-        return _spread(found, self._columns) if self._columns else found
+            result[part == number] = np.load(file, mmap_mode="r")[row[part == number]]
+        return _spread(result, self._columns) if self._columns else result
 
 
 def _largest(table: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Columns and values of the largest of each row, the largest first; ties: the first column."""
+    """Return columns and values of the largest of each row, descending; ties by column."""
     columns = np.argsort(-table, axis=1, kind="stable")[:, :KEPT_COLUMNS]
     return np.stack([columns, np.take_along_axis(table, columns, 1)], -1).astype(np.float32)
 
 
-def _spread(kept: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
-    table = np.zeros((len(kept), columns), np.float32)
-    np.put_along_axis(table, kept[..., 0].astype(np.int64), kept[..., 1], 1)
+def _spread(stored: NDArray[np.float32], columns: int) -> NDArray[np.float32]:
+    table = np.zeros((len(stored), columns), np.float32)
+    np.put_along_axis(table, stored[..., 0].astype(np.int64), stored[..., 1], 1)
     return table
 
 
@@ -145,7 +152,7 @@ def _loaded(path: Path) -> dict[str, Array]:
         return dict(arrays)
 
 
-def kept_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:
-    """Return the size of one sample's kept predictions of ``shape``, with its true labels."""
+def prediction_bytes(shape: tuple[int, ...], truth_bytes: int) -> int:
+    """Return the bytes of one sample's stored predictions of ``shape``, with its true labels."""
     wide = len(shape) == 1 and shape[0] > KEPT_COLUMNS
     return 4 * (2 * KEPT_COLUMNS if wide else prod(shape)) + truth_bytes + _INDEX_BYTES

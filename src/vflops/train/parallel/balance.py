@@ -1,4 +1,4 @@
-"""A row of things in consecutive parts of about equal work: plain arithmetic."""
+"""Division of a sequence into consecutive parts of about equal work: plain arithmetic."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ import itertools
 from collections.abc import Sequence
 
 _SLACK = 0.02
-"""More work of the largest part than the least possible, where less is sent then."""
+"""Extra work of the largest part that is accepted if less is sent for it."""
 
 
-def most_parts(places: Sequence[int], layers: Sequence[bool]) -> int:
-    """The most parts with a layer each; ``places`` are where one may end, the last is the end."""
+def max_parts(cut_points: Sequence[int], layers: Sequence[bool]) -> int:
+    """Return the largest number of parts with a layer each; a part may end at any cut point."""
     parts, start = 0, 0
-    for place in places:
-        if any(layers[start:place]):
-            parts, start = parts + 1, place
+    for cut_point in cut_points:
+        if any(layers[start:cut_point]):
+            parts, start = parts + 1, cut_point
     return parts
 
 
 def balanced(
-    places: Sequence[int],
+    cut_points: Sequence[int],
     work: Sequence[int],
     layers: Sequence[bool],
     costs: Sequence[int],
     parts: int,
 ) -> list[int]:
-    """The places that end ``parts`` parts with a layer each.
+    """Return the cut points that end ``parts`` parts with a layer each; the last one is the end.
 
-    The largest part has nearly the least work that is possible, and of the ways to have that, this
-    one has the least sum of ``costs``, which are those of ending a part at each of the places.
+    The largest part has nearly the least possible work. Among the divisions with that property,
+    this one has the smallest sum of ``costs``, the costs of ending a part at each cut point.
     """
     total = [0, *itertools.accumulate(work)]
-    held = [0, *itertools.accumulate(layers)]
-    starts = [0, *places]
+    layer_counts = [0, *itertools.accumulate(layers)]
+    starts = [0, *cut_points]
 
     def least(limit: float | None) -> tuple[float, list[int]]:
-        """By limit None the largest work of a part, else the costs of parts within the limit."""
-        found: list[tuple[float, list[int]] | None] = [(0, []), *(None for _ in places)]
+        """Minimise the largest work of a part; with ``limit``, the costs of parts within it."""
+        reached: list[tuple[float, list[int]] | None] = [(0, []), *(None for _ in cut_points)]
         for _ in range(parts):
             ends: list[tuple[float, list[int]] | None] = [None]
-            for number, end in enumerate(places, start=1):
+            for number, end in enumerate(cut_points, start=1):
                 best: tuple[float, list[int]] | None = None
-                for start, before in zip(starts[:number], found[:number], strict=True):
+                for start, before in zip(starts[:number], reached[:number], strict=True):
                     size = total[end] - total[start]
-                    if before is None or held[end] == held[start]:
+                    if before is None or layer_counts[end] == layer_counts[start]:
                         continue
                     if limit is not None and size > limit:
                         continue
@@ -51,8 +51,8 @@ def balanced(
                     if best is None or value < best[0]:
                         best = value, [*before[1], end]
                 ends.append(best)
-            found = ends
-        assert found[-1] is not None, "there are as many parts"
-        return found[-1]
+            reached = ends
+        assert reached[-1] is not None, "there are enough cut points"
+        return reached[-1]
 
     return least((1 + _SLACK) * least(None)[0])[1]

@@ -1,4 +1,4 @@
-"""How a batch enters and leaves a pair of layers whose channels ranks divide between them."""
+"""How a batch enters and leaves a pair of layers whose channels are divided between ranks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from vflops.train.communication import Tally
 
 
 def enter(x: Tensor, tally: Tally) -> Tensor:
-    """``x`` itself; its gradient is the sum of what the ranks' channels give."""
+    """Return ``x``; its gradient is summed over the ranks."""
     entered: Tensor = _Enter.apply(x, tally)  # type: ignore[no-untyped-call]
     return entered
 
 
 def sum_up(layer: nn.Module, tally: Tally) -> None:
-    """Have ``layer``, which takes this rank's channels, give the sum over the ranks."""
+    """Make ``layer``, which takes this rank's channels, return the sum over the ranks."""
     kind = next((kind for kind in _SUMMED if type(layer) is kind), None)
     if kind is None:
-        known = ", ".join(each.__name__ for each in _SUMMED)
-        raise TypeError(f"{type(layer).__name__} cannot be the second of a pair: only {known} can")
-    # The parameters, their names and all hooks stay: only what forward does is another.
+        known = ", ".join(layer_type.__name__ for layer_type in _SUMMED)
+        raise TypeError(
+            f"{type(layer).__name__} cannot be the second layer of a pair: expected {known}"
+        )
+    # Parameters, their names and all hooks stay: only forward changes.
     layer.__class__ = _SUMMED[kind]
     cast(_Summed, layer).tally = tally
 
@@ -42,7 +44,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the ranks; each has its gradient already."""
+    """The sum over the ranks; its gradient is the same on each of them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, tally: Tally) -> Tensor:
@@ -56,7 +58,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Summed:
-    """A layer whose output is the sum of the ranks' products, and then the bias, once."""
+    """A layer whose output is the sum of the ranks' products, plus the bias once."""
 
     tally: Tally
 

@@ -1,8 +1,8 @@
-"""A model cut into stages: where, so that each computes about as much, and how little is sent.
+"""Cuts a model into stages of about equal work that send little to each other.
 
 The model is traced by torch.fx on the meta device, so a cut costs no memory and can be tried before
-anything starts. Between any two nodes of the trace there may be a cut, unless something other than
-tensors would cross it, or what crosses it is written to behind it.
+anything starts. A cut is possible between any two nodes of the trace, unless something other than
+tensors would cross it, or a tensor that crosses it is written to after it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vflops.counting.conventions.executed import EXECUTED
 from vflops.counting.count import count
 from vflops.counting.meta_device import ShapesOnly, on_meta
 from vflops.errors import UsageError
-from vflops.train.parallel.balance import balanced, most_parts
+from vflops.train.parallel.balance import balanced, max_parts
 from vflops.workloads.contract.workload import Workload
 
-_OTHERWISE = "take --set train.parallel.mode=data"
+_OTHERWISE = "use --set train.parallel.mode=data"
 
 
 @dataclass(frozen=True)
@@ -34,66 +34,66 @@ class StageCut:
     """One stage of a cut model."""
 
     graph: fx.Graph
-    """From what it receives, then inputs of the model, to what it sends, or the model's output."""
+    """Maps what it receives and inputs of the model to what it sends, or to the model's output."""
     inputs: tuple[int, ...]
-    """Those of the model's inputs that it takes itself, wherever it is."""
+    """Indices of the model's inputs that this stage uses directly."""
     gradients: tuple[bool, ...]
-    """Of all that it receives, whether a gradient goes back."""
+    """For each tensor received, whether a gradient is sent back."""
     operations: int
-    """Of the forward and the backward pass of one sample."""
+    """Operations of the forward and the backward pass of one sample."""
 
     @cached_property
     def uses(self) -> frozenset[str]:
-        """The names of the modules and parameters that it calls."""
+        """Names of the modules and parameters that it uses."""
         called = (node for node in self.graph.nodes if node.op in ("call_module", "get_attr"))
         return frozenset(str(node.target) for node in called)
 
 
 def cut(workload: Workload, train: TrainSettings, name: str | None = None) -> list[StageCut]:
-    """The stages of ``workload``'s model, or a refusal with how many ranks could share it."""
+    """Return the stages of ``workload``'s model; raise if it has too few layers."""
     name = name or type(workload).__name__
     model = on_meta(workload.model, name)
     traced = _Traced(model, trace(model, name), workload)
-    places, stages = traced.places, train.parallel.stages(train.ranks)
-    most = most_parts(places, traced.layers)
-    if stages > most:
+    cut_points, stages = traced.cut_points, train.parallel.stages(train.ranks)
+    limit = max_parts(cut_points, traced.layers)
+    if stages > limit:
         copies = train.shares
-        fit = most * train.ranks // stages // copies * copies
+        fit = limit * train.ranks // stages // copies * copies
         raise UsageError(
-            f"{name} cannot be cut into {stages} stages: {most} of its layers could be one each",
-            hint=f"take --ranks {fit} or fewer" if fit >= 2 * copies else _OTHERWISE,
+            f"{name} cannot be cut into {stages} stages: it has layers for at most {limit}",
+            hint=f"use --ranks {fit} or fewer" if fit >= 2 * copies else _OTHERWISE,
         )
-    sent = [traced.crossing_bytes(place) for place in places]
-    ends = balanced(places, traced.work, traced.layers, sent, stages)
+    sent = [traced.crossing_bytes(cut_point) for cut_point in cut_points]
+    ends = balanced(cut_points, traced.work, traced.layers, sent, stages)
     return [traced.stage(start, end) for start, end in itertools.pairwise((0, *ends))]
 
 
 def trace(model: nn.Module, name: str) -> fx.Graph:
-    """The graph of ``model``'s calls; one that torch.fx cannot follow is refused."""
-    was = model.training
+    """Return the graph of ``model``'s calls; raise if torch.fx cannot trace it."""
+    was_training = model.training
     try:
         graphs = [_Tracer().trace(model.train(training)) for training in (True, False)]
     except Exception as error:
         raise UsageError(
-            f"{name} cannot be cut into stages: torch.fx cannot follow it: "
+            f"{name} cannot be cut into stages: torch.fx cannot trace it: "
             f"{(str(error) or type(error).__name__).splitlines()[0]}",
-            hint="give the class of the module that depends on shapes or values "
-            f"`traced_whole = True`; or {_OTHERWISE}",
+            hint="set `traced_whole = True` in the class of the module that depends on shapes or "
+            f"values; or {_OTHERWISE}",
         ) from error
     finally:
-        model.train(was)
+        model.train(was_training)
     if str(graphs[0]) != str(graphs[1]):
         raise UsageError(
-            f"{name} cannot be cut into stages: its model calls other things in training than in "
-            "evaluation",
-            hint="give the class of the module that asks for self.training "
-            f"`traced_whole = True`; or {_OTHERWISE}",
+            f"{name} cannot be cut into stages: its model makes different calls in training and "
+            "in evaluation",
+            hint="set `traced_whole = True` in the class of the module that reads self.training; "
+            f"or {_OTHERWISE}",
         )
     return graphs[0]
 
 
 class _Tracer(fx.Tracer):
-    """Goes into all modules but torch's own and those that say they are to be left whole."""
+    """Traces into all modules except torch's and those with ``traced_whole``."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         whole = isinstance(m, _NormBase) or getattr(m, "traced_whole", False)
@@ -101,54 +101,54 @@ class _Tracer(fx.Tracer):
 
 
 class _Traced:
-    """A traced model with what its nodes compute, make and write to."""
+    """A traced model with the work, the values and the writes of its nodes."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph, workload: Workload) -> None:
         self._graph = graph
-        every = list(graph.nodes)
-        self._inputs = [node for node in every if node.op == "placeholder"]
-        self._nodes = [node for node in every if node.op not in ("placeholder", "output")]
-        self._output = every[-1]
-        self._place = {node: place for place, node in enumerate(self._nodes)}
-        self._place[self._output] = len(self._nodes)
+        nodes = list(graph.nodes)
+        self._inputs = [node for node in nodes if node.op == "placeholder"]
+        self._nodes = [node for node in nodes if node.op not in ("placeholder", "output")]
+        self._output = nodes[-1]
+        self._index = {node: index for index, node in enumerate(self._nodes)}
+        self._index[self._output] = len(self._nodes)
         specs = workload.input_specs()[: workload.model_inputs]
         self._run = _Run(fx.GraphModule(model, graph))
         with ShapesOnly(), torch.device("meta"):  # type: ignore[no-untyped-call]
             self._run.run(
-                *(torch.empty((2, *each.shape), dtype=getattr(torch, each.dtype)) for each in specs)
+                *(torch.empty((2, *spec.shape), dtype=getattr(torch, spec.dtype)) for spec in specs)
             )
         graph_of_one = capture(workload.model, specs, name=type(workload).__name__)
         rows = count(graph_of_one, EXECUTED).by_layer
         self.work = self._operations({row.name: row.ops.forward + row.ops.backward for row in rows})
         weights = [_weights(model, node) for node in self._nodes]
-        self.layers = [bool(work and own) for work, own in zip(self.work, weights, strict=True)]
+        self.layers = [bool(work and used) for work, used in zip(self.work, weights, strict=True)]
         self._last_use = {
-            node: max((self._place[user] for user in node.users), default=-1)
+            node: max((self._index[user] for user in node.users), default=-1)
             for node in self._nodes
         }
         self._last_write = {
-            memory: place
-            for place, node in enumerate(self._nodes)
+            memory: index
+            for index, node in enumerate(self._nodes)
             for memory in self._run.written[node]
         }
         self._spans = _spans(weights)
 
     def _operations(self, by_layer: dict[str, int]) -> list[int]:
-        """Of each node: those of its module, shared evenly where a module has several nodes."""
-        at = [_path(node) for node in self._nodes]
-        known = set(at)
+        """Return the operations of each node; those of a module are shared evenly by its nodes."""
+        paths = [_path(node) for node in self._nodes]
+        known = set(paths)
         shares: dict[str, int] = {}
         for layer, operations in by_layer.items():
             path = "" if layer == "(model)" else layer
             while path and path not in known:
                 path = path.rpartition(".")[0]
-            place = path if path in known else at[-1]
-            shares[place] = shares.get(place, 0) + operations
-        return [shares.get(path, 0) // at.count(path) for path in at]
+            target = path if path in known else paths[-1]
+            shares[target] = shares.get(target, 0) + operations
+        return [shares.get(path, 0) // paths.count(path) for path in paths]
 
     @cached_property
-    def places(self) -> list[int]:
-        """Where the model may be cut: numbers of nodes that a stage may begin with, and the end."""
+    def cut_points(self) -> list[int]:
+        """Where the model can be cut: indices of nodes that can start a stage, and the end."""
         between = [at for at in range(1, len(self._nodes)) if self._may_cut(at)]
         return [*between, len(self._nodes)]
 
@@ -160,30 +160,30 @@ class _Traced:
         if not values or not all(isinstance(value, Tensor) for value in values):
             return False
         memories = [_memory(value) for value in values]
-        apart = len(set(memories)) == len(memories)  # two names of one memory would be two there
+        distinct = len(set(memories)) == len(memories)  # aliases would become separate tensors
         trains = any(value.requires_grad for value in values)
         written = any(self._last_write.get(memory, -1) >= at for memory in memories)
         shared = any(first < at <= last for first, last in self._spans)
-        return apart and trains and not written and not shared
+        return distinct and trains and not written and not shared
 
     def crossing_bytes(self, at: int) -> int:
-        """Bytes of two samples that are sent over a cut; nothing is at the end."""
+        """Return the bytes of two samples that are sent over a cut; 0 at the end."""
         if at == len(self._nodes):
             return 0
         return sum(self._run.made[node].nbytes for node in self._crossing(at))
 
     def stage(self, start: int, end: int) -> StageCut:
-        """The nodes from ``start`` to ``end`` as a graph of their own."""
+        """Return the nodes from ``start`` to ``end`` as a separate graph."""
         graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
         received = self._crossing(start)
-        own = self._nodes[start:end]
-        used = {each for node in (*own, self._output) for each in node.all_input_nodes}
+        nodes = self._nodes[start:end]
+        used = {source for node in (*nodes, self._output) for source in node.all_input_nodes}
         inputs = [node for node in self._inputs if node in used]
         if end < len(self._nodes):
-            inputs = [node for node in inputs if any(user in own for user in node.users)]
+            inputs = [node for node in inputs if any(user in nodes for user in node.users)]
         for node in received:
             new[node] = graph.placeholder(node.name)
-        for node in (*inputs, *own):
+        for node in (*inputs, *nodes):
             new[node] = graph.node_copy(node, new.__getitem__)
         if end < len(self._nodes):
             graph.output(tuple(new[node] for node in self._crossing(end)))
@@ -198,7 +198,7 @@ class _Traced:
 
 
 class _Run(fx.Interpreter):
-    """Runs a traced model once and keeps what each node makes, and which memory it writes to."""
+    """Runs a traced model once and records each node's value and the memory that it writes to."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
@@ -207,14 +207,16 @@ class _Run(fx.Interpreter):
         self._versions: dict[int, int] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        """The node's value; tensors that changed meanwhile were written to by it.
+        """Return the node's value, and record which tensors the node wrote to.
 
-        Nobody asks for that of the last one, which may be a large module.
+        The last node is skipped: its value is not needed, and it may be a large module.
         """
-        asked = n.op != "output" and not (n.op == "call_module" and n.next.op == "output")
-        result = super().run_node(n) if asked else None
-        tensors = {_memory(each): each for each in self.made.values() if isinstance(each, Tensor)}
-        versions = {memory: each._version for memory, each in tensors.items()}
+        needed = n.op != "output" and not (n.op == "call_module" and n.next.op == "output")
+        result = super().run_node(n) if needed else None
+        tensors = {
+            _memory(value): value for value in self.made.values() if isinstance(value, Tensor)
+        }
+        versions = {memory: tensor._version for memory, tensor in tensors.items()}
         self.written[n] = {
             memory
             for memory, version in versions.items()
@@ -232,7 +234,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _weights(model: nn.Module, node: fx.Node) -> set[int]:
-    """What a node learns, and the statistics that it keeps."""
+    """Return the ids of a node's parameters and buffers."""
     if node.op != "call_module":
         return set()
     module = model.get_submodule(str(node.target))
@@ -241,18 +243,18 @@ def _weights(model: nn.Module, node: fx.Node) -> set[int]:
 
 
 def _spans(uses: Sequence[set[int]]) -> list[tuple[int, int]]:
-    """The first and the last place of each weight that is used at several."""
+    """Return the first and the last node of each weight that several nodes use."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for place, used in enumerate(uses):
+    for index, used in enumerate(uses):
         for weight in used:
-            first.setdefault(weight, place)
-            last[weight] = place
-    return [(first[each], last[each]) for each in first if first[each] < last[each]]
+            first.setdefault(weight, index)
+            last[weight] = index
+    return [(first[weight], last[weight]) for weight in first if first[weight] < last[weight]]
 
 
 def _path(node: fx.Node) -> str:
-    """The module that a node calls, or the one whose forward pass it is in."""
+    """Return the name of the module that a node calls, or whose forward pass it is in."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack") or {}

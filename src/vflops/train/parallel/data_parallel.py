@@ -21,7 +21,7 @@ from vflops.workloads.contract.workload import Inputs
 
 
 class DataParallel(GroupPlan):
-    """Every rank holds the whole model and a share of each batch; gradients are averaged."""
+    """Every rank has the whole model and a share of each batch; gradients are averaged."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class DataParallel(GroupPlan):
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Batch norm over the rank's share, parts of it, or all ranks' shares."""
+        """Convert batch norm to one over the rank's share, parts of it, or all ranks' shares."""
         if settings.batch_norm == "synchronised":
             return convert(model, "synchronised")
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
     def wrap(self, objective: Objective) -> nn.Module:
-        """The objective in torch's DDP; buffers stay each rank's own until they are settled."""
+        """Return the objective in torch's DDP; buffers differ between ranks until synchronised."""
         ids = None if self._device.type == "cpu" else [self._device]
         wrapped = DistributedDataParallel(
             objective,
@@ -52,7 +52,7 @@ class DataParallel(GroupPlan):
             broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
-        if self._exchange is not None:  # of the candidate before, in a search
+        if self._exchange is not None:  # that of the previous candidate in a search
             self._exchange.close()
         self._exchange = exchange_gradients(wrapped, self._communication, None, self._local_ranks)
         return wrapped
@@ -60,32 +60,32 @@ class DataParallel(GroupPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """As anywhere; the exchange is told how the loss is scaled."""
+        """Compute the gradients; the exchange needs the loss scale."""
         if self._exchange is not None:
             self._exchange.begin(scale)
         return super().backward(wrapped, parts, scale)
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """DDP without its exchange."""
+        """Return a context without DDP's exchange."""
         assert isinstance(wrapped, DistributedDataParallel)
         return wrapped.no_sync()
 
-    def worst(self, found: Tensor) -> Tensor:
-        """The gradients are averaged by now: every rank found the same."""
-        return found
+    def maximum(self, value: Tensor) -> Tensor:
+        """Return ``value``: gradients are averaged, so it is the same on every rank."""
+        return value
 
-    def settle(self, model: nn.Module) -> None:
-        """The mean of the running statistics: what ghost batches on one rank would give."""
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Average the running statistics, which gives those of ghost batches on one rank."""
         average_buffers(model, None)
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the ranks sent."""
+        """Return the traffic of the ranks."""
         if self._exchange is None or not self._exchange.steps:
             return []
         return [("exchange", self._exchange.report(None, self._device))]
 
     def close(self) -> None:
-        """End the exchange, and leave the group."""
+        """Close the exchange and leave the group."""
         if self._exchange is not None:
             self._exchange.close()
         super().close()

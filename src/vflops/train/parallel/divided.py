@@ -1,4 +1,4 @@
-"""Tensors of which each rank keeps a part: put together for a checkpoint, and cut again."""
+"""Tensors that are divided between ranks: assembled for a checkpoint, and divided again."""
 
 from __future__ import annotations
 
@@ -22,64 +22,64 @@ from vflops.train.parallel.optimizer_state import (
 
 @dataclass(frozen=True)
 class Division:
-    """How a tensor is divided: as ``torch.chunk`` does it, so that the last parts may be short."""
+    """How a tensor is divided: as by ``torch.chunk``, so that the last parts may be smaller."""
 
     dimension: int
     size: int
-    """Of the whole tensor in this dimension."""
+    """Size of the whole tensor in this dimension."""
 
     def part(self, whole: Tensor, number: int, parts: int) -> Tensor:
-        """The part ``number`` of ``whole``; an empty one where there are more parts than rows."""
+        """Return part ``number`` of ``whole``; it is empty if there are more parts than rows."""
         step = -(-self.size // parts)
         start = min(number * step, self.size)
         return whole.narrow(self.dimension, start, min(step, self.size - start))
 
     def whole(self, part: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """The tensor that the parts of ``group``'s ranks make; all of them call it."""
+        """Return the tensor assembled from the parts of ``group``'s ranks, which all call it."""
         parts = dist.get_world_size(group)
         shape = list(part.shape)
         shape[self.dimension] = -(-self.size // parts)
-        own = part.new_zeros(shape)
-        own.narrow(self.dimension, 0, part.shape[self.dimension]).copy_(part)
-        every = [torch.empty_like(own) for _ in range(parts)]
-        dist.all_gather(every, own, group=group)
-        return torch.cat(every, self.dimension).narrow(self.dimension, 0, self.size)
+        padded = part.new_zeros(shape)
+        padded.narrow(self.dimension, 0, part.shape[self.dimension]).copy_(part)
+        gathered = [torch.empty_like(padded) for _ in range(parts)]
+        dist.all_gather(gathered, padded, group=group)
+        return torch.cat(gathered, self.dimension).narrow(self.dimension, 0, self.size)
 
 
 class DividedPlan(GroupPlan):
-    """Ranks of which each keeps a part of some tensors, and perhaps other copies of the parts."""
+    """Ranks that each have a part of some tensors; there may be several copies of the parts."""
 
     _copies: dist.ProcessGroup
-    """The ranks whose samples differ."""
+    """The ranks with the same parts and different samples."""
     _parts: dist.ProcessGroup
-    """The ranks that have a copy of the model between them."""
+    """The ranks that together have one copy of the model."""
 
     def __init__(self, rank: int, ranks: int, device: torch.device, store: str) -> None:
         super().__init__(rank, ranks, device, store)
         self._divisions: dict[str, Division] = {}
-        """By the names of parameters and buffers."""
+        """Divisions by names of parameters and buffers."""
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Batch norm over the samples of a copy, parts of them, or those of all copies."""
+        """Convert batch norm to one over a copy's samples, parts of them, or all copies."""
         if settings.batch_norm == "synchronised":
             return convert(model, "synchronised", group=self._copies)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
-    def settle(self, model: nn.Module) -> None:
-        """The mean of the running statistics over the copies."""
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Average the running statistics over the copies."""
         average_buffers(model, self._copies)
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """Put together tensor by tensor; only the leading rank keeps them."""
-        whole = self.whole(model)
+        """Assemble tensor by tensor; only the leading rank returns the result."""
+        whole = self.full_state(model)
         states = optimizer_by_name(model, optimizer, self.part)
-        state = {name: self._put_together(name, each) for name, each in states.items()}
+        state = {name: self._assembled(name, tensors) for name, tensors in states.items()}
         return None if whole is None else {"model": whole, "optimizer": state}
 
-    def spread(
+    def restore(
         self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Each rank takes its parts of the whole tensors."""
+        """Load this rank's parts of the whole tensors."""
         whole: dict[str, Tensor] = contents["model"]
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
@@ -88,30 +88,30 @@ class DividedPlan(GroupPlan):
         state = {
             name: {
                 key: self._cut(name, value) if _is_like(value, whole[name]) else value
-                for key, value in each.items()
+                for key, value in values.items()
             }
-            for name, each in saved.items()
+            for name, values in saved.items()
         }
         load_optimizer(model, optimizer, state, self.part)
 
-    def whole(self, model: nn.Module) -> dict[str, Tensor] | None:
-        """Put together tensor by tensor; only the leading rank keeps them."""
-        own = {name: local(tensor) for name, tensor in model.state_dict().items()}
-        kept: dict[str, Tensor] = {}
-        for name, tensor in own.items():
-            kept |= self._put_together(name, {name: tensor})
-        return kept if self.leads else None
+    def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
+        """Assemble tensor by tensor; only the leading rank returns the result."""
+        parts = {name: local(tensor) for name, tensor in model.state_dict().items()}
+        whole: dict[str, Tensor] = {}
+        for name, tensor in parts.items():
+            whole |= self._assembled(name, {name: tensor})
+        return whole if self.leads else None
 
-    def _put_together(self, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
-        """``tensors`` of the parameter ``name`` as the leading rank keeps them."""
+    def _assembled(self, name: str, tensors: dict[str, Any]) -> dict[str, Any]:
+        """Return the whole ``tensors`` of the parameter ``name`` on the leading rank."""
         division = self._divisions.get(name)
-        found = {}
+        whole = {}
         for key, value in tensors.items():
             if division is not None and isinstance(value, Tensor) and value.dim():
                 value = division.whole(value, self._parts)
             if self.leads:
-                found[key] = value.cpu() if isinstance(value, Tensor) else value
-        return found
+                whole[key] = value.cpu() if isinstance(value, Tensor) else value
+        return whole
 
     def _cut(self, name: str, whole: Tensor) -> Tensor:
         division = self._divisions.get(name)

@@ -1,4 +1,4 @@
-"""How ranks share the training of one model: a plan for each mode, behind one interface."""
+"""Creates the parallel plan of a training's mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ParallelPlan", "SingleRank", "parallel_plan"]
 def parallel_plan(
     rank: int, ranks: int, device: torch.device, store: str, settings: TrainSettings
 ) -> ParallelPlan:
-    """The plan for this rank; one rank needs no group."""
+    """Return the plan for this rank; a single rank needs no group."""
     if ranks == 1:
         return SingleRank()
     if settings.parallel.mode == "sharded":

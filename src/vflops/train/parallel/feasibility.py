@@ -1,4 +1,4 @@
-"""What a rank keeps of a model in the mode that is asked for; found out before ranks start."""
+"""Whether ranks can share a model in a mode, and how much of it each rank keeps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vflops.config.training import TrainSettings
 from vflops.counting.meta_device import on_meta
 from vflops.train.parallel.channel_pairs import check_pairs, pairs
 from vflops.train.parallel.cut import StageCut, cut
-from vflops.train.parallel.footprint import HELD, Footprint
+from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.workloads.contract.workload import Workload
 
 
-def held(workload: Workload, name: str, settings: TrainSettings) -> Footprint:
-    """The most that a rank keeps of ``workload``'s model, if ranks can share it so.
+def footprint(workload: Workload, name: str, settings: TrainSettings) -> Footprint:
+    """Return the largest footprint of ``workload``'s model on a rank.
 
-    A model with fewer layers than stages is refused, and channels that ranks cannot divide.
+    Raise if the model has fewer layers than stages, or channels that ranks cannot divide.
     """
     parallel, sharing = settings.parallel, settings.ranks // settings.shares
     model = on_meta(workload.model, name)
@@ -33,56 +33,58 @@ def held(workload: Workload, name: str, settings: TrainSettings) -> Footprint:
 
 
 def _sharded(model: nn.Module, settings: TrainSettings) -> Footprint:
-    """Rows of everything, the first rank's; a block and its gradients are whole while it computes.
+    """Return the footprint of the first rank: its rows, and the largest block with its gradients.
 
-    What is in no block is gathered once for a step. Gradients of a batch in parts add up whole.
+    What is in no block is gathered once per step. With ``accumulate``, whole gradients add up.
     """
     from vflops.train.parallel.sharded_parallel import blocks
 
     ranks = settings.ranks
-    rows = [(each.shape[0] if each.dim() else 1, each.numel()) for each in _trained(model)]
-    own = sum(-(-count // ranks) * (numbers // count) for count, numbers in rows)
+    rows = [(p.shape[0] if p.dim() else 1, p.numel()) for p in _trained(model)]
+    kept = sum(-(-count // ranks) * (numbers // count) for count, numbers in rows)
     sizes = [_numbers(_trained(block)) for block in blocks(model)]
     whole = _numbers(_trained(model))
     gathered = whole - sum(sizes) + max(sizes, default=0)
     if settings.accumulate > 1:
         return Footprint(
-            own, gathered + whole, f"1/{ranks} of {HELD}, the largest block and gradients"
+            kept, gathered + whole, f"1/{ranks} of {MODEL_STATE}, the largest block and gradients"
         )
-    return Footprint(own, 2 * gathered, f"1/{ranks} of {HELD}, and the largest block")
+    return Footprint(kept, 2 * gathered, f"1/{ranks} of {MODEL_STATE}, and the largest block")
 
 
 def _stages(model: nn.Module, cuts: Sequence[StageCut], ranks: int) -> Footprint:
-    """The rank whose stages have the most; a rank has every ``ranks``-th of them."""
+    """Return the footprint of the rank with the largest stages."""
     sizes = []
     for rank in range(ranks):
-        uses = frozenset[str]().union(*(each.uses for each in cuts[rank::ranks]))
+        uses = frozenset[str]().union(*(stage.uses for stage in cuts[rank::ranks]))
         named = model.named_parameters()
-        own = [each for name, each in named if not uses.isdisjoint(_ways(name))]
-        sizes.append(_numbers(own))
-    stage = "stage" if len(cuts) == ranks else "stages"
-    return Footprint(max(sizes), 0, f"{HELD} of its {stage}, where they are most")
+        kept = [parameter for name, parameter in named if not uses.isdisjoint(_prefixes(name))]
+        sizes.append(_numbers(kept))
+    stages = "stage" if len(cuts) == ranks else "stages"
+    return Footprint(max(sizes), 0, f"{MODEL_STATE} of its {stages}, where they are most")
 
 
 def _channels(model: nn.Module, ranks: int) -> Footprint:
-    """Of both layers of a pair a part, but for the second one's bias; of all else the whole."""
+    """Return the footprint with the layers of each pair divided, except for the second bias."""
     divided = 0
     for pair in pairs(model):
         *before, second = pair.layers
-        parts = [each for layer in before for each in layer.parameters(recurse=False)]
+        parts = [p for layer in before for p in layer.parameters(recurse=False)]
         divided += _numbers([*parts, second.get_parameter("weight")])
     whole = _numbers(_trained(model))
-    return Footprint(whole - divided + divided // ranks, 0, f"{HELD}, of paired layers 1/{ranks}")
+    return Footprint(
+        whole - divided + divided // ranks, 0, f"{MODEL_STATE}, of paired layers 1/{ranks}"
+    )
 
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
-    return [each for each in module.parameters() if each.requires_grad]
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _numbers(parameters: Iterable[nn.Parameter]) -> int:
-    return sum(each.numel() for each in parameters if each.requires_grad)
+    return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
 
 
-def _ways(name: str) -> list[str]:
-    """``a.b.weight`` and the modules that it is in: a, a.b."""
+def _prefixes(name: str) -> list[str]:
+    """Return a, a.b and a.b.weight for ``a.b.weight``: the parameter and its modules."""
     return list(accumulate(name.split("."), "{}.{}".format))

@@ -1,22 +1,22 @@
-"""What the memory of a rank is reckoned from: its part of a model, before a batch comes to it."""
+"""Per-rank memory for weights, gradients and optimizer state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-HELD = "weights, gradients and optimizer"
+MODEL_STATE = "weights, gradients and optimizer"
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a rank keeps of a model: in numbers, of the rank that has the most of them."""
+    """Numbers that a rank keeps of a model; of the rank that has the most of them."""
 
     parameters: int
-    """With a gradient and the optimizer's state each."""
+    """Parameters, each with a gradient and the optimizer's state."""
     besides: int = 0
-    """Weights and gradients of other ranks' parts, the most that are there at once."""
-    words: str = HELD
+    """Weights and gradients of other ranks' parts, at their peak."""
+    description: str = MODEL_STATE
 
     def numbers(self, states: int) -> int:
-        """All of them, where the optimizer keeps ``states`` for each parameter."""
+        """Return the total, if the optimizer keeps ``states`` numbers per parameter."""
         return self.parameters * (2 + states) + self.besides

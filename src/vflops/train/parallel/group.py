@@ -1,4 +1,4 @@
-"""Ranks that meet in a process group: what they agree on and tell each other."""
+"""Plans of several ranks: a process group and the messages in it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vflops.train.parallel.parallel_plan import ParallelPlan
 from vflops.workloads.contract.workload import Summary
 
 _AGREE_EVERY = 8
-"""Steps between two agreements of several ranks; each costs a message."""
+"""Steps between two agreements of the ranks; each costs a message."""
 _TIMEOUT = timedelta(minutes=10)
 
 
 class GroupPlan(ParallelPlan):
-    """Several ranks, whatever they share."""
+    """Several ranks in a process group."""
 
     agree_every = _AGREE_EVERY
 
@@ -31,59 +31,59 @@ class GroupPlan(ParallelPlan):
         dist.init_process_group(
             backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
         )
-        # Words between hosts must not wait for the accelerator's queue.
+        # Messages between hosts must not wait for the accelerator's queue.
         self._hosts = dist.new_group(backend="gloo") if backend != "gloo" else None
 
     @property
     def _local_ranks(self) -> int:
-        """Ranks on a node."""
+        """Number of ranks on a node."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
 
     def mean(self, value: Tensor) -> Tensor:
-        """All-reduced on the device; a copy, so that the graph of the loss is not touched."""
+        """All-reduce a copy on the device, so that the loss's autograd graph is not affected."""
         value = value.detach().clone()
         dist.all_reduce(value)
         return value / self.ranks
 
-    def worst(self, found: Tensor) -> Tensor:
-        """All-reduced on the device."""
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return found
+    def maximum(self, value: Tensor) -> Tensor:
+        """All-reduce on the device."""
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return value
 
     def gather(self, value: Summary) -> list[Summary]:
-        """As plain bytes, so that nothing is pickled."""
+        """Gather as plain bytes, so that nothing is pickled."""
         names = sorted(value)
         columns = [self._gathered(np.asarray(value[name])) for name in names]
         has_output = self._gathered(np.asarray(self.has_output))
         return [
             dict(zip(names, row, strict=True))
-            for row, counts in zip(zip(*columns, strict=True), has_output, strict=True)
-            if counts
+            for row, counted in zip(zip(*columns, strict=True), has_output, strict=True)
+            if counted
         ]
 
-    def _gathered(self, own: NDArray[Any]) -> list[float | NDArray[Any]]:
-        """A number or an array of every rank; arrays may differ in their first dimension."""
-        flat = torch.from_numpy(np.frombuffer(own.tobytes(), dtype=np.uint8).copy())
+    def _gathered(self, value: NDArray[Any]) -> list[float | NDArray[Any]]:
+        """Return the value of every rank; arrays may differ in their first dimension."""
+        flat = torch.from_numpy(np.frombuffer(value.tobytes(), dtype=np.uint8).copy())
         sizes = [torch.zeros((), dtype=torch.int64) for _ in range(self.ranks)]
         dist.all_gather(sizes, torch.tensor(len(flat)), group=self._hosts)
         padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
         padded[: len(flat)] = flat
-        every = [torch.empty_like(padded) for _ in range(self.ranks)]
-        dist.all_gather(every, padded, group=self._hosts)
+        gathered = [torch.empty_like(padded) for _ in range(self.ranks)]
+        dist.all_gather(gathered, padded, group=self._hosts)
         parts = [
-            np.frombuffer(each.numpy()[: int(size)].tobytes(), own.dtype)
-            for each, size in zip(every, sizes, strict=True)
+            np.frombuffer(data.numpy()[: int(size)].tobytes(), value.dtype)
+            for data, size in zip(gathered, sizes, strict=True)
         ]
-        return [part.reshape(-1, *own.shape[1:]) if own.ndim else part.item() for part in parts]
+        return [part.reshape(-1, *value.shape[1:]) if value.ndim else part.item() for part in parts]
 
-    def agree(self, wish: int) -> int:
-        """One small message between the hosts."""
-        word = torch.tensor(wish)
-        dist.all_reduce(word, dist.ReduceOp.MAX, group=self._hosts)
-        return int(word)
+    def agree(self, value: int) -> int:
+        """All-reduce in one small message between the hosts."""
+        largest = torch.tensor(value)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._hosts)
+        return int(largest)
 
     def barrier(self) -> None:
-        """Through the hosts."""
+        """Wait through the hosts."""
         dist.barrier(group=self._hosts)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Tensors and plain values from one rank to another; nothing is pickled."""
+"""Messages with tensors and plain values from one rank to another, without pickle."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ Group = dist.ProcessGroup | None
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor is sent: messages have no gaps, and what lies channels last is not turned."""
+    """How a tensor is sent: contiguously, and without transposing one in channels-last layout."""
 
     shape: tuple[int, ...]
-    """As it is sent."""
+    """The shape that is sent."""
     dtype: torch.dtype
     last: bool
-    """Whether a batch of images lies channels last."""
+    """Whether it is a batch of images in channels-last layout."""
 
     @classmethod
     def of(cls, tensor: Tensor) -> Layout:
-        """The layout in which ``tensor`` is sent without a copy, if there is one."""
+        """Return the layout for sending ``tensor``, without a copy if possible."""
         images = tensor.dim() == 4 and not tensor.is_contiguous()
         last = images and tensor.is_contiguous(memory_format=torch.channels_last)
         shape = tensor.permute(0, 2, 3, 1).shape if last else tensor.shape
         return cls(tuple(shape), tensor.dtype, last)
 
     def packed(self, tensor: Tensor) -> Tensor:
-        """``tensor`` as it is sent."""
+        """Return ``tensor`` in the layout for sending."""
         sent = (tensor.permute(0, 2, 3, 1) if self.last else tensor).to(self.dtype).contiguous()
         if tuple(sent.shape) != self.shape:
-            raise ValueError(f"{tuple(sent.shape)} is to be sent where {self.shape} is expected")
+            raise ValueError(f"cannot send shape {tuple(sent.shape)}: expected {self.shape}")
         return sent
 
     def unpacked(self, sent: Tensor) -> Tensor:
-        """The tensor that was sent, in the same memory."""
+        """Return a received tensor in its own shape, in the same memory."""
         return sent.permute(0, 3, 1, 2) if self.last else sent
 
     def empty(self, device: torch.device | str) -> Tensor:
-        """Room for what is sent."""
+        """Return an empty tensor to receive into."""
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
 
 @dataclass(frozen=True)
-class Post:
-    """The ways between two ranks: words through the hosts, tensors from device to device."""
+class Messenger:
+    """Sends between two ranks: plain values through the hosts, tensors from device to device."""
 
     hosts: Group
     tensors: Group
     device: torch.device
 
     def send(self, value: Any, to: int) -> None:
-        """Send numbers, words, None and tensors, in mappings and lists, to a rank of the world."""
+        """Send numbers, strings, None and tensors, in mappings and lists, to a global rank."""
         tensors: list[Tensor] = []
-        words = json.dumps(_written(value, tensors)).encode()
-        flat = torch.frombuffer(bytearray(words), dtype=torch.uint8)
+        text = json.dumps(_written(value, tensors)).encode()
+        flat = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         dist.send(torch.tensor(len(flat)), to, group=self.hosts)
         dist.send(flat, to, group=self.hosts)
         for tensor in tensors:
             dist.send(tensor, to, group=self.tensors)
 
     def receive(self, source: int) -> Any:
-        """What a rank of the world sent."""
+        """Return what a global rank sent."""
         length = torch.zeros((), dtype=torch.int64)
         dist.recv(length, source, group=self.hosts)
         flat = torch.empty(int(length), dtype=torch.uint8)
@@ -76,24 +76,24 @@ class Post:
 
     def _read(self, form: Any, source: int) -> Any:
         if isinstance(form, list):
-            return [self._read(each, source) for each in form]
+            return [self._read(item, source) for item in form]
         if not isinstance(form, dict):
             return form
         if "values" in form:
-            return {name: self._read(each, source) for name, each in form["values"].items()}
+            return {name: self._read(item, source) for name, item in form["values"].items()}
         layout = Layout(tuple(form["shape"]), getattr(torch, form["dtype"]), form["last"])
-        room = layout.empty(self.device)
-        dist.recv(room, source, group=self.tensors)
-        return layout.unpacked(room)
+        received = layout.empty(self.device)
+        dist.recv(received, source, group=self.tensors)
+        return layout.unpacked(received)
 
 
 def _written(value: Any, tensors: list[Tensor]) -> Any:
-    """``value`` with forms in place of its tensors, which are put in ``tensors`` in order."""
+    """Return ``value`` with descriptions of its tensors, which are appended to ``tensors``."""
     if isinstance(value, Tensor):
         layout = Layout.of(value)
         tensors.append(layout.packed(value.detach()))
         dtype = str(layout.dtype).removeprefix("torch.")
         return {"shape": layout.shape, "dtype": dtype, "last": layout.last}
     if isinstance(value, Mapping):
-        return {"values": {name: _written(each, tensors) for name, each in value.items()}}
-    return [_written(each, tensors) for each in value] if isinstance(value, list | tuple) else value
+        return {"values": {name: _written(item, tensors) for name, item in value.items()}}
+    return [_written(item, tensors) for item in value] if isinstance(value, list | tuple) else value

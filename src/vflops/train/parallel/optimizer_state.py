@@ -1,4 +1,4 @@
-"""The state of an optimizer by the names of the parameters: the same whatever a rank holds."""
+"""The state of an optimizer by parameter names, independent of how ranks share the model."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from torch import Tensor, nn
 
 OptimizerState = dict[str, dict[str, Any]]
-"""What an optimizer keeps of each parameter, by its name."""
+"""The optimizer's state of each parameter, by its name."""
 
 
 Part = Callable[[Tensor], Tensor]
-"""From a parameter of the model to what the optimizer works on."""
+"""Maps a parameter of the model to the tensor that the optimizer updates."""
 
 
 def all_of_it(parameter: Tensor) -> Tensor:
-    """The part of a parameter where ranks have the whole of it."""
+    """Return ``parameter``: the part of a rank that has all of it."""
     return parameter
 
 
 def optimizer_by_name(
     model: nn.Module, optimizer: torch.optim.Optimizer, part: Part = all_of_it
 ) -> OptimizerState:
-    """What ``optimizer`` keeps of ``model``'s parameters; its settings are the run's own."""
+    """Return the state of ``optimizer`` by parameter names, without its settings."""
     names = _names(model, part)
     return {names[parameter]: dict(state) for parameter, state in optimizer.state.items()}
 
@@ -35,18 +35,20 @@ def load_optimizer(
     state: OptimizerState,
     part: Part = all_of_it,
 ) -> None:
-    """Give ``optimizer`` what it kept; it may have other parameters than the one that kept it."""
+    """Load ``state`` into ``optimizer``, which may have only some of its parameters."""
     names = _names(model, part)
     layout = optimizer.state_dict()
-    mine = [names[each] for group in optimizer.param_groups for each in group["params"]]
-    layout["state"] = {number: state[name] for number, name in enumerate(mine) if name in state}
+    own_names = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    layout["state"] = {
+        number: state[name] for number, name in enumerate(own_names) if name in state
+    }
     optimizer.load_state_dict(layout)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank has of ``tensor``, in the same memory."""
-    own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return own.detach()
+    """Return this rank's part of ``tensor``, in the same memory."""
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part.detach()
 
 
 def _names(model: nn.Module, part: Part) -> dict[Tensor, str]:

@@ -1,7 +1,8 @@
-"""The parallel plan: all that depends on how ranks share the training of one model.
+"""The parallel plan: everything that depends on how ranks share the training of one model.
 
-The loop asks this object and knows nothing of ranks itself: the mesh of devices, where inputs enter
-and the loss is, how the model is wrapped, what the ranks agree on, how a checkpoint is laid out.
+The loop uses this object and knows nothing about ranks itself: the mesh of devices, which ranks
+have the inputs and the loss, how the model is wrapped, agreements, and the contents of a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from vflops.workloads.contract.workload import Inputs, Summary, Workload
 
 
 class ParallelPlan(ABC):
-    """How ranks work together on one model."""
+    """How ranks share the training of one model."""
 
     rank: int
     ranks: int
     agree_every: int
     """Steps between two calls of ``agree``."""
     mesh: DeviceMesh | None = None
-    """The ranks' devices and the dimensions they are arranged in; None for one rank."""
-    takes_input = True
-    """Whether this rank needs the samples: for the model's input, or for the loss."""
+    """The ranks' devices and their dimensions; None for one rank."""
+    needs_input = True
+    """Whether this rank needs the samples, for the model's input or for the loss."""
     can_compile = True
-    """Whether torch's compiler takes the wrapped module."""
+    """Whether torch can compile the wrapped module."""
     has_output = True
     """Whether the model's output, and so the loss, is computed on this rank."""
 
@@ -46,40 +47,40 @@ class ParallelPlan(ABC):
 
     @property
     def share(self) -> int:
-        """The number of this rank's part of each batch; ranks that share a model have the same."""
+        """The index of this rank's part of each batch; ranks that share a model have the same."""
         return self.rank
 
     @property
     def shares(self) -> int:
-        """Parts that a batch is divided in."""
+        """Number of parts of a batch."""
         return self.ranks
 
     @abstractmethod
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """``model`` with the batch norm that the settings ask for."""
+        """Return ``model`` with the batch norm of the settings."""
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """What this rank holds of ``model``, on its device; here the whole of it."""
+        """Return this rank's part of ``model`` on its device; by default all of it."""
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     @abstractmethod
     def wrap(self, objective: Objective) -> nn.Module:
-        """The module to train: its gradients are those of the whole batch."""
+        """Return the module to train, with the gradients of the whole batch."""
 
     def part(self, parameter: Tensor) -> Tensor:
-        """What the optimizer of this rank works on of a wrapped parameter; here all of it."""
+        """Return the part of a wrapped parameter that this rank updates; by default all of it."""
         return parameter
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """From a batch to predictions, called by all ranks; None where there is no output."""
+        """Return a function from a batch to predictions (None without output), for all ranks."""
         return objective.evaluate
 
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """The gradients of the mean loss of ``parts``, left in the weights, and that loss.
+        """Compute the gradients of the mean loss of ``parts``; return that loss.
 
-        ``scale`` makes of a loss what the backward pass starts from.
+        ``scale`` scales a loss for the backward pass.
         """
         total: Tensor | None = None
         for number, inputs in enumerate(parts, start=1):
@@ -93,60 +94,60 @@ class ParallelPlan(ABC):
 
     @abstractmethod
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """A context in which gradients add up on the rank and are not exchanged."""
+        """Return a context in which gradients add up on the rank and are not exchanged."""
 
     @abstractmethod
     def mean(self, value: Tensor) -> Tensor:
-        """The mean of a device scalar over the copies of the model, without waiting for it."""
+        """Return the mean of a device scalar over the copies of the model, without waiting."""
 
-    def worst(self, found: Tensor) -> Tensor:
-        """The largest of the ranks' device scalars: an overflow on one is one on all."""
-        return found
+    def maximum(self, value: Tensor) -> Tensor:
+        """Return the maximum of a device scalar over the ranks, such as an overflow."""
+        return value
 
     @abstractmethod
-    def settle(self, model: nn.Module) -> None:
-        """Make the model's buffers the same on all ranks, before evaluation or a checkpoint."""
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Make the model's buffers equal on all ranks, before an evaluation or a checkpoint."""
 
     @abstractmethod
     def gather(self, value: Summary) -> list[Summary]:
-        """The values of the ranks that have an output, by rank, on every rank."""
+        """Return the values of all ranks that have an output, on every rank."""
 
     @abstractmethod
-    def agree(self, wish: int) -> int:
-        """The largest wish of all ranks, the same on every rank."""
+    def agree(self, value: int) -> int:
+        """Return the maximum of ``value`` over the ranks, on every rank."""
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """What a checkpoint holds of the model, on the rank that writes it; None elsewhere.
+        """Return model and optimizer state for a checkpoint on the leading rank; else None.
 
-        The whole model and the whole state of the optimizer by the parameters' names, whatever
-        each rank holds: so any other plan can go on from it. All ranks call it.
+        Both are complete and keyed by the parameters' names, so any other plan can resume from it.
+        All ranks call it.
         """
         if not self.leads:
             return None
         return {"model": model.state_dict(), "optimizer": optimizer_by_name(model, optimizer)}
 
-    def spread(
+    def restore(
         self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Put what ``collect`` gave back into the model, on every rank."""
+        """Load what ``collect`` returned into the model and the optimizer, on every rank."""
         model.load_state_dict(contents["model"])
         state: OptimizerState = contents["optimizer"]
         load_optimizer(model, optimizer, state)
 
-    def whole(self, model: nn.Module) -> dict[str, Tensor] | None:
-        """The state of the whole model, on the leading rank; None elsewhere. All ranks call it."""
+    def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
+        """Return the whole model's state on the leading rank, else None; all ranks call it."""
         return model.state_dict() if self.leads else None
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the plan has to say after a training: kinds of events and their payloads.
+        """Return events of the plan after a training: their kinds and payloads.
 
-        All ranks call it; the first one's is written.
+        All ranks call it; those of the first rank are written.
         """
         return []
 
     @abstractmethod
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait for all ranks."""
 
     @abstractmethod
     def close(self) -> None:
@@ -154,39 +155,39 @@ class ParallelPlan(ABC):
 
 
 class SingleRank(ParallelPlan):
-    """One rank: nothing is exchanged."""
+    """A single rank, which exchanges nothing."""
 
     rank, ranks, agree_every = 0, 1, 1
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """With one rank, synchronised batch norm is plain batch norm."""
+        """Convert to ghost batch norm if asked for; synchronised batch norm is plain here."""
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
     def wrap(self, objective: Objective) -> nn.Module:
-        """The objective itself."""
+        """Return the objective itself."""
         return objective
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Nothing is exchanged anyway."""
+        """Return an empty context."""
         return nullcontext()
 
     def mean(self, value: Tensor) -> Tensor:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
-    def settle(self, model: nn.Module) -> None:
-        """There is no other rank."""
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Do nothing."""
 
     def gather(self, value: Summary) -> list[Summary]:
-        """The only value."""
+        """Return the only value."""
         return [value]
 
-    def agree(self, wish: int) -> int:
-        """The only wish."""
-        return wish
+    def agree(self, value: int) -> int:
+        """Return ``value``."""
+        return value
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is no group."""
+        """Do nothing."""

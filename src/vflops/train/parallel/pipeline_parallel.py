@@ -1,8 +1,8 @@
-"""Layers shared by ranks: a stage of the model each, and parts of a batch on their way through.
+"""Pipeline parallelism: each rank has some stages; micro-batches pass through them.
 
-Mode ``pipeline``, mode ``model`` with ``split`` ``layers``, and copies of either side by side. The
-schedules are those of torch.distributed.pipelining. What they compute is what one rank computes
-that takes the same parts of a batch one after the other (``train.accumulate``).
+For mode ``pipeline``, mode ``model`` with ``split`` ``layers``, and several copies of either. The
+schedules are those of torch.distributed.pipelining. The result is that of one rank that computes
+the same parts of a batch one after the other (``train.accumulate``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.group import GroupPlan
-from vflops.train.parallel.message import Layout, Post
+from vflops.train.parallel.message import Layout, Messenger
 from vflops.train.parallel.optimizer_state import load_optimizer, optimizer_by_name
 from vflops.train.parallel.stages import Batch, Stage, TimedStage, keep_only
 from vflops.workloads.contract.workload import Inputs, Workload
@@ -37,7 +37,7 @@ Schedule = ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
 
 
 class Pipeline(GroupPlan):
-    """Each rank has some of a model's layers; neighbours make a copy of the model."""
+    """Each rank has some of a model's layers; consecutive ranks form a copy of the model."""
 
     can_compile = False
 
@@ -53,8 +53,8 @@ class Pipeline(GroupPlan):
             device.type, (self._copies, self._sharing), mesh_dim_names=names
         )
         self._data = self.mesh.get_group("data") if self._copies > 1 else None
-        self._post = Post(self._hosts, self.mesh.get_group("stage"), device)
-        self._by_host = Post(self._hosts, self._hosts, torch.device("cpu"))
+        self._messenger = Messenger(self._hosts, self.mesh.get_group("stage"), device)
+        self._host_messenger = Messenger(self._hosts, self._hosts, torch.device("cpu"))
         self._tally = Tally(
             "pipeline" if settings.parallel.inner == "pipeline" else "model",
             self.mesh.get_group("stage"),
@@ -73,12 +73,12 @@ class Pipeline(GroupPlan):
 
     @property
     def share(self) -> int:
-        """The number of the copy."""
+        """The index of the copy."""
         return self.rank // self._sharing
 
     @property
     def shares(self) -> int:
-        """The copies."""
+        """Number of copies."""
         return self._copies
 
     @property
@@ -86,64 +86,64 @@ class Pipeline(GroupPlan):
         return self._settings.accumulate
 
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
-        """Batch norm over a micro-batch, parts of it, or those of all copies."""
+        """Convert batch norm to one over a micro-batch, parts of it, or those of all copies."""
         if settings.batch_norm == "synchronised" and self._data is not None:
             return convert(model, "synchronised", group=self._data)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """What the stages of this rank use of the model; the rest is given up."""
+        """Return the layers of this rank's stages; the others are dropped."""
         self._cuts = cut(workload, self._settings)
-        own = [self._cuts[number] for number in self._own]
-        self.takes_input = self.has_output or any(each.inputs for each in own)
-        return super().place(keep_only(model, own), workload, device)
+        cuts = [self._cuts[number] for number in self._stage_numbers]
+        self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
+        return super().place(keep_only(model, cuts), workload, device)
 
     @property
-    def _own(self) -> range:
-        """The numbers of this rank's stages: the first of every rank, then the next of each."""
+    def _stage_numbers(self) -> range:
+        """The numbers of this rank's stages, which are dealt to the ranks in turn."""
         return range(self._number, len(self._cuts), self._sharing)
 
     def _holder(self, stage: int) -> int:
-        """The rank that has a stage of this copy."""
+        """Return the rank of this copy that has a stage."""
         return self.share * self._sharing + stage % self._sharing
 
     def wrap(self, objective: Objective) -> nn.Module:
-        """The objective itself; its model's layers are called through the stages."""
+        """Return the objective; its model's layers are called through the stages."""
         autocast = objective.precision.autocast
         self._objective = objective
         self._stages = {
             number: Stage(objective.model, self._cuts[number], self._batch, autocast)
-            for number in self._own
+            for number in self._stage_numbers
         }
         return objective
 
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """By the schedule; the loss is known to all ranks."""
+        """Run the schedule; return the loss on all ranks."""
         self._batch.parts, self._batch.losses, self._scale = parts, [], scale
         first = self._schedule is None
         schedule = self._schedule = self._schedule or self._arranged()
         for exchange in self._exchanges:
             exchange.begin(scale)
-        busy_s, started_s = sum(each.busy_s for each in self._timed), time.perf_counter()
+        busy_s, started_s = sum(stage.busy_s for stage in self._timed), time.perf_counter()
         numbers = torch.arange(self._micro_batches)
         with self._tally.step():
             schedule.step(target=numbers, return_outputs=False, part=numbers)
-        # One type on all ranks, whatever the workload's loss has.
+        # The same type on all ranks, whatever the type of the workload's loss.
         total = torch.zeros((), dtype=torch.float32, device=self._device)
         if self.has_output:
             total += torch.stack(self._batch.losses).sum()
         else:
-            scale(total)  # a scaler has to know of every step
-        mean = self.mean(total)  # all ranks wait here for the last: the end of the step for each
+            scale(total)  # a scaler has to see every step
+        mean = self.mean(total)  # all ranks wait here for the last one: the step ends for all
         if not first:
-            self._computing_s += sum(each.busy_s for each in self._timed) - busy_s
+            self._computing_s += sum(stage.busy_s for stage in self._timed) - busy_s
             self._stepping_s += time.perf_counter() - started_s
         return mean
 
     def _loss(self, outputs: Any, number: Tensor) -> Tensor:
-        """What the backward pass of a micro-batch starts from."""
+        """Return the scaled loss of a micro-batch."""
         started_s = time.perf_counter()
         inputs = self._batch.parts[int(number)]
         with self._objective.precision.autocast():
@@ -153,15 +153,15 @@ class Pipeline(GroupPlan):
         return self._scale(loss)
 
     def _arranged(self) -> Schedule:
-        """The schedule over this rank's stages, once it is known what they send."""
+        """Return the schedule over this rank's stages, after a pass that finds what they send."""
         model, parts = self._objective.model, self._batch.parts
-        model.eval()  # a batch that nothing is learned from, nor any statistics
+        model.eval()  # this pass must not change weights or statistics
         with torch.no_grad():
             self._through(parts[0] if parts else (), first=True)
         model.train()
         for number, stage in self._stages.items():
             after = self._cuts[number + 1].gradients if stage.sends else ()
-            # Of the model's own output torch only wants to know how many tensors it is.
+            # Of the model's output torch needs only the number of tensors.
             output = (torch.empty((), device="meta"),) * stage.outputs
             self._timed.append(
                 TimedStage(
@@ -171,7 +171,7 @@ class Pipeline(GroupPlan):
                     self._device,
                     input_args=_examples(stage.receives, stage.cut.gradients),
                     output_args=_examples(stage.sends, after) or output,
-                    group=self._post.tensors,
+                    group=self._messenger.tensors,
                 )
             )
             self._timed[-1].tally = self._tally
@@ -183,7 +183,7 @@ class Pipeline(GroupPlan):
         return kind(self._timed[0], self._micro_batches, **options)
 
     def _averaged(self, stage: Stage) -> nn.Module:
-        """``stage`` with gradients that are the mean over the copies."""
+        """Return ``stage`` with gradients averaged over the copies."""
         if self._data is None:
             return stage
         wrapped = DistributedDataParallel(
@@ -195,25 +195,25 @@ class Pipeline(GroupPlan):
         return wrapped
 
     def _through(self, inputs: Inputs, *, first: bool = False) -> Any:
-        """The model's output for ``inputs``, stage after stage; None where it is not.
+        """Run the stages on ``inputs``; return the model's output, None on ranks without it.
 
-        The stages note how their tensors are sent when they are asked ``first``.
+        With ``first``, the stages record the layouts of the tensors that they send.
         """
         for number, stage in self._stages.items():
-            taken = self._post.receive(self._holder(number - 1)) if number else []
+            taken = self._messenger.receive(self._holder(number - 1)) if number else []
             made = stage.run(taken, inputs)
             last = number == len(self._cuts) - 1
             if first:
-                stage.receives = [Layout.of(each) for each in taken]
-                stage.sends = [] if last else [Layout.of(each) for each in made]
+                stage.receives = [Layout.of(tensor) for tensor in taken]
+                stage.sends = [] if last else [Layout.of(tensor) for tensor in made]
                 stage.outputs = len(made) if isinstance(made, tuple | list) else 1
             if last:
                 return made
-            self._post.send(made, self._holder(number + 1))
+            self._messenger.send(made, self._holder(number + 1))
         return None
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """The stages in turn."""
+        """Return a function that runs the stages."""
 
         def predict(*inputs: Tensor) -> Tensor | None:
             outputs = self._through(inputs)
@@ -222,59 +222,61 @@ class Pipeline(GroupPlan):
         return predict
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Schedules exchange gradients after the last micro-batch only."""
+        """Return an empty context: schedules exchange gradients after the last micro-batch only."""
         return nullcontext()
 
     def mean(self, value: Tensor) -> Tensor:
-        """All-reduced: ranks without the output add nothing."""
+        """All-reduce; ranks without the output add nothing."""
         value = value.detach().clone()
         dist.all_reduce(value)
         return value / self._copies
 
-    def settle(self, model: nn.Module) -> None:
-        """The mean of the running statistics over the copies."""
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Average the running statistics over the copies."""
         if self._data is not None:
             average_buffers(model, self._data)
 
     def collect(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """The stages of the first copy, sent to the leading rank."""
+        """Send the stages of the first copy to the leading rank, which returns them."""
         state = optimizer_by_name(model, optimizer)
         return self._gathered_stages({"model": model.state_dict(), "optimizer": state})
 
-    def spread(
+    def restore(
         self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Each rank takes what its stages have."""
+        """Load the weights of this rank's stages."""
         model.load_state_dict({name: contents["model"][name] for name in model.state_dict()})
         load_optimizer(model, optimizer, contents["optimizer"])
 
-    def whole(self, model: nn.Module) -> dict[str, Tensor] | None:
-        """The stages of the first copy, sent to the leading rank."""
-        found = self._gathered_stages({"model": model.state_dict()})
-        return None if found is None else found["model"]
+    def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
+        """Send the stages of the first copy to the leading rank, which returns them."""
+        contents = self._gathered_stages({"model": model.state_dict()})
+        return None if contents is None else contents["model"]
 
-    def _gathered_stages(self, own: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
+    def _gathered_stages(
+        self, contents: dict[str, dict[str, Any]]
+    ) -> dict[str, dict[str, Any]] | None:
         if self.share:
             return None
-        here: dict[str, dict[str, Any]] = _on_host(own)
+        here: dict[str, dict[str, Any]] = _on_host(contents)
         if not self.leads:
-            self._by_host.send(here, 0)
+            self._host_messenger.send(here, 0)
             return None
         for rank in range(1, self._sharing):
-            for name, values in self._by_host.receive(rank).items():
+            for name, values in self._host_messenger.receive(rank).items():
                 here[name] |= values
         return here
 
     def report(self) -> list[tuple[str, Data]]:
-        """How the model was cut, and the part of the time in which ranks had nothing to do."""
+        """Return how the model was cut, the bubble, and the traffic."""
         computing_s = self._over_ranks(self._computing_s)
         stepping_s = self._over_ranks(self._stepping_s)
         reason = None if stepping_s else "fewer than two steps were taken"
         if self._device.type != "cpu":
-            reason = "the host does not see when an accelerator computes"
+            reason = "the host cannot see when an accelerator computes"
         per_rank = len(self._cuts) // self._sharing
         run = StagesRun(
-            operations=tuple(each.operations for each in self._cuts),
+            operations=tuple(cut.operations for cut in self._cuts),
             ranks=self._sharing,
             micro_batches=self._micro_batches,
             schedule=self._settings.parallel.running,
@@ -282,36 +284,36 @@ class Pipeline(GroupPlan):
             reason=reason,
             bubble_theory=bubble(self._sharing, self._micro_batches, per_rank),
         )
-        used = [each for each in self._exchanges if each.steps]
-        sent = [("exchange", each.report(self._data, self._device)) for each in used]
+        used = [exchange for exchange in self._exchanges if exchange.steps]
+        sent = [("exchange", exchange.report(self._data, self._device)) for exchange in used]
         return [("stages", run), *self._tally.report(self._device), *sent]
 
     def _over_ranks(self, seconds: float) -> float:
         return float(np.sum(np.asarray(self._gathered(np.asarray(seconds)))))
 
     def close(self) -> None:
-        """End the exchanges, and leave the group."""
+        """Close the exchanges and leave the group."""
         for exchange in self._exchanges:
             exchange.close()
         super().close()
 
 
 def bubble(ranks: int, micro_batches: int, stages_per_rank: int = 1) -> float:
-    """The part of a step in which a rank waits, where all stages take as long and messages none.
+    """Return the share of a step in which a rank waits, for equal stages and no latency.
 
-    Narayanan et al. 2021: a rank computes ``stages_per_rank`` · ``micro_batches`` slots, and waits
-    for ``ranks`` − 1 of them.
+    Narayanan et al. 2021: a rank computes in ``stages_per_rank`` · ``micro_batches`` slots, and
+    waits in ``ranks`` − 1 slots.
     """
     return (ranks - 1) / (stages_per_rank * micro_batches + ranks - 1)
 
 
 def _examples(layouts: Sequence[Layout], gradients: Sequence[bool]) -> tuple[Tensor, ...]:
-    """Tensors that take no memory, for what a stage receives or sends."""
+    """Return meta tensors for what a stage receives or sends."""
     pairs = zip(layouts, gradients, strict=True)
-    return tuple(how.empty("meta").requires_grad_(gradient) for how, gradient in pairs)
+    return tuple(layout.empty("meta").requires_grad_(gradient) for layout, gradient in pairs)
 
 
 def _on_host(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _on_host(each) for name, each in value.items()}
+        return {name: _on_host(item) for name, item in value.items()}
     return value.cpu() if isinstance(value, Tensor) else value

@@ -1,8 +1,8 @@
 """Sharded data parallelism (FSDP2): each rank keeps a part of all weights and their states.
 
-A block's weights are gathered when it computes, and its gradients are averaged and scattered at
-once: so the memory of weights, gradients and optimizer is divided by the ranks. Batches are shared
-as in data parallelism, and so are the results.
+A block's weights are gathered for its computation, and its gradients are averaged and scattered at
+once: so the memory for weights, gradients and optimizer is divided by the ranks. Batches are shared
+as in data parallelism, with the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vflops.workloads.contract.workload import Inputs, Workload
 
 
 class ShardedData(DividedPlan):
-    """Every rank computes the whole model for a share of each batch and keeps a part of it."""
+    """Every rank computes the whole model for a share of each batch, and keeps a part of it."""
 
     can_compile = False
 
@@ -33,41 +33,41 @@ class ShardedData(DividedPlan):
         super().__init__(rank, ranks, device, store)
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
         self._copies = self._parts = self.mesh.get_group()
-        self._own: dict[Tensor, nn.Parameter] = {}
+        self._parts_of: dict[Tensor, nn.Parameter] = {}
         self._tally = Tally("sharded", self._parts, self._local_ranks)
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """On the device, with weights that lie as they are read: rows are what is divided."""
+        """Move the model to the device in the default memory format: its rows are divided."""
         return model.to(device)
 
     def wrap(self, objective: Objective) -> nn.Module:
-        """The objective, its model sharded by its blocks.
+        """Return the objective with its model sharded block by block.
 
-        The optimizer works on the parts as plain tensors: so its kernels are those of one rank.
+        The optimizer updates the parts as plain tensors, with the same kernels as on one rank.
         """
         model = objective.model
         for block in list(blocks(model)):
             self._shard(block)
         self._shard(model)
         for name, parameter in model.named_parameters():
-            own = nn.Parameter(local(parameter), requires_grad=parameter.requires_grad)
-            own.divided_over = self._parts  # type: ignore[attr-defined]
-            self._own[parameter] = own
+            part = nn.Parameter(local(parameter), requires_grad=parameter.requires_grad)
+            part.divided_over = self._parts  # type: ignore[attr-defined]
+            self._parts_of[parameter] = part
             self._divisions[name] = Division(0, parameter.shape[0])
         return objective
 
     def _shard(self, module: nn.Module) -> None:
-        """As one message, or two where batch norm keeps another type than the rest."""
+        """Shard a module as one message, or two if batch norm has another type than the rest."""
         kinds: dict[torch.dtype, list[nn.Module]] = {}
-        for each in module.modules():
-            for parameter in each.parameters(recurse=False):
+        for child in module.modules():
+            for parameter in child.parameters(recurse=False):
                 if not hasattr(parameter, "to_local"):
-                    kinds.setdefault(parameter.dtype, []).append(each)
+                    kinds.setdefault(parameter.dtype, []).append(child)
         if len(kinds) > 1:
-            few = min(kinds.values(), key=len)
-            apart = list(dict.fromkeys(few))
-            fully_shard(apart, mesh=self.mesh)
-            self._count(apart[0])
+            rarer = min(kinds.values(), key=len)
+            separate = list(dict.fromkeys(rarer))
+            fully_shard(separate, mesh=self.mesh)
+            self._count(separate[0])
         fully_shard(module, mesh=self.mesh)
         self._count(module)
 
@@ -77,11 +77,11 @@ class ShardedData(DividedPlan):
         module.set_custom_reduce_scatter(CountedScatter(self._tally))
 
     def part(self, parameter: Tensor) -> Tensor:
-        """This rank's rows of it."""
-        return self._own[parameter]
+        """Return this rank's rows."""
+        return self._parts_of[parameter]
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """The objective's; what was gathered is given up."""
+        """Return the objective's predictor, which frees the gathered weights afterwards."""
 
         def predict(*inputs: Tensor) -> Tensor:
             predictions = objective.evaluate(*inputs)
@@ -94,22 +94,22 @@ class ShardedData(DividedPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Gradients go to what the optimizer works on."""
+        """Compute the gradients and move them to the parts that the optimizer updates."""
         with self._tally.step():
             loss = super().backward(wrapped, parts, scale)
-        for parameter, own in self._own.items():
+        for parameter, part in self._parts_of.items():
             if parameter.grad is not None:
-                own.grad, parameter.grad = local(parameter.grad), None
+                part.grad, parameter.grad = local(parameter.grad), None
         return loss
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the ranks gathered and scattered."""
+        """Return the traffic of gathering and scattering."""
         return [*self._tally.report(self._device)]
 
     @contextmanager
     def local_gradients(self, wrapped: nn.Module) -> Iterator[None]:
-        """Whole gradients add up on each rank; only those of the last part are exchanged."""
-        (root,) = (each for each in wrapped.children() if isinstance(each, FSDPModule))
+        """Add up whole gradients on each rank, without exchange, inside the context."""
+        (root,) = (child for child in wrapped.children() if isinstance(child, FSDPModule))
         root.set_requires_gradient_sync(False)
         try:
             yield
@@ -118,7 +118,7 @@ class ShardedData(DividedPlan):
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """What is repeated: the outermost children of sequences that have more than vectors."""
+    """Yield the repeated blocks: outermost children of sequences that have matrices."""
     for child in module.children():
         repeated = isinstance(module, nn.Sequential | nn.ModuleList)
         if not repeated or isinstance(child, nn.Sequential | nn.ModuleList):
@@ -128,4 +128,4 @@ def blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _sharded(module: nn.Module) -> list[FSDPModule]:
-    return [each for each in module.modules() if isinstance(each, FSDPModule)]
+    return [child for child in module.modules() if isinstance(child, FSDPModule)]

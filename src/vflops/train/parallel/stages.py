@@ -1,4 +1,4 @@
-"""The stages of a cut model that a rank computes, as modules over the model's own layers."""
+"""The stages of a cut model that a rank computes, as modules over the model's layers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vflops.workloads.contract.workload import Inputs
 
 @dataclass
 class Batch:
-    """The parts of a batch that the stages of a rank look up by their numbers."""
+    """The micro-batches that the stages of a rank look up by number."""
 
     parts: Sequence[Inputs] = ()
     losses: list[Tensor] = field(default_factory=list)
 
 
 class Stage(nn.Module):
-    """One stage: what it receives and what it takes of a part of the batch, to what it sends."""
+    """One stage: maps what it receives, and inputs of the model, to what it sends."""
 
     def __init__(
         self,
@@ -42,35 +42,33 @@ class Stage(nn.Module):
         self._graph = fx.GraphModule(model, cut.graph)
         self.receives: list[Layout] = []
         self.sends: list[Layout] = []
-        """Empty where that is the model's output."""
+        """Empty for the stage with the model's output."""
         self.outputs = 1
-        """Tensors that it makes."""
+        """Number of tensors that it returns."""
 
     def forward(self, *received: Tensor, part: Tensor) -> Any:
-        """From what is received to what is sent, for the part of the batch of number ``part``."""
-        taken = [how.unpacked(each) for how, each in zip(self.receives, received, strict=True)]
+        """Return what is sent for what is received, of micro-batch number ``part``."""
+        layouts = zip(self.receives, received, strict=True)
+        taken = [layout.unpacked(tensor) for layout, tensor in layouts]
         made = self.run(taken, self._batch.parts[int(part)] if self.cut.inputs else ())
         if not self.sends:
             return made
-        return tuple(how.packed(each) for how, each in zip(self.sends, made, strict=True))
+        return tuple(layout.packed(tensor) for layout, tensor in zip(self.sends, made, strict=True))
 
     def run(self, received: Sequence[Tensor], inputs: Inputs) -> Any:
-        """What the stage makes of tensors that were received and of its own inputs."""
+        """Return the output of the stage for received tensors and inputs of the model."""
         with self._autocast():
-            return self._graph(*received, *(inputs[each] for each in self.cut.inputs))
+            return self._graph(*received, *(inputs[index] for index in self.cut.inputs))
 
 
 class TimedStage(PipelineStage):
-    """A stage of torch's pipelines that adds up the time in which its rank computes.
-
-    What it sends is counted.
-    """
+    """A stage of torch's pipelines that times its computation and counts its traffic."""
 
     busy_s = 0.0
     tally: Tally
 
     def forward_one_chunk(self, *args: Any, **options: Any) -> Any:
-        """The forward pass of a micro-batch; messages come before and after it."""
+        """Run and time the forward pass of a micro-batch, without its messages."""
         started_s = time.perf_counter()
         try:
             return super().forward_one_chunk(*args, **options)
@@ -78,7 +76,7 @@ class TimedStage(PipelineStage):
             self.busy_s += time.perf_counter() - started_s
 
     def backward_one_chunk(self, *args: Any, **options: Any) -> Any:
-        """The backward pass of a micro-batch."""
+        """Run and time the backward pass of a micro-batch."""
         started_s = time.perf_counter()
         try:
             return super().backward_one_chunk(*args, **options)
@@ -86,28 +84,28 @@ class TimedStage(PipelineStage):
             self.busy_s += time.perf_counter() - started_s
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """What a micro-batch sends on."""
+        """Return and count what a forward pass sends."""
         return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """What its backward pass sends back."""
+        """Return and count what a backward pass sends."""
         return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
 
     def _counted(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
-        for each in messages:
-            self.tally.sends(each.tensor, each.group_peer)
+        for message in messages:
+            self.tally.sends(message.tensor, message.group_peer)
         return messages
 
 
 def keep_only(model: nn.Module, cuts: Sequence[StageCut]) -> nn.Module:
-    """``model`` with nothing but what the stages use, changed in place; names stay as they are."""
+    """Return ``model`` without the layers that the stages do not use, changed in place."""
     uses = frozenset().union(*(cut.uses for cut in cuts))
     for path, module in list(model.named_modules()):
         if any(f"{path}.".startswith(f"{used}.") for used in uses):
-            continue  # a stage calls it, or what it is in
-        for held in (module._modules, module._parameters, module._buffers):
-            for name in list(held):
-                own = f"{path}.{name}".lstrip(".")
-                if not any(f"{used}.".startswith(f"{own}.") for used in uses):
-                    del held[name]
+            continue  # a stage uses it, or a module that contains it
+        for members in (module._modules, module._parameters, module._buffers):
+            for name in list(members):
+                full_name = f"{path}.{name}".lstrip(".")
+                if not any(f"{used}.".startswith(f"{full_name}.") for used in uses):
+                    del members[name]
     return model

@@ -1,10 +1,10 @@
-"""Tensor parallelism: the channels between two layers are divided, and each rank has some.
+"""Tensor parallelism: the channels between two layers are divided between ranks.
 
-The first layer of such a pair computes some of its output channels, batch norm and ReLU work on
-those, and the second layer takes them as some of its input channels: what the ranks get are terms
-of a sum. So a pair costs one sum over the ranks forward, and one backward for the gradient of its
-input (Shoeybi et al. 2019). A model names its pairs, see ``pairs``; the rest of it is computed by
-every rank, in the same way.
+On each rank the first layer of such a pair computes some of its output channels, batch norm and
+ReLU work on those, and the second layer takes them as some of its input channels: the ranks'
+results are terms of a sum. So a pair costs one sum over the ranks in the forward pass, and one in
+the backward pass for the gradient of its input (Shoeybi et al. 2019). A model declares its pairs,
+see ``pairs``; everything else is computed by every rank.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vflops.workloads.contract.workload import Inputs, Workload
 
 
 class TensorParallel(DividedPlan):
-    """Ranks that have the channels of a model between them; neighbours share a copy."""
+    """Ranks that divide the channels of a model; consecutive ranks share a copy."""
 
     can_compile = False
 
@@ -43,21 +43,21 @@ class TensorParallel(DividedPlan):
         self._exchange: Exchange | None = None
         self._copies, self._parts = self.mesh.get_group("data"), self.mesh.get_group("tensor")
         self._tally = Tally("model", self._parts, self._local_ranks)
-        # All ranks of a copy know its predictions: they count once.
+        # All ranks of a copy have its predictions, which count once.
         self.has_output = dist.get_rank(self._parts) == 0
 
     @property
     def share(self) -> int:
-        """The number of the copy."""
+        """The index of the copy."""
         return dist.get_rank(self._copies)
 
     @property
     def shares(self) -> int:
-        """Copies."""
+        """Number of copies."""
         return dist.get_world_size(self._copies)
 
     def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """The model with this rank's channels of every pair."""
+        """Return the model with this rank's channels of every pair."""
         for pair in pairs(model):
             self._divide(pair)
         for name, parameter in model.named_parameters():
@@ -66,18 +66,18 @@ class TensorParallel(DividedPlan):
         return super().place(model, workload, device)
 
     def _divide(self, pair: Pair) -> None:
-        own = pair.channels // dist.get_world_size(self._parts)
+        channels = pair.channels // dist.get_world_size(self._parts)
         *before, second = zip(pair.names, pair.layers, strict=True)
         for name, layer in before:
             self._keep(name, layer, ("weight", "bias", "running_mean", "running_var"), 0)
-            _say(layer, ("out_channels", "out_features", "num_features"), own)
+            _set_channels(layer, ("out_channels", "out_features", "num_features"), channels)
         self._keep(*second, ("weight",), 1)
-        _say(second[1], ("in_channels", "in_features"), own)
+        _set_channels(second[1], ("in_channels", "in_features"), channels)
         pair.layers[0].register_forward_pre_hook(self._enter)
         sum_up(pair.layers[-1], self._tally)
 
     def _keep(self, name: str, layer: nn.Module, keys: Sequence[str], dimension: int) -> None:
-        """Have ``layer`` keep this rank's part of its tensors."""
+        """Replace tensors of ``layer`` by this rank's parts."""
         for key in keys:
             tensor = getattr(layer, key, None)
             if tensor is not None:
@@ -89,7 +89,7 @@ class TensorParallel(DividedPlan):
         return (enter(inputs[0], self._tally), *inputs[1:])
 
     def wrap(self, objective: Objective) -> nn.Module:
-        """The objective; in torch's DDP where there are several copies."""
+        """Return the objective, in torch's DDP if there are several copies."""
         if self.shares == 1:
             return objective
         assert self.mesh is not None
@@ -109,18 +109,18 @@ class TensorParallel(DividedPlan):
     def backward(
         self, wrapped: nn.Module, parts: Sequence[Inputs], scale: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """As anywhere; the sums over the ranks of a copy are counted."""
+        """Compute the gradients, and count the sums over the ranks of a copy."""
         if self._exchange is not None:
             self._exchange.begin(scale)
         with self._tally.step():
             return super().backward(wrapped, parts, scale)
 
     def local_gradients(self, wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Without the exchange between copies."""
+        """Return a context without the exchange between copies."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     def predictor(self, objective: Objective) -> Callable[..., Tensor | None]:
-        """All ranks of a copy compute; one has what comes of it."""
+        """Return a function that all ranks of a copy call; one of them has the predictions."""
 
         def predict(*inputs: Tensor) -> Tensor | None:
             predictions = objective.evaluate(*inputs)
@@ -128,32 +128,32 @@ class TensorParallel(DividedPlan):
 
         return predict
 
-    def settle(self, model: nn.Module) -> None:
-        """As for all copies; and what ranks of a copy compute alike is made the same to the bit.
+    def synchronise_buffers(self, model: nn.Module) -> None:
+        """Average over the copies, and make undivided tensors bitwise equal within a copy.
 
-        On accelerators their kernels may round differently, and nothing else would tell them.
+        Kernels of accelerators may round differently, and nothing else would correct that.
         """
-        super().settle(model)
+        super().synchronise_buffers(model)
         first = dist.get_global_rank(self._parts, 0)
         for name, tensor in model.state_dict().items():
             if name not in self._divisions:
                 dist.broadcast(tensor, first, group=self._parts)
 
     def report(self) -> list[tuple[str, Data]]:
-        """What the ranks of a copy sent each other, and what the copies did."""
-        told: list[tuple[str, Data]] = [*self._tally.report(self._device)]
+        """Return the traffic within a copy and between the copies."""
+        events: list[tuple[str, Data]] = [*self._tally.report(self._device)]
         if self._exchange is not None and self._exchange.steps:
-            told.append(("exchange", self._exchange.report(self._copies, self._device)))
-        return told
+            events.append(("exchange", self._exchange.report(self._copies, self._device)))
+        return events
 
     def close(self) -> None:
-        """End the exchange, and leave the group."""
+        """Close the exchange and leave the group."""
         if self._exchange is not None:
             self._exchange.close()
         super().close()
 
 
-def _say(layer: nn.Module, keys: Sequence[str], channels: int) -> None:
+def _set_channels(layer: nn.Module, keys: Sequence[str], channels: int) -> None:
     for key in keys:
         if hasattr(layer, key):
             setattr(layer, key, channels)

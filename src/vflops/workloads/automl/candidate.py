@@ -14,7 +14,7 @@ from vflops.record.files.document import Data
 from vflops.record.formats.job import DataFacts, JobRecord
 from vflops.record.formats.job_events import Evaluated, Finished
 from vflops.train.context import JobContext
-from vflops.train.signals import Stopping
+from vflops.train.signals import StopSource
 from vflops.workloads.automl.architecture import architecture_cost
 from vflops.workloads.automl.search_events import RULES, Candidate
 from vflops.workloads.automl.settings import AutomlSettings
@@ -72,7 +72,7 @@ class CandidateTraining(ImageClassification):
 class Deadline:
     """A request to stop, by a signal or because the time is up."""
 
-    stop: Stopping
+    stop: StopSource
     end_s: float
     """On the monotonic clock."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from vflops.data.climate.field_names import MOST_BOXES
 from vflops.data.climate.frame_index import SPLITS, aligned, frame_bytes
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.train.ensemble.predictions import kept_bytes
+from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 
@@ -24,5 +24,5 @@ def expected(settings: WeatherSettings) -> ExpectedData:
         index = PackedFrames.open(Path(settings.data)).index
         height, width, size = index.height, index.width, sum(file.bytes for file in index.files())
         counts = [index.splits[name].frames if name in index.splits else 0 for name in SPLITS]
-    kept = kept_bytes((settings.network.detections, 6), _TRUTH_BYTES)
+    kept = prediction_bytes((settings.network.detections, 6), _TRUTH_BYTES)
     return ExpectedData.of(counts, size, kept, height=height, width=width)

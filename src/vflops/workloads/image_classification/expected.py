@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vflops.data.images.image_index import CHANNELS
 from vflops.data.images.packed_images import PackedImages
-from vflops.train.ensemble.predictions import kept_bytes
+from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.image_classification.settings import ImageSettings
 
@@ -22,4 +22,6 @@ def expected(settings: ImageSettings) -> ExpectedData:
         index = PackedImages.open(Path(settings.data)).index
         classes, size = len(index.classes), sum(file.bytes for file in index.files())
         counts = [index.splits[name].images for name in ("train", "val")]
-    return ExpectedData.of(counts, size, kept_bytes((classes,), _LABEL_BYTES), classes=classes)
+    return ExpectedData.of(
+        counts, size, prediction_bytes((classes,), _LABEL_BYTES), classes=classes
+    )

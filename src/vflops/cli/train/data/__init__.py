@@ -1,4 +1,4 @@
-"""``vflops data``: images and years of climate fields, made, checked, packed and verified."""
+"""``vflops data``: makes, checks, packs and verifies images and years of climate fields."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Source = Annotated[
         metavar="DIR", help="Folder with train/<class>/ and val/<class>/, or with climo_YYYY.h5."
     ),
 ]
-Made = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")]
+Made = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")]
 Workers = Annotated[
-    int | None, typer.Option(help="Processes that work; all usable CPUs by default.", min=1)
+    int | None, typer.Option(help="Number of processes; by default one per usable CPU.", min=1)
 ]
 
 
 class Format(StrEnum):
-    """Of drawn images; PNG keeps every pixel."""
+    """File formats of drawn images; PNG is lossless."""
 
     PNG = "png"
     JPEG = "jpeg"
@@ -40,14 +40,14 @@ class Policy(StrEnum):
 
 
 class Layout(StrEnum):
-    """Of packed frames."""
+    """Layouts of packed frames."""
 
     HALF = "half"
     RAW = "raw"
 
 
 class BoxOrder(StrEnum):
-    """Columns of boxes by their first letters."""
+    """Orders of the columns of boxes, by first letters."""
 
     YXYXC = "yxyxc"
     XYXYC = "xyxyc"
@@ -58,7 +58,7 @@ class BoxOrder(StrEnum):
 Order = Annotated[
     BoxOrder | None,
     typer.Option(
-        help="Years only: columns of the boxes, c for class; told from the values by default.",
+        help="Years only: order of the boxes' columns, c for class; by default detected.",
     ),
 ]
 
@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
     )
     synth = typer.Typer(
         name="synth",
-        help="Draw data that a network can learn: the same files for the same options.",
+        help="Draw data that a network can learn. The same options give the same files.",
         no_args_is_help=True,
     )
     synth.command("image-classification")(synth_images)
@@ -83,14 +83,14 @@ def register(app: typer.Typer) -> None:
 
 def synth_images(
     folder: Made,
-    classes: Annotated[int, typer.Option(help="Classes, from 2 to 10000.")] = 10,
-    size: Annotated[int, typer.Option(help="Pixels of an image's side.")] = 32,
-    train: Annotated[int, typer.Option(help="Images to train on.")] = 4000,
-    val: Annotated[int, typer.Option(help="Images to validate with.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Another seed gives other images.")] = 1,
-    format: Annotated[Format, typer.Option(help="Of the files.")] = Format.PNG,
+    classes: Annotated[int, typer.Option(help="Number of classes, 2 to 10000.")] = 10,
+    size: Annotated[int, typer.Option(help="Height and width of an image in pixels.")] = 32,
+    train: Annotated[int, typer.Option(help="Number of training images.")] = 4000,
+    val: Annotated[int, typer.Option(help="Number of validation images.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed of the images.")] = 1,
+    format: Annotated[Format, typer.Option(help="File format.")] = Format.PNG,
 ) -> None:
-    """Draw images by class, in folders."""
+    """Draw images, one folder per class."""
     from vflops.cli.train.data import image_data
 
     image_data.synth(folder, classes, size, train, val, seed, format.value)
@@ -98,14 +98,18 @@ def synth_images(
 
 def synth_years(
     folder: Made,
-    years: Annotated[int, typer.Option(help="Years, from 1979 on; a file each.", min=1)] = 3,
-    frames: Annotated[int, typer.Option(help="Frames of a year.", min=1)] = 40,
-    height: Annotated[int, typer.Option(help="Rows of a frame; 768 as published.")] = 96,
-    width: Annotated[int, typer.Option(help="Columns of a frame; 1152 as published.")] = 144,
-    seed: Annotated[int, typer.Option(help="Another seed gives other weather.")] = 1,
+    years: Annotated[
+        int, typer.Option(help="Number of years from 1979 on, one file each.", min=1)
+    ] = 3,
+    frames: Annotated[int, typer.Option(help="Frames per year.", min=1)] = 40,
+    height: Annotated[int, typer.Option(help="Rows per frame; the published data has 768.")] = 96,
+    width: Annotated[
+        int, typer.Option(help="Columns per frame; the published data has 1152.")
+    ] = 144,
+    seed: Annotated[int, typer.Option(help="Random seed of the weather.")] = 1,
     gzip: Annotated[bool, typer.Option("--gzip", help="Compress the files.")] = False,
 ) -> None:
-    """Draw years of climate fields with storms in them, as climo_YYYY.h5."""
+    """Draw climate fields with storms. Writes one climo_YYYY.h5 per year."""
     from vflops.cli.train.data import climate_data
 
     climate_data.synth(folder, years, frames, height, width, seed, gzip)
@@ -117,11 +121,11 @@ def check(
     workers: Workers = None,
     box_order: Order = None,
 ) -> None:
-    """Read all of a folder, and name what is wrong.
+    """Read all data of a folder and report what is wrong.
 
     Images: unreadable or empty files, classes that do not match, images of val that are also in
-    train. Years: damaged files, values that are not finite, boxes that cannot be, frames that are
-    in two years; their statistics are kept beside them.
+    train. Years: damaged files, values that are not finite, impossible boxes, frames that occur in
+    two years; their statistics are stored beside them.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -137,40 +141,42 @@ def pack(
     source: Source,
     destination: Annotated[
         Path | None,
-        typer.Argument(metavar="DEST", help="Folder to make; beside the source by default."),
+        typer.Argument(metavar="DEST", help="Folder to create; by default beside the source."),
     ] = None,
     short_side: Annotated[
         int | None,
         typer.Option(
-            help="Images only: pixels of the shorter side; 256 by default.", min=1, max=8192
+            help="Images only: pixels of the shorter side; by default 256.", min=1, max=8192
         ),
     ] = None,
     layout: Annotated[
         Layout | None,
-        typer.Option(
-            help="Years only: half (float16, in standard units; the default) or raw (float32)."
-        ),
+        typer.Option(help="Years only: half (default: float16, standardised) or raw (float32)."),
     ] = None,
     train_years: Annotated[
         str | None,
-        typer.Option(help="Years only: your own split, as 1979-1983,1985; all that is left."),
+        typer.Option(
+            help="Years only: years for training, e.g. 1979-1983,1985; by default the rest."
+        ),
     ] = None,
     validation_years: Annotated[
-        str | None, typer.Option(help="Years only: those that validate.")
+        str | None, typer.Option(help="Years only: years for validation.")
     ] = None,
     test_years: Annotated[
-        str | None, typer.Option(help="Years only: those that test; none, with an own split.")
+        str | None,
+        typer.Option(help="Years only: years for testing; with your own split by default none."),
     ] = None,
     box_order: Order = None,
     policy: Annotated[
-        Policy, typer.Option(help="At an image, frame or box that cannot be used: fail, or skip.")
+        Policy,
+        typer.Option(help="What to do with an unusable image, frame or box: fail or skip it."),
     ] = Policy.FAIL,
     workers: Workers = None,
 ) -> None:
-    """Lay images or years down in shards that are read at the speed of the storage.
+    """Pack images or years into shards. These are read as fast as the storage allows.
 
-    Years: the last tests, the one before validates, the rest train, unless you name others.
-    Stopped or killed, the same command goes on where it was.
+    Of the years the last one is for testing, the one before it for validation and the others for
+    training, unless you name others. If packing is interrupted, the same command resumes it.
     """
     from vflops.cli.train.data import climate_data, image_data
     from vflops.data.data_kind import source_kind
@@ -196,10 +202,10 @@ def pack(
 
 def verify(
     packed: Annotated[
-        Path, typer.Argument(metavar="PACKED", help="Folder that vflops data pack made.")
+        Path, typer.Argument(metavar="PACKED", help="Folder written by `vflops data pack`.")
     ],
 ) -> None:
-    """Hash every file of packed data: is it still what was packed?"""
+    """Check the hash of every file of packed data."""
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.cli.train.data import climate_data, image_data
@@ -217,12 +223,12 @@ def verify(
         folder, training = PackedFrames.open(packed), climate_data.training(packed)
     with Bar("bytes read") as bar:
         size = folder.verify(bar.show)
-    print(f"{shown(packed)} is whole: {quantity(size, 'B')} read, every hash as packed")
+    print(f"{shown(packed)} is intact: {quantity(size, 'B')} read, all hashes match")
     next_step(*training)
 
 
 def _refuse(source: Path, content: Content, given: dict[str, object]) -> None:
-    """An error for options of the other kind of data."""
+    """Raise if options of the other kind of data are given."""
     from vflops.data.data_kind import CONTENT_NAMES
     from vflops.errors import UsageError
 
@@ -232,5 +238,5 @@ def _refuse(source: Path, content: Content, given: dict[str, object]) -> None:
         raise UsageError(
             f"{', '.join(wrong)}: an option for {CONTENT_NAMES[other]}, and {source} holds "
             f"{CONTENT_NAMES[content]}",
-            hint="leave it out",
+            hint="omit it",
         )

@@ -1,4 +1,4 @@
-"""Years of climate fields for ``vflops data``: drawn, checked, packed and verified."""
+"""``vflops data`` for years of climate fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
+from vflops.cli.train.data.data_lines import beside, say_space, shards_text, show_lines
 
 if TYPE_CHECKING:
     from vflops.data.climate.box_rows import Order
@@ -38,13 +38,13 @@ def synth(
         written = write_years(
             recipe, folder, wanted, compression="gzip" if gzip else None, on_progress=bar.show
         )
-    files, each = count(len(written), "file"), count(frames, "frame")
-    print(f"{shown(folder)}: {files} of {each}, {height}x{width}")
-    next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
+    files, size = count(len(written), "file"), count(frames, "frame")
+    print(f"{shown(folder)}: {files} of {size}, {height}x{width}")
+    next_step(f"vflops data check {shown(folder)}", "check that it is complete and readable")
 
 
 def check(source: Path, json: bool, order: Order | None, workers: int | None) -> None:
-    """Read every value and show what is wrong."""
+    """Read every value and print what is wrong."""
     from vflops.cli.terminal.console import next_step, shown
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.climate.check_years import check as check_years
@@ -61,17 +61,17 @@ def check(source: Path, json: bool, order: Order | None, workers: int | None) ->
         faults = report.bad_frames or report.bad_boxes
         raise CheckFailed(
             f"{shown(source)} is not ok: {'; '.join(report.problems)}",
-            hint="mend what is named above" + (f", or {pack_it} --policy skip" if faults else ""),
+            hint="fix what is listed above" + (f", or {pack_it} --policy skip" if faults else ""),
         )
     if not json:
-        next_step(pack_it, "so that reading never holds up training")
+        next_step(pack_it, "pack it for fast reading")
 
 
 def pack(
     source: Path,
     destination: Path | None,
     layout: Layout,
-    own_split: dict[str, str | None],
+    given_split: dict[str, str | None],
     order: Order | None,
     policy: Policy,
     workers: int | None,
@@ -85,13 +85,13 @@ def pack(
 
     with working("reading the boxes"):
         folder = ClimateYears.open(source, order)
-    split = _split(folder, own_split)
-    place = destination or beside(source, layout)
-    say_room(place, bytes_needed(folder, split, layout))
+    split = _split(folder, given_split)
+    target = destination or beside(source, layout)
+    say_space(target, bytes_needed(folder, split, layout))
     with Bar("frames packed") as bar:
         packed = pack_years(
             folder,
-            place,
+            target,
             layout=layout,
             split=split,
             workers=workers,
@@ -99,25 +99,25 @@ def pack(
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(*training(place))
+    next_step(*training(target))
 
 
-def _split(folder: ClimateYears, own: dict[str, str | None]) -> YearSplit:
+def _split(folder: ClimateYears, given: dict[str, str | None]) -> YearSplit:
     from vflops.data.climate.year_split import parse_years, split_years
 
     train, validation, test = (
-        None if own[name] is None else parse_years(str(own[name]))
+        None if given[name] is None else parse_years(str(given[name]))
         for name in ("train", "validation", "test")
     )
     return split_years(folder.path, folder.numbers, train=train, validation=validation, test=test)
 
 
 def training(packed: Path) -> tuple[str, str]:
-    """The next step after packing, and why."""
+    """Return the next command after packing, and what it does."""
     from vflops.cli.terminal.console import shown
 
     command = f"vflops run extreme-weather --data {quote(shown(packed))} --set target=0.35"
-    return command, "train a detector on them, to the mAP of the rules"
+    return command, "train a detector to the mAP of the rules"
 
 
 def _show_packed(packed: PackedFrames) -> None:
@@ -127,35 +127,35 @@ def _show_packed(packed: PackedFrames) -> None:
     for name in (name for name in SPLITS if name in packed.index.splits):
         split = packed.index.splits[name]
         size = sum(shard.bytes for shard in split.shards)
-        years = _in_words(packed.index.years[name])
+        years = _years_text(packed.index.years[name])
         lost = len(split.left_out)
         left_out = f", {count(lost, 'frame')} left out" if lost else ""
         mended = f", {count(len(split.mended), 'box', 'boxes')} mended" if split.mended else ""
-        shards = shards_in_words(len(split.shards), size)
+        shards = shards_text(len(split.shards), size)
         print(
             f"{name:10}  {years}: {count(split.frames, 'frame')} with "
             f"{count(split.boxes, 'box', 'boxes')} in {shards}{left_out}{mended}"
         )
-        for found in (split.left_out, split.mended):
-            show_lines([f"{one.file}, frame {one.frame}: {one.reason}" for one in found])
-    for note in _not_to_judge(packed):
+        for faults in (split.left_out, split.mended):
+            show_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
+    for note in _missing_classes(packed):
         print(f"note: {note}")
-    rule = "the reference split" if packed.index.reference_split else "a split of your own"
+    rule = "the reference split" if packed.index.reference_split else "your own split"
     print(f"split       {rule}")
     print(f"fingerprint {packed.fingerprint}")
 
 
-def _not_to_judge(packed: PackedFrames) -> list[str]:
+def _missing_classes(packed: PackedFrames) -> list[str]:
     from vflops.data.climate.check_years import missing_class_notes
 
-    there = set(packed.split("validation").labels.flat)
+    present = set(packed.split("validation").labels.flat)
     return missing_class_notes(
-        [name for number, name in enumerate(packed.index.classes) if number not in there]
+        [name for number, name in enumerate(packed.index.classes) if number not in present]
     )
 
 
-def _in_words(years: tuple[int, ...]) -> str:
-    """``1979-1983`` where none is missing between them, else each."""
+def _years_text(years: tuple[int, ...]) -> str:
+    """Return ``1979-1983`` for consecutive years, else a list."""
     if len(years) > 2 and years[-1] - years[0] == len(years) - 1:
         return f"{years[0]}-{years[-1]}"
     return ", ".join(str(year) for year in years)
@@ -181,8 +181,8 @@ def _show_report(report: ClimateReport) -> None:
     print(columns([("", "mean", "std"), *means], right=(1, 2)))
     for note in report.notes:
         print(f"note: {note}")
-    for found in (report.bad_frames, report.bad_boxes):
-        show_lines([f"{one.file}, frame {one.frame}: {one.reason}" for one in found])
+    for faults in (report.bad_frames, report.bad_boxes):
+        show_lines([f"{fault.file}, frame {fault.frame}: {fault.reason}" for fault in faults])
     show_lines(
         [
             f"{one.file}, frame {one.frame}: the same fields as {one.same_file}, "

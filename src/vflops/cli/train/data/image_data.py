@@ -1,4 +1,4 @@
-"""Images for ``vflops data``: drawn, checked, packed and verified."""
+"""``vflops data`` for images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vflops.cli.train.data.data_lines import beside, say_room, shards_in_words, show_lines
+from vflops.cli.train.data.data_lines import beside, say_space, shards_text, show_lines
 
 if TYPE_CHECKING:
     from vflops.data.images.check_images import ImageReport
@@ -32,12 +32,12 @@ def synth(
     recipe = Recipe(classes=classes, size=size, seed=seed)
     with Bar("images drawn") as bar:
         write_folder(recipe, folder, train, val, format, bar.show)
-    print(f"{shown(folder)}: {count(train, 'image')} to train on, {val:,} to validate with")
-    next_step(f"vflops data check {shown(folder)}", "is it all there, and can it be read")
+    print(f"{shown(folder)}: {count(train, 'image')} for training, {val:,} for validation")
+    next_step(f"vflops data check {shown(folder)}", "check that it is complete and readable")
 
 
 def check(source: Path, json: bool, workers: int | None) -> None:
-    """Decode every image and show what is wrong."""
+    """Decode every image and print what is wrong."""
     from vflops.cli.terminal.console import next_step, shown, working
     from vflops.cli.terminal.progress_bar import Bar
     from vflops.data.images.check_images import check as check_images
@@ -56,11 +56,11 @@ def check(source: Path, json: bool, workers: int | None) -> None:
         faults = len(report.unreadable) + len(report.zero_byte)
         raise CheckFailed(
             f"{shown(source)} is not ok: {'; '.join(report.problems)}",
-            hint="mend what is named above"
+            hint="fix what is listed above"
             + (f", or vflops data pack {shown(source)} --policy skip" if faults else ""),
         )
     if not json:
-        next_step(f"vflops data pack {shown(source)}", "so that reading never holds up training")
+        next_step(f"vflops data pack {shown(source)}", "pack it for fast reading")
 
 
 def pack(
@@ -75,27 +75,27 @@ def pack(
 
     with working("listing the images"):
         folder = ImageFolder.open(source)
-    place = destination or beside(source, str(short_side))
-    say_room(place, bytes_needed(folder, short_side))
+    target = destination or beside(source, str(short_side))
+    say_space(target, bytes_needed(folder, short_side))
     with Bar("images packed") as bar:
         packed = pack_images(
             folder,
-            place,
+            target,
             short_side=short_side,
             workers=workers,
             policy=policy,
             on_progress=bar.show,
         )
     _show_packed(packed)
-    next_step(*training(place))
+    next_step(*training(target))
 
 
 def training(packed: Path) -> tuple[str, str]:
-    """The next step after packing, and why."""
+    """Return the next command after packing, and what it does."""
     from vflops.cli.terminal.console import shown
 
     command = f"vflops run image-classification --data {quote(shown(packed))} --set target=0.8"
-    return command, "train on them, to the accuracy that you want"
+    return command, "train to the accuracy that you want"
 
 
 def _show_packed(packed: PackedImages) -> None:
@@ -103,7 +103,7 @@ def _show_packed(packed: PackedImages) -> None:
 
     for name, split in packed.index.splits.items():
         size = sum(shard.bytes for shard in split.shards)
-        shards = shards_in_words(len(split.shards), size)
+        shards = shards_text(len(split.shards), size)
         left_out = f", {len(split.skipped):,} left out" if split.skipped else ""
         print(f"{name:5}  {count(split.images, 'image')} in {shards}{left_out}")
         show_lines([f"{one.file}: {one.reason}" for one in split.skipped])
@@ -129,6 +129,6 @@ def _show_report(report: ImageReport) -> None:
         print(f"note: {note}")
     show_lines([f"{one.file}: {one.reason}" for one in report.unreadable])
     show_lines([f"{file}: the file is empty" for file in report.zero_byte])
-    show_lines([f"train/{name}: no image" for name in report.empty_classes])
+    show_lines([f"train/{name}: no images" for name in report.empty_classes])
     show_lines([f"val/{name}: train has no such class" for name in report.only_in_val])
     show_lines([f"{leak.val}: the same bytes as {leak.train}" for leak in report.leaks])

@@ -1,4 +1,4 @@
-"""A run that goes on with other ranks, or with its model shared in another way."""
+"""Changed settings of a resumed run: other ranks, or another way to share the model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FREE = (
     "train.batch_norm",
     "train.ghosts",
 )
-"""What ranks share and how; with all else it would be another training."""
+"""Settings that may change: with any other it would be a different training."""
 
 
-def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearranged]:
-    """The jobs that are not over as ``assignments`` want them, or why that cannot be."""
+def changed_jobs(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearranged]:
+    """Return the unfinished jobs changed by ``assignments``; raise if that is not allowed."""
     if not assignments:
         return []
     history, run = folder.history(), folder.record.settings
@@ -38,7 +38,7 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
     after = load(_without_mode(before, assignments), None, assignments)
     _refuse_others(before, after)
     sections = workload_settings(after)
-    found = []
+    changed = []
     for record in records:
         spec, section = workload(record.workload), sections[record.workload]
         changes = differences(record.settings, after.workloads[record.workload])
@@ -46,12 +46,12 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
             continue
         if spec.runner != ENGINE:
             raise UsageError(
-                f"job {record.job} is of {spec.name}, which goes on only as it began",
+                f"job {record.job} of {spec.name} can only be resumed with its original settings",
                 hint=f"vflops resume {folder.path}",
             )
         validate.check(after, spec, section)
         validate.check_model(spec, section, record.data)
-        found.append(
+        changed.append(
             JobRearranged(
                 job=record.job,
                 ranks=section.train.ranks,
@@ -59,12 +59,13 @@ def rearranged(folder: RunFolder, assignments: Sequence[str]) -> list[JobRearran
                 changes=tuple(f"{key} {old} → {new}" for key, (old, new) in changes.items()),
             )
         )
-    return found
+    return changed
 
 
 def _without_mode(settings: Settings, assignments: Sequence[str]) -> Settings:
-    """``settings`` less what belongs to the mode, as a mesh does, where another one is wanted."""
-    if not any(each.partition("=")[0].strip().endswith("parallel.mode") for each in assignments):
+    """Return ``settings`` without those of the old mode, such as a mesh, if the mode changes."""
+    names = [assignment.partition("=")[0].strip() for assignment in assignments]
+    if not any(name.endswith("parallel.mode") for name in names):
         return settings
     plain = ParallelSettings().model_dump()
     workloads = {
@@ -80,7 +81,7 @@ def _refuse_others(before: Settings, after: Settings) -> None:
         name = key.split(".", 2)[2] if key.startswith("workloads.") else key
         if not name.startswith(_FREE):
             raise UsageError(
-                f"{name} = {new}: it is {old} in this run, and what goes on is the same training",
-                hint="change how ranks share it: --ranks, --set parallel.mode, train.accumulate, "
-                "train.batch_norm; or start a new run",
+                f"{name} cannot change from {old} to {new} when a run is resumed",
+                hint="change only how ranks share the training: --ranks, --set parallel.mode, "
+                "train.accumulate, train.batch_norm; or start a new run",
             )

@@ -1,0 +1,33 @@
+"""Values as typed by users: durations such as ``1h30m``, and lists of counts such as ``1,2,4``."""
+
+from __future__ import annotations
+
+import re
+
+from vflops.errors import UsageError
+
+_TYPED = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_UNITS_S = (86400, 3600, 60, 1)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a duration."""
+    match = _TYPED.fullmatch(text.strip().lower())
+    parts = match.groups() if match else ()
+    total = sum(int(part) * unit for part, unit in zip(parts, _UNITS_S, strict=False) if part)
+    if not total:
+        raise UsageError(f"{text!r} is not a duration", hint="write it as 90s, 30m, 1h or 1h30m")
+    return float(total)
+
+
+def counts(option: str, text: str, example: str) -> list[int]:
+    """Return the counts of a comma-separated list in ascending order; raise if it is invalid."""
+    try:
+        numbers = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1:
+        raise UsageError(
+            f"{option} {text}: expected integers of 1 or more", hint=f"e.g. {option} {example}"
+        )
+    return numbers

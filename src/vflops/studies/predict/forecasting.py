@@ -1,0 +1,101 @@
+"""Makes the forecast of a training from a run, measurements, or given figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vflops.config.flatten import flatten
+from vflops.errors import UsageError
+from vflops.record.readout.contents import Contents
+from vflops.studies.predict.from_run import read_inputs
+from vflops.studies.predict.inputs import MOST, given, load
+from vflops.studies.predict.measured_points import read_measured
+from vflops.studies.predict.predict_page import Forecast
+from vflops.studies.predict.predict_text import input_rows
+from vflops.studies.predict.scaling_model import predict
+from vflops.studies.predict.sweeps import exchange_lines, fitting, parallel_lines, scales_up_to
+from vflops.studies.predict.validation import MeasuredScale
+
+UPTO = 1024
+"""Default of the largest number of accelerators."""
+
+
+def make_forecast(
+    run: Contents | None,
+    models: Sequence[int],
+    ranks: Sequence[int],
+    upto: int | None,
+    measured: Path | None,
+    config: Path | None,
+    assignments: list[str],
+) -> Forecast:
+    """Return the forecast; raise if a figure is missing that the points need.
+
+    ``models`` and ``ranks`` are the points; without ranks, they double up to ``upto`` accelerators.
+    """
+    if upto is not None and not 1 <= upto <= MOST:
+        raise UsageError(
+            f"--upto {upto}: expected 1 to {MOST:,} accelerators", hint=f"e.g. --upto {UPTO}"
+        )
+    measurements = read_measured(measured) if measured else []
+    base, sources, absent = _from_run(run)
+    if measured and not (run or config or assignments):
+        base, sources = _from_measured(measurements, measured)
+    inputs = load(base, config, assignments)
+    given = _given_names(config, assignments)
+    sources = {name: source for name, source in sources.items() if name not in given}
+    left_out = None
+    try:
+        if not ranks:
+            ranks, left_out = fitting(inputs, max(1, (upto or UPTO) // max(models)))
+        points = [predict(inputs, m, p) for m in models for p in ranks]
+    except UsageError as error:
+        raise _explained(error, absent) from None
+    largest = max(upto or UPTO, *(point.accelerators for point in points))
+    scales = sorted({*scales_up_to(inputs, largest), *(point.ranks for point in points)})
+    return Forecast(
+        inputs=inputs,
+        given=input_rows(inputs, sources, absent),
+        points=points,
+        scales=scales,
+        modes=parallel_lines(inputs, scales),
+        exchanges=exchange_lines(inputs, scales),
+        measured=measurements,
+        left_out=left_out,
+    )
+
+
+def _explained(error: UsageError, absent: Mapping[str, str]) -> UsageError:
+    """Return the error with the run's reason for a missing figure."""
+    missing = error.message.partition(" is not known")[0]
+    if missing not in absent:
+        return error
+    return UsageError(f"{error.message}; of the run: {absent[missing]}", hint=error.hint)
+
+
+def _from_run(
+    run: Contents | None,
+) -> tuple[dict[str, object], dict[str, str], dict[str, str]]:
+    if run is None:
+        return {}, {}, {}
+    figures = read_inputs(run)
+    return figures.sections(), figures.sources, figures.absent
+
+
+def _from_measured(
+    measurements: Sequence[MeasuredScale], file: Path
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the figures of the first point that has any, if no others are given."""
+    points = ((p, p.inputs) for p in measurements if p.inputs and p.ranks > 1)
+    point, inputs = next(points, (None, None))
+    if point is None or inputs is None:
+        return {}, {}
+    known = {name: value for name, value in inputs.figures().items() if value is not None}
+    source = f"{file.name}: {point.series}, {point.models} × {point.ranks}"
+    return inputs.model_dump(exclude_unset=True), dict.fromkeys(known, source)
+
+
+def _given_names(config: Path | None, assignments: list[str]) -> set[str]:
+    """Return the names of the figures that the user gave, e.g. ``step.time_s``."""
+    return set(flatten(given(config, assignments)))
