@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.torchvision_names import as_theirs, for_theirs, theirs_of
 from vflops.models.detection.detector_design import DetectorDesign
 from vflops.models.detection.faster_rcnn import FasterRCNN
 
@@ -16,45 +17,6 @@ pytestmark = pytest.mark.gpu
 HEIGHT, WIDTH, CHANNELS, CLASSES = 128, 192, 16, 4
 ANCHORS = 3 * sum(-(-HEIGHT // stride) * -(-WIDTH // stride) for stride in (4, 8, 16, 32, 64))
 PROPOSALS = 200
-
-NAMES = {
-    "body.stem.0": "backbone.body.conv1",
-    "body.stem.1": "backbone.body.bn1",
-    "head.pyramid.lateral": "backbone.fpn.inner_blocks",
-    "head.pyramid.output": "backbone.fpn.layer_blocks",
-    "head.proposer.head.conv": "rpn.head.conv.0.0",
-    "head.proposer.head.scores": "rpn.head.cls_logits",
-    "head.proposer.head.deltas": "rpn.head.bbox_pred",
-    "head.regions.head.first": "roi_heads.box_head.fc6",
-    "head.regions.head.second": "roi_heads.box_head.fc7",
-    "head.regions.head.scores": "roi_heads.box_predictor.cls_score",
-    "head.regions.head.deltas": "roi_heads.box_predictor.bbox_pred",
-}
-
-
-def theirs_of(name: str) -> str:
-    """The name of one of our parameters in torchvision's detector."""
-    for ours, theirs in NAMES.items():
-        if name.startswith(ours):
-            rest = name.removeprefix(ours)
-            if ours.startswith("head.pyramid"):
-                _, number, leaf = rest.split(".")
-                return f"{theirs}.{number}.0.{leaf}"
-            return theirs + rest
-    _, _, stage, block, rest = name.split(".", 4)
-    return f"backbone.body.layer{int(stage) + 1}.{block}.{rest.replace('projection', 'downsample')}"
-
-
-def for_theirs(ours: nn.Module) -> dict[str, Tensor]:
-    """Our weights by torchvision's names; a region's features lie channels last with us."""
-    weights = {theirs_of(name): tensor for name, tensor in ours.state_dict().items()}
-    first = "roi_heads.box_head.fc6.weight"
-    weights[first] = as_theirs(weights[first])
-    return weights
-
-
-def as_theirs(first: Tensor) -> Tensor:
-    return first.reshape(-1, 7, 7, 256).permute(0, 3, 1, 2).flatten(1)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +107,11 @@ def test_the_losses_are_torchvisions(device: torch.device) -> None:
     for name, parameter in ours.named_parameters():
         other = theirs_by_name[theirs_of(name)].grad
         assert parameter.grad is not None and other is not None, name
-        own = as_theirs(parameter.grad) if name == "regions.head.first.weight" else parameter.grad
+        own = (
+            as_theirs(parameter.grad)
+            if name == "head.regions.head.first.weight"
+            else parameter.grad
+        )
         scale = other.abs().max().clamp(min=1e-6)
         assert ((own - other).abs().max() / scale) < 2e-2, name
 
