@@ -39,7 +39,8 @@ def accepted(stderr: str) -> Settings:
     pairs = list(zip(words[::2], words[1::2], strict=True))
     given = {name: value for name, value in pairs if name != "--set"}
     assignments = [value for name, value in pairs if name == "--set"]
-    assignments += [f"seed={given['--seed']}"] if "--seed" in given else []
+    for option in ("seed", "data"):
+        assignments += [f"{option}={given[f'--{option}']}"] if f"--{option}" in given else []
     chosen = given.get("--profile", "tiny")
     return for_one(load(profile(chosen, [workload]), None, assignments))
 

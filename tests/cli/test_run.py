@@ -50,8 +50,8 @@ def test_a_tiny_run_ends_with_a_report_and_passes_its_check(
     failed = {finding["rule"] for finding in findings if finding["verdict"] in bad}
     assert failed <= {"quiet", "plausible"}  # other tests run beside this one
     ended = len(score["trainings"]) + len(score["searches"])  # of one worker
-    assert f'vflops_jobs{{run="{path.name}",state="ended"}} {ended}\n' in metrics.read_text()
-    assert f'vflops_run_active{{run="{path.name}"}} 0\n' in metrics.read_text()
+    assert f'vflops_jobs{{run="{path.name}",state="ended"}} {ended}.0\n' in metrics.read_text()
+    assert f'vflops_run_active{{run="{path.name}"}} 0.0\n' in metrics.read_text()
     exported = vflops("export", "mllog", path)
     assert exported.returncode == 0, exported.stderr
     (log,) = (tmp_path / "mlperf").glob("results/*/resnet/result_0.txt")
@@ -129,7 +129,7 @@ def test_an_output_folder_that_cannot_be_made(vflops: Vflops, tmp_path: Path, ou
     result = vflops("run", "--profile", "tiny", "--out", out)
     assert result.returncode == 2
     assert f"cannot write {out}" in result.stderr
-    assert "choose another place" in result.stderr or "another place" in result.stderr
+    assert "choose another folder" in result.stderr
     assert "Traceback" not in result.stderr
 
 

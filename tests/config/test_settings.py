@@ -131,7 +131,7 @@ def test_a_short_name_is_understood_behind_that_of_a_workload() -> None:
 
 def test_what_one_workload_refuses_can_be_set_for_another() -> None:
     suite = for_all(profile("tiny", ["image-classification", "automl"]))
-    with pytest.raises(UsageError, match=r"take parallel\.mode data") as caught:
+    with pytest.raises(UsageError, match=r"use parallel\.mode data") as caught:
         load(suite, None, ["train.ranks=2", "parallel.mode=sharded"])
     hint = "--set image-classification.parallel.mode=sharded"
     assert hint in str(caught.value.hint)

@@ -211,7 +211,7 @@ def test_derived_files_may_be_made_again(
     assert "neither as it was, nor what the record gives" in line and "vflops score" in line
     run_folder.score_file.unlink()
     (line,) = verify(run_folder.path).alterations
-    assert line.startswith("score.json: missing; it is derived: vflops score")
+    assert line.startswith("score.json: missing; it is a derived file: vflops score")
 
 
 def test_a_concluded_run_and_its_page(

@@ -358,7 +358,7 @@ def test_each_candidate_of_a_search_tells_what_its_ranks_sent(
     notes.append(("candidate-trained", {}))
     events = [Event(kind, data, utc="", source="events.jsonl:1") for kind, data in notes]
     log = SimpleNamespace(events=events)
-    record = SimpleNamespace(ranks=2, workload="automl", settings=settings)
+    record = SimpleNamespace(ranks=2, workload="automl", settings=settings, worker=0)
     job: Any = SimpleNamespace(
         record=record, logs=[log], attempts=[SimpleNamespace(log=log)], folders=[]
     )

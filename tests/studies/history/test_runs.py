@@ -202,7 +202,7 @@ def test_the_command_ends_with_1_on_a_regression_and_0_without(
     assert (tmp_path / "h.html").is_file() and "next: open" in good.stderr
     assert vflops("history", worse, "--since", "soon").returncode == 2
     nowhere = vflops("history", worse, "--page", tmp_path / "h.html" / "under-a-file")
-    assert nowhere.returncode == 1 and "no page: " in nowhere.stderr
+    assert nowhere.returncode == 1 and "the page cannot be written: " in nowhere.stderr
 
 
 def test_the_chance_of_an_error_is_shared_by_the_figures_of_a_group(
