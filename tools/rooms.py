@@ -7,10 +7,12 @@ python -m tools.rooms --write   draw the picture and the table of docs/architect
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 from tools.import_graph import PACKAGE, Import, ImportGraph, room
+from tools.room_picture import svg
 
 ORDER = (
     "cli",
@@ -41,12 +43,16 @@ ORDER = (
 Two packages stand lower than their rooms because rooms below need them: the contract of workloads,
 and the averaging between ranks, which is trained with and measured as a ceiling.
 """
+FOUNDATION = ("extensions", "text", "units", "errors")
+"""Modules that every room may import; the picture leaves out the arrows to them."""
 TORCH_FREE = ("record", "results", "publish", "config", "metrics")
 """Rooms that never import torch, not even inside a function: they read results on any machine."""
 TORCH_FREE_AT_IMPORT = ("cli", "studies", "run")
 """Rooms that import torch only inside functions that run something."""
 DOCUMENT = Path(__file__).parents[1] / "docs" / "architecture.md"
-_BEGIN, _END = "<!-- {name}: written by python -m tools.rooms --write -->", "<!-- end of {name} -->"
+PICTURE = DOCUMENT.parent / "pictures" / "rooms.svg"
+_BEGIN = "<!-- written by python -m tools.rooms --write -->"
+_END = "<!-- end of what is written by tools.rooms -->"
 
 
 def layer(module: str) -> str:
@@ -112,23 +118,20 @@ def _torch(graph: ImportGraph) -> list[str]:
 
 
 def picture(graph: ImportGraph) -> str:
-    """Return the rooms and their imports as a Mermaid chart, without arrows that others imply."""
-    below: dict[str, set[str]] = {entry: set() for entry in ORDER}
+    """Return the rooms and the imports between them as an SVG."""
+    imports: dict[str, set[str]] = {entry: set() for entry in ORDER}
     for edge in graph.imports:
         importer, imported = layer(edge.importer), layer(edge.imported)
-        if importer and imported and importer != imported:
-            below[importer].add(imported)
-    reach: dict[str, set[str]] = {}
-    for entry in reversed(ORDER):
-        reach[entry] = below[entry].union(*(reach[other] for other in below[entry]))
-    lines = ["```mermaid", "flowchart TD"]
-    for entry in ORDER:
-        implied = set[str]().union(*(reach[other] for other in below[entry]))
-        lines += [
-            f'    {_id(entry)}["{entry}"] --> {_id(other)}["{other}"]'
-            for other in sorted(below[entry] - implied, key=ORDER.index)
-        ]
-    return "\n".join([*lines, "```"])
+        if importer and imported not in (importer, "", *FOUNDATION):
+            imports[importer].add(imported)
+    notes = {entry: _summary(graph.modules[f"{PACKAGE}.{entry}"]) for entry in ORDER}
+    direct = {layer(edge.importer) for edge in graph.imports_of_torch if edge.at_import_time}
+    return svg(ORDER, imports, {name: _first_clause(note) for name, note in notes.items()}, direct)
+
+
+def _first_clause(text: str) -> str:
+    """Return a docstring's summary up to its first colon, semicolon or full stop."""
+    return re.split(r"[:;.](?:\s|$)", text.replace("``", ""))[0]
 
 
 def table(graph: ImportGraph) -> str:
@@ -154,26 +157,20 @@ def _summary(path: Path) -> str:
     return docstring.splitlines()[0].replace("|", "\\|") if docstring else ""
 
 
-def _id(entry: str) -> str:
-    return entry.replace(".", "_")
-
-
 def drawn(text: str, graph: ImportGraph) -> str:
-    """Return the document ``text`` with its picture and its table as the source has them now."""
-    for name, content in (("picture", picture(graph)), ("table", table(graph))):
-        begin, end = _BEGIN.format(name=name), _END.format(name=name)
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"{DOCUMENT} has no part between {begin!r} and {end!r}")
-        text = f"{before}{begin}\n\n{content}\n\n{end}{after}"
-    return text
+    """Return the document ``text`` with its table as the source has it now."""
+    before, _, rest = text.partition(_BEGIN)
+    _, found, after = rest.partition(_END)
+    if not found:
+        raise ValueError(f"{DOCUMENT} has no part between {_BEGIN!r} and {_END!r}")
+    return f"{before}{_BEGIN}\n\n{table(graph)}\n\n{_END}{after}"
 
 
 def main() -> int:
     """Check the rooms, or draw them."""
     graph = ImportGraph()
     if "--write" in sys.argv[1:]:
+        PICTURE.write_text(picture(graph), encoding="utf-8")
         DOCUMENT.write_text(drawn(DOCUMENT.read_text(encoding="utf-8"), graph), encoding="utf-8")
         return 0
     found = complaints(graph)

@@ -25,6 +25,8 @@ def test_no_import_points_upwards_and_no_unit_is_in_a_circle(graph: ImportGraph)
 def test_the_document_shows_the_rooms_as_they_are(graph: ImportGraph) -> None:
     text = rooms.DOCUMENT.read_text(encoding="utf-8")
     assert rooms.drawn(text, graph) == text, "run: python -m tools.rooms --write"
+    picture = rooms.PICTURE.read_text(encoding="utf-8")
+    assert rooms.picture(graph) == picture, "run: python -m tools.rooms --write"
 
 
 def test_files_that_the_document_walks_through_exist() -> None:
