@@ -51,7 +51,7 @@ class CheckFailed(VflopsError):
     exit_code = 1
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return ``value`` as a message shows it: shortened, and without ever raising."""
     try:
         return _cut(repr(value), _LONGEST_VALUE)

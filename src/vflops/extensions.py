@@ -10,7 +10,7 @@ from typing import Any
 from vflops.errors import UsageError
 
 
-def offered(group: str) -> dict[str, Any]:
+def load_extensions(group: str) -> dict[str, Any]:
     """Return the group's objects by name, each marked with the package that provides it.
 
     An object that cannot be loaded is left out, so that the others still work; see ``broken``.
@@ -19,7 +19,7 @@ def offered(group: str) -> dict[str, Any]:
     return {name: item for name, item in loaded.items() if not isinstance(item, UsageError)}
 
 
-def broken(group: str) -> dict[str, UsageError]:
+def extension_errors(group: str) -> dict[str, UsageError]:
     """Return the reasons why objects of the group cannot be loaded, by name."""
     loaded = {entry.name: _loaded(entry) for entry in entry_points(group=group)}
     return {name: item for name, item in loaded.items() if isinstance(item, UsageError)}
@@ -36,7 +36,7 @@ def _loaded(entry: EntryPoint) -> Any:
         )
 
 
-def imported(target: str) -> Any:
+def import_object(target: str) -> Any:
     """Import and return the object that ``package.module:name`` names."""
     module, _, name = target.partition(":")
     try:

@@ -117,7 +117,7 @@ def test_edges_lead_from_the_input_to_the_output() -> None:
         if reached.intersection(node.inputs):
             reached.update(node.outputs)
     assert set(graph.outputs) <= reached
-    trained = {graph.nodes[index].scope for index in graph.trained}
+    trained = {graph.nodes[index].scope for index in graph.backward_nodes}
     assert {"left", "right", "both"} <= trained
 
 

@@ -22,5 +22,5 @@ BENCHMARKS: dict[str, str] = {
     "all-reduce-modes": "averages over ranks by mode and precision; only on request",
 }
 
-NOT_BY_DEFAULT = ("all-reduce-modes",)
+OPT_IN_BENCHMARKS = ("all-reduce-modes",)
 """Benchmarks that are run only if they are named."""

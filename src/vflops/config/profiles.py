@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from vflops.config.settings import CountSettings, MicroSettings, Settings
-from vflops.config.training import CEILING_OF, WorkloadSettings
+from vflops.config.training import CEILING_PRECISIONS, WorkloadSettings
 from vflops.errors import unknown_name
 
 _ONE_BUDGET_S = 12.0
@@ -63,7 +63,7 @@ def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Sett
     return PROFILES[name]().model_copy(update={"workloads": sections})
 
 
-def for_all(settings: Settings) -> Settings:
+def for_suite(settings: Settings) -> Settings:
     """Return the settings of the whole suite; on a laptop with two models and two workers."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if settings.profile != "laptop" or cores < _SIDE_BY_SIDE:
@@ -77,7 +77,7 @@ def for_all(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": workloads})
 
 
-def for_one(settings: Settings) -> Settings:
+def for_single_workload(settings: Settings) -> Settings:
     """Return the settings of one workload: only the ceilings that bound it, unless others are set.
 
     Its FLOPS are compared with these ceilings; the models of the suite are not counted.
@@ -98,7 +98,7 @@ def _bounding(settings: Settings, default: MicroSettings) -> MicroSettings:
     micro, sections = settings.micro, [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:
-        wanted = {CEILING_OF[section["precision"]] for section in sections}
+        wanted = {CEILING_PRECISIONS[section["precision"]] for section in sections}
         narrowed["precisions"] = tuple(sorted(wanted))
     if micro == default:
         devices = {section["device"] for section in sections}

@@ -10,11 +10,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from vflops.config.bagging import BaggingSettings
 from vflops.config.launch import LaunchSettings
-from vflops.config.names import BENCHMARKS, NOT_BY_DEFAULT, PRECISIONS
+from vflops.config.names import BENCHMARKS, OPT_IN_BENCHMARKS, PRECISIONS
 from vflops.config.section import Section
-from vflops.config.toml import assigned, read_toml
+from vflops.config.toml import parse_assignment, read_toml
 from vflops.config.training import WorkloadSettings
-from vflops.errors import UsageError, shown, unknown_name
+from vflops.errors import UsageError, format_value, unknown_name
 
 
 def _one_or_many(names: object) -> object:
@@ -41,7 +41,7 @@ class MicroSettings(Section):
 
     budget_s: float = Field(default=36.0, gt=0, le=86400)
     """Seconds for all benchmarks together."""
-    benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in NOT_BY_DEFAULT)
+    benchmarks: _Benchmarks = tuple(name for name in BENCHMARKS if name not in OPT_IN_BENCHMARKS)
     precisions: _Precisions = tuple(PRECISIONS)
     device: str = "auto"
     """``auto`` is the accelerator if there is one, else the CPU."""
@@ -105,7 +105,7 @@ def load_settings(
     if file is not None:
         _apply(data, read_toml(file), where=f" in {file}")
     for assignment in assignments:
-        change = assigned(assignment, example="micro.budget_s=20")
+        change = parse_assignment(assignment, example="micro.budget_s=20")
         _apply(data, change, where=f" in --set {assignment}")
     settings = _validated(Settings, data, "")
     try:
@@ -144,7 +144,7 @@ def _validated(section: type[Checked], data: Mapping[str, Any], prefix: str) -> 
             message = fault["msg"].removeprefix("Value error, ")
             name = f"{prefix}{where}".rstrip(".")
             raise UsageError(f"settings {name}: {message}") from error
-        value = shown(fault["input"])
+        value = format_value(fault["input"])
         message = f"setting {prefix}{where} = {value}: {fault['msg'].lower()}"
         raise UsageError(message, hint=_describe(section, where)) from error
 
@@ -216,7 +216,7 @@ def _merge(data: dict[str, Any], change: Mapping[str, Any], *, where: str, path:
             raise unknown_name("setting", name, [f"{path}{valid}" for valid in data], where=where)
         if isinstance(data[key], dict) != isinstance(value, Mapping):
             raise UsageError(
-                f"setting {name} = {shown(value)}{where}: "
+                f"setting {name} = {format_value(value)}{where}: "
                 + ("it is a section" if isinstance(data[key], dict) else "it is a single value"),
                 hint=f"set {name}.<key>"
                 if isinstance(data[key], dict)

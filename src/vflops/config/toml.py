@@ -22,7 +22,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not TOML: {error}") from error
 
 
-def assigned(assignment: str, *, example: str) -> dict[str, Any]:
+def parse_assignment(assignment: str, *, example: str) -> dict[str, Any]:
     """Return ``section.key=value`` as nested sections; an error shows ``example``.
 
     Values are written as in TOML; a bare word is a string, and a comma makes a list.

@@ -15,7 +15,7 @@ Schedule = Literal["cosine", "polynomial", "step", "constant"]
 TrainingPrecision = Literal[
     "fp32", "tf32", "fp16", "mixed-fp16", "mixed-bf16", "mixed-fp8", "mixed-int8"
 ]
-CEILING_OF: dict[str, str] = {
+CEILING_PRECISIONS: dict[str, str] = {
     "fp32": "fp32",
     "tf32": "tf32",
     "fp16": "fp16",
@@ -25,7 +25,7 @@ CEILING_OF: dict[str, str] = {
     "mixed-int8": "int8",
 }
 """The precision of the ceiling that bounds training in each precision."""
-EIGHT_BITS = ("mixed-fp8", "mixed-int8")
+EIGHT_BIT_PRECISIONS = ("mixed-fp8", "mixed-int8")
 """The precisions with 8-bit matrix products."""
 BatchNorm = Literal["local", "synchronised"]
 Compile = Literal["auto", "on", "off", "record"]
@@ -123,7 +123,7 @@ class TrainSettings(Section):
                 f"{self.optimizer} keeps squares of gradients, which pure fp16 cannot hold: "
                 "take precision mixed-fp16, or optimizer sgd or lars"
             )
-        if self.precision in EIGHT_BITS and self.parallel.divides_channels:
+        if self.precision in EIGHT_BIT_PRECISIONS and self.parallel.divides_channels:
             raise ValueError(
                 f"{self.precision} multiplies whole layers, and parallel.split tensor divides "
                 "their channels: take parallel.mode data, sharded or pipeline"

@@ -10,7 +10,7 @@ from vflops.counting.conventions.base import Convention, Ops
 from vflops.counting.conventions.executed import EXECUTED, EXECUTED_TORCH
 from vflops.counting.conventions.hpcai500 import HPCAI500, HPCAI500_FC2
 from vflops.errors import unknown_name
-from vflops.extensions import offered
+from vflops.extensions import load_extensions
 
 BUILT_IN: tuple[Convention, ...] = (
     HPCAI500,
@@ -31,7 +31,11 @@ ENTRY_POINTS = "vflops.rules"
 def conventions() -> Mapping[str, Convention]:
     """Return all conventions by id: the built-in ones first, then those of other packages."""
     built_in = {convention.id: convention for convention in BUILT_IN}
-    return {**built_in, **offered(ENTRY_POINTS), **built_in}  # a built-in one cannot be replaced
+    return {
+        **built_in,
+        **load_extensions(ENTRY_POINTS),
+        **built_in,
+    }  # a built-in one cannot be replaced
 
 
 def convention(name: str) -> Convention:

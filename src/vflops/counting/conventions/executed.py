@@ -19,7 +19,7 @@ def _count(graph: Graph, index: int, *, as_torch: bool) -> Ops | None:
         return None
     once = 2 * macc(graph, node)
     left, right = (value.grad for value in graph.inputs_of(node)[:2])
-    if index not in graph.trained:
+    if index not in graph.backward_nodes:
         return Ops(forward=once)
     groups = int(str(node.attributes["groups"])) if node.kind == "convolution" and as_torch else 1
     return Ops(forward=once, backward=once * left + once * groups * right)

@@ -20,7 +20,7 @@ from vflops.errors import VflopsError
 from vflops.machine.system.fact_text import shown
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
-from vflops.record.files.cache import made_once
+from vflops.record.files.cache import cached_folder
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def chart_library() -> str:
         atomic.write_text(folder / _LIBRARY, bundle())
 
     try:
-        kept = made_once(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
+        kept = cached_folder(f"charts-{version}-by-{metadata.version('vl-convert-python')}", make)
         return (kept / _LIBRARY).read_text(encoding="utf-8")
     except (VflopsError, OSError, metadata.PackageNotFoundError):
         return bundle()

@@ -21,7 +21,7 @@ def cache_folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "vflops"
 
 
-def made_once(name: str, make: Callable[[Path], object]) -> Path:
+def cached_folder(name: str, make: Callable[[Path], object]) -> Path:
     """Return the folder ``name`` in the cache; ``make`` creates it if it is missing.
 
     Processes that create it at the same time do not disturb each other: each writes to a temporary

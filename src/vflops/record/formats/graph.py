@@ -66,7 +66,7 @@ _NEEDS: dict[Kind, tuple[int, tuple[tuple[str, type], ...]]] = {
 
 _PRODUCTS: frozenset[Kind] = frozenset({"dense", "product"})
 
-MOST_ELEMENTS = 2**62
+MAX_ELEMENTS = 2**62
 
 
 def _is(value: object, kind: type) -> bool:
@@ -121,8 +121,8 @@ class Graph(Document):
 
     @model_validator(mode="after")
     def _nodes_are_whole(self) -> Self:
-        if any(value.elements > MOST_ELEMENTS for value in self.values):
-            raise ValueError(f"a tensor has more than {MOST_ELEMENTS} elements")
+        if any(value.elements > MAX_ELEMENTS for value in self.values):
+            raise ValueError(f"a tensor has more than {MAX_ELEMENTS} elements")
         for number, node in enumerate(self.nodes):
             operands, attributes = _NEEDS.get(node.kind, (0, ()))
             results = 0 if node.kind in ("other", "bookkeeping", "copy") else 1
@@ -171,7 +171,7 @@ class Graph(Document):
         )
 
     @cached_property
-    def trained(self) -> frozenset[int]:
+    def backward_nodes(self) -> frozenset[int]:
         """Nodes that the backward pass visits: those whose result reaches the loss by gradients."""
         wanted = {index for index in self.outputs if self.values[index].grad}
         visited: set[int] = set()

@@ -268,7 +268,7 @@ class StagesRun(Data):
     """The same for stages of equal length and messages that take no time."""
 
 
-MOST_EXHIBIT_BYTES = 1 << 26
+MAX_EXHIBIT_BYTES = 1 << 26
 """Size limit of the data that a workload writes for the report."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vflops.errors import UsageError, shown
+from vflops.errors import UsageError, format_value
 from vflops.record.formats.telemetry import Kind
 
 _TIMES = {"time", "timestamp", "utc", "time_utc", "utc_time", "datetime", "epoch", "epoch_s"}
@@ -137,7 +137,7 @@ def _time_s(cell: str, where: str) -> float:
         return _iso_s(cell, where)
     if not _EARLIEST_S < at_s < _LATEST_S:
         raise UsageError(
-            f"{where}: time {shown(cell)} is a number but not seconds of Unix time",
+            f"{where}: time {format_value(cell)} is a number but not seconds of Unix time",
             hint="divide milliseconds by 1000; local or relative times cannot be used",
         )
     return at_s
@@ -148,7 +148,7 @@ def _iso_s(cell: str, where: str) -> float:
         at = datetime.fromisoformat(cell)
     except ValueError as error:
         raise UsageError(
-            f"{where}: time {shown(cell)} is neither ISO 8601 nor a number",
+            f"{where}: time {format_value(cell)} is neither ISO 8601 nor a number",
             hint="write it as 2026-01-31T12:00:00Z, in UTC, or as seconds of Unix time",
         ) from error
     at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
@@ -170,7 +170,7 @@ def _value(row: list[str], column: Column, where: str) -> float | None:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise UsageError(
-            f"{where}: {column.name} is {shown(cell)}, expected a number of 0 or more",
+            f"{where}: {column.name} is {format_value(cell)}, expected a number of 0 or more",
             hint="leave the cell empty where there was no reading; write decimals with a point",
         )
     return value

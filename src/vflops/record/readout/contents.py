@@ -99,7 +99,7 @@ class Contents:
         return [event.payload(Counted) for event in self.history.events("counted")]
 
     @cached_property
-    def trained(self) -> list[TrainedJob]:
+    def training_jobs(self) -> list[TrainedJob]:
         """The planned training jobs, in order."""
         return [job for job in self._jobs if job.record.worker is None]
 

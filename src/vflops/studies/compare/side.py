@@ -95,7 +95,7 @@ class ReadRun:
     @cached_property
     def data(self) -> dict[str, str]:
         """The fingerprint of the data by workload."""
-        jobs = [*self.contents.trained, *self.contents.workers]
+        jobs = [*self.contents.training_jobs, *self.contents.workers]
         return {job.record.workload: job.record.data.fingerprint for job in jobs}
 
     @cached_property
@@ -131,7 +131,7 @@ class ReadRun:
         """The planned number of epochs, by workload."""
         return {
             job.record.workload: count(train.get("end_epoch") or train["epochs"], "epoch")
-            for job in self.contents.trained
+            for job in self.contents.training_jobs
             if "epochs" in (train := job.record.settings.get("train", {}))
         }
 
