@@ -14,7 +14,7 @@ PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 CommunicationMode = Literal["all-reduce", "hierarchical", "torus"]
 CommunicationPrecision = Literal["fp32", "fp16", "bf16", "int8", "powersgd"]
 
-CHUNKS = 2
+STAGES_PER_RANK = 2
 """Stages per rank of an interleaved pipeline."""
 
 
@@ -41,7 +41,7 @@ class ParallelSettings(Section):
         return self.within if self.mode == "mixed" else self.mode
 
     @property
-    def running(self) -> PipelineSchedule:
+    def effective_schedule(self) -> PipelineSchedule:
         """The schedule of the stages of one copy; without a pipeline it is always ``gpipe``."""
         return self.schedule if self.inner == "pipeline" else "gpipe"
 
@@ -57,7 +57,11 @@ class ParallelSettings(Section):
 
     def stages(self, ranks: int) -> int:
         """Return the number of stages that a model is cut into."""
-        return ranks // self.shares(ranks) * (CHUNKS if self.running == "interleaved" else 1)
+        return (
+            ranks
+            // self.shares(ranks)
+            * (STAGES_PER_RANK if self.effective_schedule == "interleaved" else 1)
+        )
 
     def shares(self, ranks: int) -> int:
         """Return the parts that a batch is divided into: the copies of the model."""

@@ -50,7 +50,7 @@ PROFILES: dict[str, Callable[[], Settings]] = {
 }
 
 
-def check_name(name: str) -> None:
+def check_profile_name(name: str) -> None:
     """Raise a ``UsageError`` unless ``name`` is a profile."""
     if name not in PROFILES:
         raise unknown_name("profile", name, PROFILES)
@@ -58,7 +58,7 @@ def check_name(name: str) -> None:
 
 def with_workloads(name: str, workloads: Mapping[str, WorkloadSettings]) -> Settings:
     """Return the profile ``name`` with the settings of these workloads."""
-    check_name(name)
+    check_profile_name(name)
     sections = {key: section.model_dump(mode="json") for key, section in workloads.items()}
     return PROFILES[name]().model_copy(update={"workloads": sections})
 

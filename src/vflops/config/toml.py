@@ -8,7 +8,7 @@ from typing import Any
 
 from vflops.errors import UsageError
 
-NOT_TOML = (ValueError, RecursionError)
+TOML_ERRORS = (ValueError, RecursionError)
 """What ``tomllib`` raises: not TOML, not UTF-8, 5,000 digits; nested too deeply."""
 
 
@@ -18,7 +18,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except NOT_TOML as error:
+    except TOML_ERRORS as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
 
 
@@ -40,5 +40,5 @@ def parse_assignment(assignment: str, *, example: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except NOT_TOML:
+    except TOML_ERRORS:
         return [part.strip() for part in text.split(",")] if "," in text else text.strip()

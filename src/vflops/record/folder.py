@@ -178,7 +178,7 @@ class RunFolder:
         return self.path / "manifest.json"
 
     @property
-    def conclusions(self) -> tuple[Path, ...]:
+    def result_files(self) -> tuple[Path, ...]:
         """The files that are written when the run is complete."""
         return self.score_file, self.findings_file, self.report_file, self.manifest_file
 

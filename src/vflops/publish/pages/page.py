@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflops import __version__, units
 from vflops.errors import VflopsError
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.publish.pages.chart_style import DARK
 from vflops.record.files import atomic
 from vflops.record.files.cache import cached_folder
@@ -96,7 +96,7 @@ def templates(folder: Path | None = None) -> Environment:
         percent=units.percent,
         seconds=units.seconds,
         spec=_spec,
-        fact=shown,
+        fact=format_fact,
     )
     return environment
 

@@ -19,8 +19,8 @@ class Digest(NamedTuple):
     size_bytes: int
 
 
-def file_digest(path: Path, most_bytes: int | None = None) -> Digest:
-    """Return hash and size of a file, or of its first ``most_bytes``."""
+def file_digest(path: Path, max_bytes: int | None = None) -> Digest:
+    """Return hash and size of a file, or of its first ``max_bytes``."""
     sha256, size = hashlib.sha256(), 0
     try:
         about = path.stat()
@@ -29,7 +29,7 @@ def file_digest(path: Path, most_bytes: int | None = None) -> Digest:
         # Of a small file no more is requested than it has: allocating a whole part costs more.
         part_bytes = min(about.st_size + 1, _PART_BYTES)
         with path.open("rb", buffering=0) as file:
-            while part := file.read(_next_size(part_bytes, most_bytes, size)):
+            while part := file.read(_next_size(part_bytes, max_bytes, size)):
                 sha256.update(part)
                 size += len(part)
     except OSError as error:
@@ -37,5 +37,5 @@ def file_digest(path: Path, most_bytes: int | None = None) -> Digest:
     return Digest(sha256.hexdigest(), size)
 
 
-def _next_size(part_bytes: int, most_bytes: int | None, size: int) -> int:
-    return part_bytes if most_bytes is None else min(part_bytes, most_bytes - size)
+def _next_size(part_bytes: int, max_bytes: int | None, size: int) -> int:
+    return part_bytes if max_bytes is None else min(part_bytes, max_bytes - size)

@@ -49,7 +49,7 @@ class Timeline:
         return max((abs(self._of_log(folder) or 0.0) for folder in self._nodes), default=0.0)
 
     @property
-    def unknown(self) -> tuple[int, ...]:
+    def jobs_without_clock(self) -> tuple[int, ...]:
         """The jobs with an attempt whose clock is not known."""
         return tuple(
             member.record.job

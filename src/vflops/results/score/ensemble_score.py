@@ -91,7 +91,7 @@ def _score(
         flops_epoch=_epoch_flops(members, scores) if known else None,
         vflops=valid,
         clock_corrected_s=round(timeline.corrected_s, 6),
-        clock_unknown=timeline.unknown,
+        clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
         power=power,
         vflops_per_watt=None

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vflops.config.flatten import flatten
-from vflops.machine.system.fact_text import shown
+from vflops.machine.system.fact_text import format_fact
 from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
@@ -81,7 +81,7 @@ class ReadRun:
     def facts(self) -> Facts:
         """The lasting facts of its system, by layer and name."""
         return {
-            (layer.name, fact.name): shown(fact)
+            (layer.name, fact.name): format_fact(fact)
             for layer in (self.system.layers if self.system else ())
             for fact in layer.facts
             if not any(fnmatchcase(fact.name, pattern) for pattern in MOMENTARY)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from vflops.config.flatten import flatten
-from vflops.config.parallel import CHUNKS, CommunicationSettings, ParallelSettings
+from vflops.config.parallel import STAGES_PER_RANK, CommunicationSettings, ParallelSettings
 from vflops.config.section import Section
 from vflops.config.toml import parse_assignment, read_toml
 from vflops.errors import UsageError, format_value, unknown_name
@@ -152,7 +152,7 @@ class ParallelInputs(ParallelSettings):
     @property
     def chunks(self) -> int:
         """Pipeline stages per rank."""
-        return CHUNKS if self.running == "interleaved" else 1
+        return STAGES_PER_RANK if self.effective_schedule == "interleaved" else 1
 
     def at(self, ranks: int, node: int) -> ParallelSettings:
         """Return the settings of a run with so many ranks; those of other modes are left out."""
