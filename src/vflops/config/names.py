@@ -1,4 +1,4 @@
-"""Names of precisions and benchmarks, the same in code, command line and files."""
+"""Names of precisions and benchmarks, used alike in code, on the command line and in files."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ BENCHMARKS: dict[str, str] = {
 }
 
 OPT_IN_BENCHMARKS = ("all-reduce-modes",)
-"""Benchmarks that are run only if they are named."""
+"""Benchmarks that are run only if they are requested by name."""

@@ -1,4 +1,4 @@
-"""Counting conventions: pure functions from an operation graph to integer counts, by name."""
+"""Counting conventions: functions from an operation graph to integer counts, by name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BUILT_IN: tuple[Convention, ...] = (
 )
 
 SCORING_CONVENTION = "hpcai500"
-"""The convention that trainings are scored by."""
+"""The convention that scores use."""
 ENTRY_POINTS = "vflops.rules"
-"""The entry point group by which other packages add a convention."""
+"""The entry point group with which other packages add conventions."""
 
 
 @cache
@@ -35,12 +35,12 @@ def conventions() -> Mapping[str, Convention]:
         **built_in,
         **load_extensions(ENTRY_POINTS),
         **built_in,
-    }  # a built-in one cannot be replaced
+    }  # built-in ones cannot be replaced
 
 
 def convention(name: str) -> Convention:
     """Return the convention with the id ``name``, or raise ``UsageError``."""
-    for built_in in BUILT_IN:  # without a search for entry points
+    for built_in in BUILT_IN:  # searching for entry points is slow
         if built_in.id == name:
             return built_in
     if name not in conventions():

@@ -23,7 +23,8 @@ from vflops.machine.devices import Device, first_line, pick
 from vflops.record.formats.measurement import Measurement, Trial
 
 GRACE_S = 2.0
-"""The most time beyond the budget: the overall_deadline trial, compilation, a rank that is killed."""
+"""The most time beyond the budget: the overall_deadline trial, compilation, a rank that is
+killed."""
 
 _MEASURE: dict[str, Callable[[Task], Measurement]] = {
     "gemm": gemm.measure,
