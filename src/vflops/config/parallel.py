@@ -119,8 +119,8 @@ class ParallelSettings(Section):
         copies, sharing = self.mesh
         if copies * sharing != ranks or min(self.mesh) < 2:
             raise ValueError(
-                f"parallel.mesh {list(self.mesh)} does not fit {ranks} ranks, at least 2 × 2: "
-                f"{advice}"
+                f"parallel.mesh {list(self.mesh)} must multiply to {ranks} ranks, each side at "
+                f"least 2: {advice}"
             )
 
     def _check_micro_batches(self, stages: int, parts: int, batch: int) -> None:

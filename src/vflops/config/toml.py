@@ -19,7 +19,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except TOML_ERRORS as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
+        raise UsageError(f"{path} is not TOML: {error}") from error
 
 
 def parse_assignment(assignment: str, *, example: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class TrainSettings(Section):
                 f"batch {self.batch} cannot be divided evenly by {self.shares} {unit} × "
                 f"{self.accumulate} accumulation × {self.ghosts} ghosts: "
                 f"the nearest valid batch is {max(round(self.batch / parts), 1) * parts}"
-                f"{self._other_parts()}"
+                f"{self._accumulate_advice()}"
             )
         if self.warmup_epochs >= self.epochs and self.warmup_epochs > 0:
             raise ValueError(

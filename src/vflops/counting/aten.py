@@ -61,7 +61,7 @@ _ADDEND_FIRST = frozenset({"addmm", "baddbmm", "addmv"})
 
 
 def base_name(op: str) -> str:
-    """Return the name without namespace, overload and suffix: ``relu`` for ``aten.relu_.default``."""
+    """Return the plain name of an operator: ``relu`` for ``aten.relu_.default``."""
     name = op.split(".")[1] if op.startswith("aten.") else op
     return name if name.startswith("__") else name.removesuffix("_")
 

@@ -78,7 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:  # not JSON, not Unicode, nested too deeply
-        raise FolderError(f"{path} is not valid JSON: {error}") from error
+        raise FolderError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise FolderError(f"{path} contains a {type(data).__name__}, expected a JSON object")
     return data
